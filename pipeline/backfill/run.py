@@ -196,7 +196,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
             whole = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
             completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
-            longer = CompleteLongerWindows(table, (tiers[source], tier))
+            longer = CompleteLongerWindows(table, tier)
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +17,10 @@ from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pane import Accumulator
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
+from pipeline.core.completion.stored_windows import Completed
 from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.foreign import ForeignRow
@@ -26,8 +30,7 @@ from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.parts import last_of
-from pipeline.core.statistics.window_stats import WindowStats, at_least, same_before
+from pipeline.core.statistics.window_stats import WindowStats, at_least, lasts_of, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn, now_us
@@ -160,21 +163,21 @@ class CompleteLongerWindows(beam.PTransform):
 
     Args:
         table: the table's name, its schema, and what Bigtable may have collected.
-        tiers: the tier of the shorter windows, and that of the longer ones.
+        tier: the tier of the longer windows.
     """
 
-    def __init__(self, table: tuple[TableName, TableSchema, Retention], tiers: tuple[Tier, Tier]) -> None:
+    def __init__(self, table: tuple[TableName, TableSchema, Retention], tier: Tier) -> None:
         super().__init__()
         self._table = table
-        self._tiers = tiers
+        self._tier = tier
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
         # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        complete_fn = _CompleteLongerFn(*self._table, self._tiers)
+        complete_fn = _CompleteLongerFn(*self._table, self._tier)
         outputs = (
             windows
             | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
-            | "ByLongerWindow" >> beam.Map(_by_longer, self._tiers[1].window).with_output_types(_Shorter)
+            | "ByLongerWindow" >> beam.Map(_by_longer, self._tier.window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
         )
@@ -224,15 +227,8 @@ class _Pending(NamedTuple):
     sensor_id: str
     start_us: int
     window: Any  # Beam's
-    fresh: Any  # the readings, or shorter windows, of this backfill
+    fresh: Accumulator  # of the readings, or shorter windows, of this backfill
     written: bool = False  # whether its row counts them already
-
-
-class _Completed(NamedTuple):
-    """The aggregate of a window."""
-
-    stats: WindowStats
-    everything: Any  # the ``fresh`` of a further check
 
 
 class _WritingFn(CompletingFn):
@@ -241,6 +237,7 @@ class _WritingFn(CompletingFn):
     def __init__(self, name: TableName, schema: TableSchema, retention: Retention, tier: Tier) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
+        self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
         self._left = metrics.counter(metrics.BACKFILL_WINDOWS_LEFT)
         self._listed = metrics.counter(metrics.BACKFILL_WINDOWS_LISTED)
@@ -266,14 +263,14 @@ class _WritingFn(CompletingFn):
     def _write(self) -> Iterator[Any]:
         """Writes the rows of the pending windows. Rewrites those that have more readings in the table by then."""
         pending, self._pending, self._size = self._pending, [], 0
-        completed: list[_Completed | None] = [self._completed(each) for each in pending]
+        completed: list[Completed[Any] | None] = [self._completed(each) for each in pending]
         changed = {index: each for index, each in enumerate(completed) if each is not None}
         while changed:
             self._replace([(pending[index], stats) for index, (stats, _) in changed.items()])
             written, changed = changed, {}
-            for index, (stats, everything) in written.items():
-                # Everything in the written row counts as fresh now, from the files or from the table.
-                again = self._completed(pending[index]._replace(fresh=everything, written=True))
+            for index, (stats, known) in written.items():
+                # All that the written row counts is fresh now, from the files or from the table.
+                again = self._completed(pending[index]._replace(fresh=known, written=True))
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
                 elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
@@ -293,15 +290,16 @@ class _WritingFn(CompletingFn):
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Called for each window whose row is written."""
 
-    def _completed(self, pending: _Pending) -> _Completed | None:
+    def _completed(self, pending: _Pending) -> Completed[Any] | None:
         """Returns the window's aggregate; None to leave its row as it is."""
-        try:
-            return self._compute(pending)
-        except ForeignRow:
-            return None
-
-    def _compute(self, pending: _Pending) -> _Completed | None:
-        raise NotImplementedError
+        sensor_id, start_us, _, fresh, written = pending
+        completion = self._completion.tiers[self._tier]
+        with suppress(ForeignRow):
+            found = completion.completed(sensor_id, start_us, now_us(), fresh, fresh if written else None)
+            if found is not None and self._carries:
+                self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
+            return found
+        return None
 
     def _may_be_written(self, start_us: int) -> bool:
         """Whether a job may still write the window."""
@@ -344,18 +342,6 @@ class _CompleteFn(_WritingFn):
         sensor_id, gathered = element
         yield from self._add(_Pending(sensor_id, window.start.micros, window, gathered), gathered.pane().stats.events)
 
-    def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, start_us, _, gathered, written = pending
-        whole = self._completion.completed(
-            self._tier, sensor_id, start_us, now_us(), gathered, written=gathered if written else None
-        )
-        if whole is None:
-            return None
-        stats = whole.pane(self._tier.statistics).stats
-        if self._tier.statistics.carries:
-            self._completion.neighbours.carry(sensor_id, {start_us: stats}, now_us())
-        return _Completed(stats, whole)
-
     def finish_bundle(self) -> Iterator[Any]:
         yield from super().finish_bundle()
         while self._following:
@@ -367,11 +353,7 @@ class _CompleteFn(_WritingFn):
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Notes windows after this one whose rows do not continue from its last readings."""
-        lasts = {
-            metric: (last, LATEST_US)
-            for metric, of_metric in stats.metrics.items()
-            if (last := last_of(of_metric.parts)) is not None
-        }
+        lasts = {metric: (last, LATEST_US) for metric, last in lasts_of(stats).items()}
         if lasts:
             neighbours, end_us = self._completion.neighbours, self._tier.window.end_of(start_us)
             self._following |= {(sensor_id, each_us) for each_us in neighbours.stale(sensor_id, lasts, end_us)}
@@ -381,20 +363,11 @@ class _CompleteFn(_WritingFn):
 
 
 class _CompleteLongerFn(_WritingFn):
-    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, tiers: tuple[Tier, Tier]) -> None:
-        super().__init__(name, schema, retention, tiers[1])
-        self._tiers = tiers
-
     def process(
         self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]], window: Any = beam.DoFn.WindowParam
     ) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
-        yield from self._add(_Pending(sensor_id, start_us, window, dict(shorter)), 1)
-
-    def _compute(self, pending: _Pending) -> _Completed | None:
-        sensor_id, start_us, _, shorter, _ = pending
-        stats = self._completion.completed_longer(self._tiers, sensor_id, start_us, now_us(), shorter)
-        return None if stats is None else _Completed(stats, shorter)
+        yield from self._add(_Pending(sensor_id, start_us, window, ShorterWindows(dict(shorter))), 1)
 
     def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002
         return False  # the step for the shorter windows lists them

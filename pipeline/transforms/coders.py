@@ -9,6 +9,7 @@ from apache_beam.coders import Coder, registry
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
+from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
 from pipeline.core.rows.rows import EncodedRows
@@ -18,13 +19,13 @@ from pipeline.core.statistics.window_stats import WindowStats
 class AccumulatorCoder(Coder):
     """Encodes an accumulator with its own ``to_bytes``: compact, because there is one for each sensor and window."""
 
-    def __init__(self, kind: type[WindowReadings] | type[ShorterWindows]) -> None:
+    def __init__(self, kind: type[Accumulator]) -> None:
         self._kind = kind
 
-    def encode(self, value: WindowReadings | ShorterWindows) -> bytes:
+    def encode(self, value: Accumulator) -> bytes:
         return value.to_bytes()
 
-    def decode(self, encoded: bytes) -> WindowReadings | ShorterWindows:
+    def decode(self, encoded: bytes) -> Accumulator:
         return self._kind.from_bytes(encoded)
 
     def is_deterministic(self) -> bool:

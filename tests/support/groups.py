@@ -97,7 +97,7 @@ class Group:
 
     def row(self, tier, sensor_id, start_us):
         """Returns the number of events and the sum of ``t`` in an aggregate row; None without a row."""
-        for found in Completion(self.schema, self.retention, self.table)._rows(
+        for found in Completion(self.schema, self.retention, self.table).rows(
             tier, sensor_id, start_us, tier.window.end_of(start_us)
         ):
             return found[1].events, found[1].metrics["t"].total

@@ -12,8 +12,6 @@ Counted readings are kept to recognize others, and are rarely looked at: what is
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator_bytes import (
     Reader,
@@ -25,6 +23,7 @@ from pipeline.core.accumulation.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
+from pipeline.core.accumulation.pane import Pane
 from pipeline.core.accumulation.reading_columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
 from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats, covers
@@ -35,22 +34,8 @@ _SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardl
 _FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
 
 
-class Pane(NamedTuple):
-    """The result of a window so far.
-
-    Attributes:
-        stats: the window's statistics; empty if it is too wide.
-        complete: whether what the table stored was restored, and the statistics count all of it.
-        too_wide: whether the window has more metrics than fit in a row.
-    """
-
-    stats: WindowStats
-    complete: bool
-    too_wide: bool = False
-
-
 class WindowReadings:
-    """The accumulator of one sensor's window.
+    """The accumulator of a window of the shortest tier.
 
     A reading is identified by its event and its metric. Of several values for one reading, the first counts. Not
     thread-safe: even reading a result may count buffered readings.
@@ -128,12 +113,27 @@ class WindowReadings:
         else:
             self._bulk.append(block)
 
-    def restore(self, restored: "RestoredReadings") -> None:
-        """Adds what the table stored. Readings that were already added do not count again."""
-        if restored.readings is not None:
-            self.merge(restored.readings)
-        self._restored = _larger(self._restored, restored.statistics)
-        self._floor = _larger(self._floor, restored.floor)
+    @property
+    def exact(self) -> bool:
+        return self._kept is not None and self._restored is None
+
+    def restore(
+        self,
+        readings: "WindowReadings | None" = None,
+        statistics: WindowStats | None = None,
+        floor: WindowStats | None = None,
+    ) -> None:
+        """Adds what the table stored before the job saw the window.
+
+        Args:
+            readings: the readings in its raw rows; those that were already added do not count again.
+            statistics: the statistics of other readings, which cannot be deduplicated.
+            floor: what the aggregate row counts; no pane that counts less may replace it.
+        """
+        if readings is not None:
+            self.merge(readings)
+        self._restored = _larger(self._restored, statistics)
+        self._floor = _larger(self._floor, floor)
         self._has_restored = True
 
     def merge(self, other: "WindowReadings") -> None:
@@ -164,11 +164,6 @@ class WindowReadings:
         self._check_width()
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
-        """Returns the window's result so far, as a copy: the accumulator keeps accumulating.
-
-        Args:
-            statistics: tells which parts of each metric's statistics are computed.
-        """
         self._settle()
         if self._too_wide:
             return Pane(WindowStats(), complete=False, too_wide=True)
@@ -207,7 +202,6 @@ class WindowReadings:
         return dict(found)
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
-        """Returns the newest kept readings: event time in µs, metric and value. A metric may come several times."""
         self._count()
         return iter(()) if self._kept is None else self._kept.newest()
 
@@ -301,7 +295,6 @@ class WindowReadings:
             self._stats.merge(stats)
 
     def to_bytes(self) -> bytes:
-        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulation.accumulator_bytes`."""
         self._settle()
         if self._too_wide:
             return head_bytes(_TOO_WIDE)
@@ -331,12 +324,7 @@ class WindowReadings:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "WindowReadings":
-        """Parses what :meth:`to_bytes` wrote.
-
-        Raises:
-            ValueError: these are other bytes, such as those of another release. Damage within sealed readings is found
-                only when they are needed.
-        """
+        """Parses what :meth:`to_bytes` wrote; damage within sealed readings is found only when they are needed."""
         reader = Reader(data)
         reader.version()
         flags = reader.byte()
@@ -357,21 +345,6 @@ class WindowReadings:
             found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class RestoredReadings:
-    """What the table stored of a window before the job saw its first event.
-
-    Args:
-        readings: the readings in its raw rows.
-        statistics: statistics of other readings, which cannot be deduplicated.
-        floor: what the aggregate row counts; no pane that counts less may replace it.
-    """
-
-    readings: WindowReadings | None = None
-    statistics: WindowStats | None = None
-    floor: WindowStats | None = None
 
 
 def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:

@@ -1,9 +1,7 @@
 """Accumulates longer windows from shorter ones, such as a day from its hours, without the events."""
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
 
-from pipeline.core.accumulation.accumulator import Pane
 from pipeline.core.accumulation.accumulator_bytes import (
     Reader,
     head_bytes,
@@ -12,20 +10,9 @@ from pipeline.core.accumulation.accumulator_bytes import (
     stats_bytes,
     windows_bytes,
 )
+from pipeline.core.accumulation.pane import Pane
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.window_stats import WindowStats, at_least
-
-
-class RestoredShorterWindows(NamedTuple):
-    """What the table stored of a longer window before the job saw its first event.
-
-    Attributes:
-        shorter: the shorter windows' statistics by start, in microseconds.
-        floor: what the longer window's own aggregate row counts; no pane that counts less may replace it.
-    """
-
-    shorter: Mapping[int, WindowStats]
-    floor: WindowStats
 
 
 class ShorterWindows:
@@ -46,8 +33,10 @@ class ShorterWindows:
 
     __slots__ = ("floor", "has_restored", "latest", "restored", "settled", "settled_us")
 
-    def __init__(self) -> None:
-        self.latest: dict[int, WindowStats] = {}
+    exact = True
+
+    def __init__(self, latest: dict[int, WindowStats] | None = None) -> None:
+        self.latest = {} if latest is None else latest
         self.restored: dict[int, WindowStats] = {}
         self.settled = WindowStats()
         self.settled_us = 0
@@ -64,12 +53,23 @@ class ShorterWindows:
             self.latest[start_us] = stats
 
     def restore(self, stored: Mapping[int, WindowStats], floor: WindowStats | None = None) -> None:
-        """Adds what the table stored before the job saw the longer window; see :class:`RestoredShorterWindows`."""
+        """Adds what the table stored before the job saw the longer window.
+
+        Args:
+            stored: the shorter windows' statistics by start, in microseconds.
+            floor: what the longer window's own aggregate row counts; no pane that counts less may replace it.
+        """
         for start_us, stats in stored.items():
-            _put(self.restored, start_us, stats)
+            known = self.restored.get(start_us)
+            if known is None or stats.size > known.size:
+                self.restored[start_us] = stats
         if floor is not None:
             self._raise_floor(floor)
         self.has_restored = True
+
+    def keep_restored(self, is_wanted: Callable[[int], bool]) -> None:
+        """Drops the restored results of shorter windows whose start is not wanted."""
+        self.restored = {start_us: stats for start_us, stats in self.restored.items() if is_wanted(start_us)}
 
     def settle(self, until_us: int) -> None:
         """Merges the windows that start before ``until_us``, which takes less space: they are over for now."""
@@ -86,11 +86,7 @@ class ShorterWindows:
         self.settled, self.settled_us = WindowStats(), 0
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
-        """Returns the longer window's result so far: its shorter windows, merged in order of time.
-
-        Args:
-            statistics: in the row: they limit how many metrics fit.
-        """
+        """Returns the longer window's result so far: its shorter windows, merged in order of time."""
         windows = self.restored | self.latest
         total = WindowStats()
         total.merge(self.settled)
@@ -100,12 +96,14 @@ class ShorterWindows:
             return Pane(WindowStats(), complete=False, too_wide=True)
         return Pane(total, self.has_restored and at_least([total], self.floor))
 
+    def newest(self) -> Iterator[tuple[int, str, float]]:
+        return iter(())
+
     def _raise_floor(self, floor: WindowStats) -> None:
         if floor.size > self.floor.size:
             self.floor = floor
 
     def to_bytes(self) -> bytes:
-        """Serializes the accumulator in the format of :mod:`pipeline.core.accumulation.accumulator_bytes`."""
         floor = stats_bytes(self.floor) if self.floor.events else b""
         settled = windows_bytes({self.settled_us: self.settled}) if self.settled_us else b""
         head = head_bytes(self.has_restored | bool(settled) << 1 | bool(floor) << 6)
@@ -113,7 +111,6 @@ class ShorterWindows:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
-        """Parses what :meth:`to_bytes` wrote. Raises ValueError for other bytes, such as those of another release."""
         found = cls()
         reader = Reader(data)
         reader.version()
@@ -126,9 +123,3 @@ class ShorterWindows:
             found.floor = read_stats(reader)
         reader.end()
         return found
-
-
-def _put(windows: dict[int, WindowStats], start_us: int, stats: WindowStats) -> None:
-    known = windows.get(start_us)
-    if known is None or stats.size > known.size:
-        windows[start_us] = stats

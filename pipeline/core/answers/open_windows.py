@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
 
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows
@@ -101,9 +102,9 @@ class FreshWindows:
     def _longer(
         self, tier: int, sensor_id: str, start_us: int, shorter: Mapping[int, WindowStats]
     ) -> Iterator[tuple[int, WindowStats]]:
-        tiers = self._tiers[self._sources[tier]], self._tiers[tier]
-        end_us = tiers[1].window.end_of(start_us)
+        end_us = self._tiers[tier].window.end_of(start_us)
         inside = {each_us: stats for each_us, stats in shorter.items() if start_us <= each_us < end_us}
-        stats = self._completion.completed_longer(tiers, sensor_id, start_us, self._now_us, inside)
-        if stats is not None and stats.events:
-            yield start_us, stats
+        completion = self._completion.tiers[self._tiers[tier]]
+        found = completion.completed(sensor_id, start_us, self._now_us, ShorterWindows(inside))
+        if found is not None and found.stats.events:
+            yield start_us, found.stats

@@ -5,13 +5,14 @@ row with a result that counts less. So every result here comes with what the row
 certainly complete. The module is pure: the caller passes the function that reads rows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import isnan
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
-from pipeline.core.accumulation.shorter_windows import RestoredShorterWindows, ShorterWindows
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pane import Accumulator
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import ForeignRow
@@ -25,51 +26,238 @@ from pipeline.core.statistics.parts import same_readings
 from pipeline.core.statistics.rules import Statistics
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats, at_least, covers
 from pipeline.core.windows.fixed import Window
+from pipeline.core.windows.tier_sources import sources
 
 _LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
+
+A = TypeVar("A", bound=Accumulator)
 
 
 class _TooWide(Exception):
     """A shorter window has too many metrics."""
 
 
-class StoredWindow(NamedTuple):
-    """What a table stores of a window that is computed from events.
+class Completed(NamedTuple, Generic[A]):
+    """The complete result of a window.
 
     Attributes:
-        readings: the readings in the window's raw rows.
-        row: what the window's aggregate row counts; empty if there is no row.
-        complete: whether the raw rows certainly include every one ever written.
-        repeats: whether the aggregate row may count a reading twice.
-        counted: whether the tier was part of the schema when the window was first aggregated.
+        stats: the window's statistics.
+        known: what was computed from the table and from what came, for the next computation.
     """
 
-    readings: WindowReadings
-    row: WindowStats
-    complete: bool
-    repeats: bool
-    counted: bool
-
-    @property
-    def floor(self) -> WindowStats:
-        """What complete raw rows must count at least."""
-        return WindowStats() if self.repeats else self.row
+    stats: WindowStats
+    known: A
 
 
-class StoredLongerWindow(NamedTuple):
-    """What a table stores of a window that is computed from shorter ones.
+class TierCompletion(ABC, Generic[A]):
+    """Completes the windows of one tier. All methods raise ForeignRow for a row that the schema does not write.
 
-    Attributes:
-        shorter: the shorter windows' statistics by start; None if they would lose something that the aggregate row
-            counts.
-        row: what the window's aggregate row counts.
-        complete: whether the shorter windows certainly include everything.
+    Args:
+        table: the table's reader.
+        tier: the tier.
     """
 
-    shorter: Mapping[int, WindowStats] | None
-    row: WindowStats
-    complete: bool
+    def __init__(self, table: "Completion", tier: Tier) -> None:
+        self._table = table
+        self._tier = tier
+
+    @abstractmethod
+    def begun(self, *, deduplicate: bool) -> A:
+        """Returns the accumulator of a window that the table does not store."""
+
+    @abstractmethod
+    def restored(self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool) -> tuple[A | None, bool]:
+        """Reads what the table stores of a window that began before the job did.
+
+        Returns an accumulator that continues from it, and whether that is certainly complete. The accumulator is None
+        if it would lose something that the aggregate row counts.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            deduplicate: whether the job counts a redelivered reading only once.
+        """
+
+    @abstractmethod
+    def completed(
+        self, sensor_id: str, start_us: int, now_us: int, fresh: A, written: A | None = None
+    ) -> Completed[A] | None:
+        """Computes a window from what the table stores and what came.
+
+        Returns None if the result would lose something that the aggregate row counts, or is too wide for a row.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            fresh: what came, which the table may lack.
+            written: what the aggregate row counts if the caller itself wrote it last; ``fresh`` includes it.
+        """
+
+
+class CompletionFromReadings(TierCompletion[WindowReadings]):
+    """Completes windows of the shortest tier from their raw rows."""
+
+    def begun(self, *, deduplicate: bool) -> WindowReadings:
+        return WindowReadings(deduplicate=deduplicate)
+
+    def restored(self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool) -> tuple[WindowReadings, bool]:
+        """Reads the raw rows.
+
+        If some may be gone, the job continues from the aggregate row. Such a result is incomplete: the row may lack
+        readings that arrived after its last pane, and readings that it counts may be redelivered unrecognized.
+        """
+        readings, row, complete = self._stored(sensor_id, start_us, now_us)
+        found = self.begun(deduplicate=deduplicate)
+        if complete and deduplicate:
+            floor = self._floor(start_us, row)
+            found.restore(readings, floor=floor)
+            return found, covers(readings.pane().stats, floor)
+        # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
+        counted = self._table.retention.counts(self._tier, start_us)
+        raw = WindowStats() if counted else readings.pane(self._tier.statistics).stats
+        found.restore(statistics=max(row, raw, key=lambda stats: stats.size))
+        return found, False
+
+    def completed(
+        self, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings, written: WindowReadings | None = None
+    ) -> Completed[WindowReadings] | None:
+        """Merges raw rows with fresh readings, each reading once; a fresh reading wins over a stored one.
+
+        If raw rows may have been collected, the window is complete in two cases: its aggregate row counts exactly the
+        remaining raw rows, or there is no aggregate row although the tier existed when it would have been written. An
+        aggregate row that matches the fresh readings proves nothing: other readings may have had the same values.
+        """
+        readings, row, complete = self._stored(sensor_id, start_us, now_us)
+        merged = WindowReadings()  # ``fresh`` belongs to the caller
+        merged.merge(fresh)
+        merged.merge(readings)
+        pane = merged.pane(self._tier.statistics)
+        if complete:
+            exact = covers(pane.stats, self._floor(start_us, row))
+        elif row.events:
+            exact = _same(readings.without(fresh) if written is None else written, row, self._tier.statistics)
+        else:
+            exact = self._table.retention.counts(self._tier, start_us)
+        return Completed(pane.stats, merged) if exact and not pane.too_wide else None
+
+    def _stored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[WindowReadings, WindowStats, bool]:
+        """Reads a window's raw rows and its aggregate row; empty if there is none.
+
+        Also returns whether the raw rows certainly include every one ever written.
+        """
+        table, window = self._table, self._tier.window
+        row = table.row(self._tier, sensor_id, start_us)
+        if not table.can_read_readings:
+            return WindowReadings(), row, False
+        found = table.readings(sensor_id, start_us, window.end_of(start_us), window)
+        return found.get(start_us, WindowReadings()), row, table.keeps_readings(start_us, now_us)
+
+    def _floor(self, start_us: int, row: WindowStats) -> WindowStats:
+        """Returns what complete raw rows must count at least: the row, unless it may count a reading twice."""
+        repeats = self._table.retention.may_repeat(start_us, self._tier.window.end_of(start_us))
+        return WindowStats() if repeats else row
+
+
+class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
+    """Completes windows of a longer tier from the aggregate rows of their shorter windows.
+
+    A shorter window without an aggregate row is computed from its raw rows.
+
+    Args:
+        table: the table's reader.
+        tier: the tier.
+        source: the tier of the shorter windows.
+    """
+
+    def __init__(self, table: "Completion", tier: Tier, source: Tier) -> None:
+        super().__init__(table, tier)
+        self._source = source
+
+    def begun(self, *, deduplicate: bool) -> ShorterWindows:  # noqa: ARG002
+        return ShorterWindows()
+
+    def restored(
+        self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
+    ) -> tuple[ShorterWindows | None, bool]:
+        shorter, row, complete = self._stored(sensor_id, start_us, now_us, {})
+        if shorter is None:
+            return None, False
+        found = self.begun(deduplicate=deduplicate)
+        found.restore(shorter, row)
+        return found, complete
+
+    def completed(
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: ShorterWindows,
+        written: ShorterWindows | None = None,  # noqa: ARG002
+    ) -> Completed[ShorterWindows] | None:
+        """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more."""
+        shorter, *_ = self._stored(sensor_id, start_us, now_us, fresh.latest)
+        if shorter is None:
+            return None
+        pane = ShorterWindows(shorter).pane(self._tier.statistics)
+        return None if pane.too_wide else Completed(pane.stats, fresh)
+
+    def _stored(
+        self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
+    ) -> tuple[dict[int, WindowStats] | None, WindowStats, bool]:
+        """Reads the statistics of a window's shorter windows by start, in µs.
+
+        Returns None if they would lose something that the window's own row counts. Also returns what they have to count
+        at least, and whether they certainly include everything.
+        """
+        table, source, retention = self._table, self._source, self._table.retention
+        row = table.row(self._tier, sensor_id, start_us)
+        end_us = self._tier.window.end_of(start_us)
+        found = _larger(dict(table.rows(source, sensor_id, start_us, end_us)), fresh)
+        kept = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
+        if table.can_read_readings and table.keeps_readings(start_us, now_us):
+            kept = True
+            if retention.may_repeat(start_us, end_us):
+                row, found = WindowStats(), {}
+            try:
+                found = self._from_readings(sensor_id, start_us, end_us, found, fresh, row)
+            except _TooWide:
+                return None, row, False
+        # If there is no row, nothing was ever counted, unless the tier did not exist yet.
+        if not at_least(found.values(), row) or not (
+            kept or (not row.events and retention.counts(self._tier, start_us))
+        ):
+            return None, row, False
+        if self._tier.statistics.carries:
+            table.neighbours.carry(sensor_id, found, now_us)
+        return found, row, kept and retention.known
+
+    def _from_readings(
+        self,
+        sensor_id: str,
+        start_us: int,
+        end_us: int,
+        found: Mapping[int, WindowStats],
+        fresh: Mapping[int, WindowStats],
+        row: WindowStats,
+    ) -> dict[int, WindowStats]:
+        """Returns the shorter windows found, and others from raw rows; all from raw rows if these count less."""
+        table, window, statistics = self._table, self._source.window, self._tier.statistics
+
+        def of_raw_rows(from_us: int, to_us: int) -> dict[int, WindowStats]:
+            read = table.readings(sensor_id, from_us, to_us, window)
+            panes = {each_us: readings.pane(statistics) for each_us, readings in read.items()}
+            if any(pane.too_wide for pane in panes.values()):
+                raise _TooWide
+            return {each_us: pane.stats for each_us, pane in panes.items()}
+
+        # Rows that were written before a statistic was declared lack it.
+        whole = {each_us: stats for each_us, stats in found.items() if statistics.known_in(stats)}
+        for gap_start_us, gap_end_us in _gaps(whole, window, start_us, end_us):
+            whole = _larger(whole | of_raw_rows(gap_start_us, gap_end_us), fresh)
+        return whole if at_least(whole.values(), row) else _larger(of_raw_rows(start_us, end_us), fresh)
 
 
 class Completion:
@@ -85,6 +273,7 @@ class Completion:
     Attributes:
         retention: what Bigtable may have collected.
         neighbours: what lies before and after windows.
+        tiers: for each tier, what completes its windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
@@ -93,153 +282,20 @@ class Completion:
         self._read = read
         self._locator = SensorLocator(schema, read) if search else None
         self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
+        self.tiers: dict[Tier, TierCompletion[Any]] = {
+            tier: CompletionFromReadings(self, tier)
+            if source < 0
+            else CompletionFromShorterWindows(self, tier, schema.tiers[source])
+            for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True)
+        }
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
         """Returns whether the raw rows from that time on certainly include every one ever written."""
         return self.retention.readings_from_us(now_us) <= start_us
 
-    def stored(self, tier: Tier, sensor_id: str, start_us: int, now_us: int) -> StoredWindow:
-        """Reads the raw rows and the aggregate row of a window of the shortest tier.
-
-        Raises:
-            ForeignRow: the schema does not write a row like one of these.
-        """
-        end_us = tier.window.end_of(start_us)
-        row, counted = self._row(tier, sensor_id, start_us), self.retention.counts(tier, start_us)
-        if not self._can_read_readings:
-            return StoredWindow(WindowReadings(), row, complete=False, repeats=False, counted=counted)
-        found = self.readings(sensor_id, start_us, end_us, tier.window)
-        complete, repeats = self.keeps_readings(start_us, now_us), self.retention.may_repeat(start_us, end_us)
-        return StoredWindow(found.get(start_us, WindowReadings()), row, complete, repeats, counted)
-
-    def completed(
-        self,
-        tier: Tier,
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: WindowReadings,
-        *,
-        written: WindowReadings | None = None,
-    ) -> WindowReadings | None:
-        """Merges a window's raw rows with fresh readings, each reading once. The window is of the shortest tier.
-
-        A fresh reading wins over a stored one. If raw rows may have been collected, the window is complete in two
-        cases: its aggregate row counts exactly the remaining raw rows, or there is no aggregate row although the tier
-        existed when it would have been written. An aggregate row that matches the fresh readings proves nothing: other
-        readings may have had the same values.
-
-        Args:
-            tier: the table's shortest tier.
-            sensor_id: the sensor.
-            start_us: the window's start.
-            now_us: the current time.
-            fresh: readings that the raw rows may lack.
-            written: what the aggregate row counts if the caller itself wrote it last; the fresh readings include it.
-
-        Returns:
-            The window's readings; None if they would lack something that the aggregate row counts.
-
-        Raises:
-            ForeignRow: the schema does not write a row like one of these.
-        """
-        stored = self.stored(tier, sensor_id, start_us, now_us)
-        readings, row, complete, *_ = stored
-        merged = WindowReadings()  # ``fresh`` belongs to the caller
-        merged.merge(fresh)
-        merged.merge(readings)
-        stats, _, too_wide = merged.pane()
-        if too_wide:
-            return None
-        if complete:
-            exact = covers(stats, stored.floor)
-        elif row.events:
-            exact = _same(readings.without(fresh) if written is None else written, row, tier.statistics)
-        else:
-            exact = self.retention.counts(tier, start_us)
-        return merged if exact else None
-
-    def completed_longer(
-        self,
-        tiers: tuple[Tier, Tier],
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: Mapping[int, WindowStats],
-    ) -> WindowStats | None:
-        """Merges the stored shorter windows of a longer window with fresh ones.
-
-        Returns None if the result would lack something that the aggregate row counts. See :meth:`stored_longer`.
-        """
-        shorter = self.stored_longer(tiers, sensor_id, start_us, now_us, fresh).shorter
-        if shorter is None:
-            return None
-        longer = ShorterWindows()
-        longer.restore(shorter)
-        pane = longer.pane(tiers[1].statistics)
-        return None if pane.too_wide else pane.stats
-
-    def stored_longer(
-        self,
-        tiers: tuple[Tier, Tier],
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: Mapping[int, WindowStats] | None = None,
-    ) -> StoredLongerWindow:
-        """Reads the aggregate rows of a window's shorter windows, and raw rows for those without an aggregate row.
-
-        Args:
-            tiers: the tier of the shorter windows, and the window's own tier.
-            sensor_id: the sensor.
-            start_us: the window's start.
-            now_us: the current time.
-            fresh: shorter windows that the caller has just computed. Each replaces its row, unless the row counts more.
-
-        Raises:
-            ForeignRow: the schema does not write a row like one of these.
-        """
-        row = self._row(tiers[1], sensor_id, start_us)
-        try:
-            return self._stored_windows(tiers, sensor_id, start_us, now_us, fresh, row)
-        except _TooWide:
-            return StoredLongerWindow(None, row, complete=False)
-
-    def _stored_windows(
-        self,
-        tiers: tuple[Tier, Tier],
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: Mapping[int, WindowStats] | None,
-        row: WindowStats,
-    ) -> StoredLongerWindow:
-        shorter, tier = tiers
-        end_us = tier.window.end_of(start_us)
-        found = _larger(dict(self._rows(shorter, sensor_id, start_us, end_us)), fresh)
-        kept = self.retention.aggregates_from_us(shorter, now_us) <= start_us
-        kept = kept and self.retention.counts(shorter, start_us)
-        if self._can_read_readings and self.keeps_readings(start_us, now_us):
-            kept = True
-            # Rows that were written before a statistic was declared lack it.
-            found = {each_us: stats for each_us, stats in found.items() if self._schema.statistics.known_in(stats)}
-            if self.retention.may_repeat(start_us, end_us):
-                row, found = WindowStats(), {}
-            for gap_start_us, gap_end_us in _gaps(found, shorter.window, start_us, end_us):
-                found = _larger(found | self._from_readings(sensor_id, gap_start_us, gap_end_us, shorter.window), fresh)
-            if not at_least(found.values(), row):
-                found = _larger(self._from_readings(sensor_id, start_us, end_us, shorter.window), fresh)
-        # If there is no row, nothing was ever counted, unless the tier did not exist yet.
-        if not at_least(found.values(), row) or not (
-            kept or (not row.events and self.retention.counts(tier, start_us))
-        ):
-            return StoredLongerWindow(None, row, complete=False)
-        if self._schema.statistics.carries:
-            self.neighbours.carry(sensor_id, found, now_us)
-        return StoredLongerWindow(found, row, kept and self.retention.known)
-
     @property
-    def _can_read_readings(self) -> bool:
+    def can_read_readings(self) -> bool:
+        """Whether the raw rows of a sensor can be found."""
         return self._locator is not None or self._schema.finds_sensors
 
     def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
@@ -253,20 +309,13 @@ class Completion:
                 of_window.add(time_us, record.readings, discriminator)
         return found
 
-    def _from_readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowStats]:
-        panes = {
-            each_us: readings.pane(self._schema.statistics)
-            for each_us, readings in self.readings(sensor_id, start_us, end_us, window).items()
-        }
-        if any(pane.too_wide for pane in panes.values()):
-            raise _TooWide
-        return {each_us: pane.stats for each_us, pane in panes.items()}
-
-    def _row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
-        rows = self._rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
+    def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
+        """Reads what a window's aggregate row counts; nothing if there is no row. Raises ForeignRow."""
+        rows = self.rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
         return next((stats for _, stats in rows), WindowStats())
 
-    def _rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
+    def rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
+        """Reads the aggregate rows of windows: the start in µs of each, and what it counts. Raises ForeignRow."""
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
         for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
             try:
@@ -274,60 +323,6 @@ class Completion:
             except ValueError as error:
                 raise ForeignRow(row, error) from error
             yield record.start_us, stats_of(record)
-
-
-@dataclass(frozen=True)
-class RestoreFromReadings:
-    """Restores windows of the shortest tier that began before the job did. Part of a DoFn, so it pickles.
-
-    Args:
-        tier: the table's shortest tier.
-        deduplicate: whether the job counts a redelivered reading only once.
-    """
-
-    tier: Tier
-    deduplicate: bool
-
-    def restore(
-        self, completion: Completion, sensor_id: str, start_us: int, now_us: int
-    ) -> tuple[RestoredReadings, bool]:
-        """Reads what the table stores of a window. Also returns whether that is certainly complete.
-
-        If raw rows may be gone, the job continues from the aggregate row. Such a result is incomplete: the row may lack
-        readings that arrived after its last pane, and readings that it counts may be redelivered unrecognized.
-        """
-        stored = completion.stored(self.tier, sensor_id, start_us, now_us)
-        if not (stored.complete and self.deduplicate):
-            # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
-            raw = WindowStats() if stored.counted else stored.readings.pane(self.tier.statistics).stats
-            return RestoredReadings(statistics=max(stored.row, raw, key=lambda stats: stats.size)), False
-        return RestoredReadings(stored.readings, floor=stored.floor), covers(stored.readings.pane().stats, stored.floor)
-
-
-@dataclass(frozen=True)
-class RestoreFromShorterWindows:
-    """Restores windows that are computed from shorter ones. Part of a DoFn, so it pickles.
-
-    Args:
-        tiers: the tier of the shorter windows, and the windows' own tier.
-    """
-
-    tiers: tuple[Tier, Tier]
-
-    def restore(
-        self, completion: Completion, sensor_id: str, start_us: int, now_us: int
-    ) -> tuple[RestoredShorterWindows | None, bool]:
-        """Reads what the table stores of a window. Also returns whether that is certainly complete.
-
-        The first value is None if restoring would lose something that the aggregate row counts.
-        """
-        stored = completion.stored_longer(self.tiers, sensor_id, start_us, now_us)
-        if stored.shorter is None:
-            return None, False
-        return RestoredShorterWindows(stored.shorter, stored.row), stored.complete
-
-
-RestoreMethod = RestoreFromReadings | RestoreFromShorterWindows
 
 
 def _same(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
@@ -354,10 +349,10 @@ def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
     return one.count == row.count and bool(told) and all(told)
 
 
-def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats] | None) -> dict[int, WindowStats]:
+def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats]) -> dict[int, WindowStats]:
     """Returns the union. Of a window in both, keeps the one that counts more; the fresh one if they count the same."""
     found = dict(stored)
-    for start_us, stats in (fresh or {}).items():
+    for start_us, stats in fresh.items():
         if start_us not in found or stats.size >= found[start_us].size:
             found[start_us] = stats
     return found

@@ -9,13 +9,14 @@ fires first, and the window after one that is closed, or that began before the j
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_windows import GroupWindows, StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
-from pipeline.core.statistics.parts import carried, last_of
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.parts import carried
+from pipeline.core.statistics.window_stats import WindowStats, lasts_of
 
 ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
@@ -24,12 +25,12 @@ class CarryIn:
     """Carries readings into windows of a group, of the shortest tier.
 
     Args:
-        windows: of the group; changed in place.
-        tier: the shortest.
+        windows: the group's windows, which are changed in place.
+        tier: the shortest tier.
         neighbours: finds readings and windows in the table.
         now_us: the clock.
         may_be_stored: returns whether the table may store an open window with this start before the job has fired it.
-        each: as for :class:`pipeline.core.panes.group_firing.GroupFiring`.
+        each: calls a function for several sensors as ``map`` does; their reads may overlap.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CarryIn:
         may_be_stored: Callable[[int], bool],
         each: ForEach,
     ) -> None:
-        self._windows = windows.of_tier[0]
+        self._windows: dict[int, StartWindows[WindowReadings]] = windows.of_tier[0]
         self._tier = tier
         self._neighbours = neighbours
         self._now_us = now_us
@@ -87,24 +88,25 @@ class CarryIn:
         stored: dict[str, dict[str, tuple[At, int]]] = {}
         for sensor_id, stats in found.items():
             entry = window.entries[sensor_id]
-            changed = {
-                metric: last
-                for metric, of_metric in stats.metrics.items()
-                if (last := last_of(of_metric.parts)) is not None and entry.last.get(metric) != last
-            }
+            changed = {name: last for name, last in lasts_of(stats).items() if entry.last.get(name) != last}
             entry.last |= changed
-            bounds = self._hand_on(sensor_id, changed, later) if changed else {}
-            unknown = {metric: (last, bounds.get(metric, LATEST_US)) for metric, last in changed.items()}
-            if beyond_state and (unknown := {name: each for name, each in unknown.items() if each[1] > end_us}):
+            bounds = self._hand_on(sensor_id, changed, later)
+            unknown = {name: (last, bounds[name]) for name, last in changed.items() if bounds[name] > end_us}
+            if beyond_state and unknown:
                 stored[sensor_id] = unknown
         stale = self._each(lambda sensor_id: self._neighbours.stale(sensor_id, stored[sensor_id], end_us), stored)
         return [(sensor_id, each_us) for sensor_id, starts in zip(stored, stale, strict=True) for each_us in starts]
 
     def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
-        """Hands readings to the sensor's later windows. Returns the start of the first that has each metric."""
-        waiting, bounds = dict(lasts), dict[str, int]()
+        """Hands readings to the sensor's later windows.
+
+        Returns the start of the first one that has each metric; :data:`LATEST_US` without one.
+        """
+        waiting, bounds = dict(lasts), dict.fromkeys(lasts, LATEST_US)
         for each_us in later:
             entry = self._windows[each_us].entries.get(sensor_id)
+            if not waiting:
+                break
             if entry is None:
                 continue
             for metric, last in list(waiting.items()):
@@ -116,8 +118,6 @@ class CarryIn:
                 if metric in entry.last:
                     bounds[metric] = each_us
                     del waiting[metric]
-            if not waiting:
-                break
         return bounds
 
     def _before(self, start_us: int, sensor_id: str, metrics: Iterable[str]) -> dict[str, At | None]:

@@ -25,18 +25,19 @@ pane has certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from heapq import heappop, heappush
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.stored_windows import Completion, RestoreFromReadings, RestoreFromShorterWindows
+from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.panes.carried_readings import CarryIn, ForEach
 from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
@@ -63,7 +64,7 @@ class Aggregation:
     """How the windows of a table are aggregated. GroupReadings of a DoFn: it pickles.
 
     Args:
-        tiers: of the table, the shortest first.
+        tiers: the table's tiers, shortest first.
         firing: when panes fire, and windows close.
         before_us: windows that start earlier may be stored in the table already; None if no window is.
         deduplicate: whether a repeated reading counts once.
@@ -83,11 +84,11 @@ class Aggregation:
 
 
 class FiringTimes(NamedTuple):
-    """When panes fire.
+    """The watermark and the clock when panes fire.
 
     Attributes:
         passed_us: the watermark.
-        before_us: the watermark before that, of the group's last firing.
+        before_us: the watermark before that, at the group's last firing.
         closed_us: windows that end by this event time are closed.
         closed_before_us: windows that end by this event time were closed before.
         now_us: the clock.
@@ -105,10 +106,10 @@ class GroupFiring:
 
     Args:
         aggregation: how windows are aggregated.
-        windows: of the group; changed in place.
+        windows: the group's windows, which are changed in place.
         completion: completes windows from the table.
-        times: when.
-        each: as ``map``: calls a function for several windows, whose reads may overlap.
+        times: the watermark and the clock.
+        each: calls a function for several windows as ``map`` does; their reads may overlap.
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
@@ -134,49 +135,44 @@ class GroupFiring:
         self._deduplicate = aggregation.deduplicate
         self._latest, self._newest = aggregation.latest, NewestReadings()
         self._windows = windows
-        self._completion = completion
+        self._retention = completion.retention
+        self._completion = [completion.tiers[tier] for tier in self._tiers]
         self._times = times
+        self._drained = times.passed_us >= END_US
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._carry_in: CarryIn | None = None
         if self._tiers[0].statistics.carries:
-            self._carry_in = CarryIn(
-                windows,
-                self._tiers[0],
-                completion.neighbours,
-                times.now_us,
-                lambda start_us: self._may_be_stored(0, start_us),
-                each,
-            )
+            may_be_stored = partial(self._may_be_stored, 0)
+            self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, times.now_us, may_be_stored, each)
         self.rows = EncodedRows()
         self.incomplete: list[tuple[str, int]] = []
         self.counts: Counter[str] = Counter()
 
-    def fire(self, parts: Iterable[bytes]) -> None:
+    def fire(self, readings: Iterable[bytes]) -> None:
         """Adds readings, and fires the panes of their windows and of each longer window that contains one.
 
         Args:
-            parts: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings` encodes
-                them.
+            readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
+                encodes them.
         """
-        for start_us, of_window in groupby(sorted(parts, key=start_of_readings), start_of_readings):
-            window = self._window(0, start_us)
-            self._add(window, start_us, [readings for part in of_window for readings in read_group_readings(part)])
+        for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
+            self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
         passed_us, now_us = self._times.passed_us, self._times.now_us
-        for tier in range(len(self._tiers)):
-            self._waiting = sorted(self._windows.of_tier[tier])
+        for tier, windows in enumerate(self._windows.of_tier):
+            self._waiting = sorted(windows)
             while self._waiting:
                 start_us = heappop(self._waiting)
-                window = self._windows.of_tier[tier][start_us]
-                if tier == 0 or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
+                window = windows[start_us]
+                if not tier or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
                     self._fire_window(tier, start_us, window)
         if self._latest is not None:
-            from_us = self._completion.retention.cells_stay_from_us(self._latest, now_us)
+            from_us = self._retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._newest.rows(self._latest, from_us))
         self._windows.close(self._times.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
-    def _window(self, tier: int, start_us: int) -> StartWindows:
+    def _window(self, tier: int, start_us: int) -> StartWindows[Any]:
         found = self._windows.of_tier[tier].get(start_us)
         if found is None:
             found = self._windows.of_tier[tier][start_us] = StartWindows()
@@ -186,129 +182,122 @@ class GroupFiring:
             found.kept_until_us = self._times.now_us + _KEPT_US
         return found
 
-    def _add(self, window: StartWindows, start_us: int, of_window: list[Readings]) -> None:
-        """Adds readings to their sensors' windows, the new ones of which are restored if the table may store them."""
-        fresh = [each for each in dict.fromkeys(each.sensor_id for each in of_window) if each not in window.entries]
-        self._begin(window, start_us, fresh)
-        for sensor_id, metrics, times, values in of_window:
+    def _add(self, start_us: int, received: list[Readings]) -> None:
+        """Adds readings to their sensors' windows."""
+        window: StartWindows[WindowReadings] = self._window(0, start_us)
+        sensor_ids = dict.fromkeys(each.sensor_id for each in received)
+        self._begin(0, start_us, window, [each for each in sensor_ids if each not in window.entries])
+        for sensor_id, metrics, times, values in received:
             entry = window.entries[sensor_id]
-            entry.readings().extend(metrics, times, values, self._tiers[0].statistics)
+            entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
             if self._latest is not None:
                 newest = newest_of(times)
                 begin = len(metrics) * times.index(newest)
                 self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
-            self.counts[LATE_EVENTS] += sum(len(each.times) for each in of_window)
+            self.counts[LATE_EVENTS] += sum(len(each.times) for each in received)
 
-    def _add_newest(self, sensor_id: str, found: WindowReadings | None) -> None:
+    def _add_newest(self, sensor_id: str, found: Accumulator) -> None:
         """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
-        for time_us, metric, value in () if self._latest is None or found is None else found.newest():
+        for time_us, metric, value in () if self._latest is None else found.newest():
             self._newest.add(sensor_id, time_us, ((metric, value),))
 
-    def _begin(self, window: StartWindows, start_us: int, sensor_ids: list[str]) -> None:
-        """Adds windows of sensors, and restores them if the table may store them."""
-        stored = not window.late and self._may_be_stored(0, start_us)
+    def _begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
+        """Adds windows of sensors, which continue from the table if it may store them."""
+        stored = not window.late and self._may_be_stored(tier, start_us)
+        restored = self._restored(tier, start_us, sensor_ids) if stored else {}
         for sensor_id in sensor_ids:
-            # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
-            exact = self._deduplicate or window.late
-            entry = SensorWindow(value=WindowReadings(deduplicate=exact), stored=stored, exact=exact)
+            accumulator = restored.get(sensor_id)
+            if accumulator is None:
+                # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
+                accumulator = self._completion[tier].begun(deduplicate=self._deduplicate or window.late)
+            entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
             window.entries[sensor_id] = entry
-        if sensor_ids and stored:
-            self._restore(window, start_us, sensor_ids)
 
     def _may_be_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
         return start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
 
-    def _restore(self, window: StartWindows, start_us: int, sensor_ids: list[str]) -> None:
-        """Adds what the table stores of windows that it may store."""
-        method = RestoreFromReadings(self._tiers[0], self._deduplicate)
+    def _restored(self, tier: int, start_us: int, sensor_ids: Sequence[str]) -> dict[str, Any]:
+        """Returns accumulators that continue from what the table stores of windows."""
+        completion = self._completion[tier]
 
-        def stored(sensor_id: str) -> tuple[RestoredReadings | None, bool]:
-            try:
-                return method.restore(self._completion, sensor_id, start_us, self._times.now_us)
-            except ForeignRow:
-                return None, False  # another program wrote this row: the window is held back, and waits for a repair
+        def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
+            with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
+                return completion.restored(sensor_id, start_us, self._times.now_us, deduplicate=self._deduplicate)
+            return None, False
 
-        for sensor_id, (restored, complete) in zip(sensor_ids, self._each(stored, sensor_ids), strict=True):
-            if restored is not None:
-                entry = window.entries[sensor_id]
-                self._add_newest(sensor_id, restored.readings)
-                entry.readings().restore(restored)
-                entry.exact = restored.statistics is None
-            self._count_restored(sensor_id, start_us, restored is not None, complete)
+        found = dict[str, Any]()
+        for sensor_id, (accumulator, complete) in zip(sensor_ids, self._each(restored, sensor_ids), strict=True):
+            if accumulator is not None:
+                self._add_newest(sensor_id, accumulator)
+                found[sensor_id] = accumulator
+            if not complete:
+                self._list(sensor_id, start_us)
+        self.counts[RESTORED] += len(found)
+        return found
 
-    def _restore_longer(
-        self, tier: int, accumulator: ShorterWindows, sensor_id: str, start_us: int, is_stored: Callable[[int], bool]
-    ) -> None:
-        """Adds what the table stores of shorter windows that it may store; the others are still to fire."""
-        method = RestoreFromShorterWindows(self._with_source(tier))
-        restored, complete = None, False
-        with suppress(ForeignRow):
-            restored, complete = method.restore(self._completion, sensor_id, start_us, self._times.now_us)
-        if restored is not None:
-            shorter = {each_us: stats for each_us, stats in restored.shorter.items() if is_stored(each_us)}
-            accumulator.restore(shorter, restored.floor)
-        self._count_restored(sensor_id, start_us, restored is not None, complete)
-
-    def _count_restored(self, sensor_id: str, start_us: int, restored: bool, complete: bool) -> None:
-        self.counts[RESTORED] += restored
-        if not complete:
-            self._list(sensor_id, start_us)
-
-    def _fire_window(self, tier: int, start_us: int, window: StartWindows) -> None:
-        drained, now_us = self._times.passed_us >= END_US, self._times.now_us
-        ends = window.late and (drained or window.kept_until_us <= now_us)
+    def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
+        ends = window.late and (self._drained or window.kept_until_us <= self._times.now_us)
         dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
         if not dirty:
             return
-        for entry in dirty.values():
-            if not (entry.dirty or entry.exact):
-                entry.forget()  # nothing came: only the table tells whether others wrote the row
-        # Statistics can't be merged with raw rows. While they are kept, they are all that the row counts.
-        late = {sensor_id: entry for sensor_id, entry in dirty.items() if window.late and entry.exact}
-        found = self._recomputed(tier, start_us, late)
-        for sensor_id in dirty.keys() - late.keys():
-            found[sensor_id] = self._of_open(tier, sensor_id, start_us, dirty[sensor_id])
-        if tier == 0 and self._carry_in is not None:
-            self._carry(self._carry_in, start_us, {key: stats for key, stats in found.items() if stats}, again=ends)
+        found = self._results(tier, start_us, window, dirty)
+        if not tier:
+            self._carry(start_us, found, again=ends)
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
-            came, moved = entry.dirty, entry.moved
-            entry.dirty = entry.again = entry.moved = False
-            if stats is None:
-                if window.late:
-                    entry.written = -1  # what its row counts is not known any more
-                continue
-            # A late window's row may be written by others too: it is written whenever something came.
-            if stats.size != entry.written or moved or (window.late and came):
-                entry.written = stats.size
-                entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not drained
+            moved = entry.moved
+            if entry.settle(stats, late=window.late) and stats is not None:
+                entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
                 if ends:
-                    window.kept_until_us = now_us + _KEPT_US
-                self._write(tier, sensor_id, start_us, stats)
-                for longer, source in enumerate(self._sources):
-                    if source == tier:
-                        self._put(longer, sensor_id, start_us, stats, moved=moved)
+                    window.kept_until_us = self._times.now_us + _KEPT_US
+                self._write(tier, sensor_id, start_us, stats, moved=moved)
 
-    def _carry(self, carry_in: CarryIn, start_us: int, found: Mapping[str, WindowStats], *, again: bool) -> None:
+    def _results(
+        self, tier: int, start_us: int, window: StartWindows[Any], dirty: Mapping[str, SensorWindow[Any]]
+    ) -> dict[str, WindowStats | None]:
+        """Returns the statistics of sensors' windows; None of one whose row has to stay as it is."""
+        found = dict[str, WindowStats | None]()
+        late: list[str] = []
+        for sensor_id, entry in dirty.items():
+            if not (entry.dirty or entry.exact):
+                entry.forget()  # nothing came: only the table tells whether others wrote the row
+            # Statistics can't be merged with raw rows. While they are kept, they are all that the row counts.
+            if window.late and entry.exact:
+                late.append(sensor_id)
+            else:
+                found[sensor_id] = self._of_open(sensor_id, start_us, entry)
+        recomputed = self._each(partial(self._recomputed, tier, start_us, dirty), late)
+        for sensor_id, stats in zip(late, recomputed, strict=True):
+            found[sensor_id] = stats
+            if stats is None:
+                self._list(sensor_id, start_us)
+            else:
+                self.counts[RECOMPUTED] += 1
+        return found
+
+    def _carry(self, start_us: int, found: Mapping[str, WindowStats | None], *, again: bool) -> None:
         """Carries readings into a window of the shortest tier, and from it into the next."""
-        carry_in.into(start_us, found, again=again)
-        for sensor_id, next_us in carry_in.beyond(start_us, found):
+        if self._carry_in is None:
+            return
+        known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
+        self._carry_in.into(start_us, known, again=again)
+        for sensor_id, next_us in self._carry_in.beyond(start_us, known):
             window = self._window(0, next_us)
             if sensor_id not in window.entries:
                 if not window.late and not self._may_be_stored(0, next_us):
                     self._list(sensor_id, next_us)  # another writer is ahead of this job
                     continue
-                self._begin(window, next_us, [sensor_id])
+                self._begin(0, next_us, window, [sensor_id])
             entry = window.entries[sensor_id]
             entry.dirty = entry.moved = True
             heappush(self._waiting, next_us)
 
-    def _of_open(self, tier: int, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
+    def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow[Any]) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
-        pane = (entry.shorter() if tier else entry.readings()).pane(self._tiers[0].statistics)
+        pane = entry.accumulator.pane(self._tiers[0].statistics)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
         elif pane.complete or not entry.stored:
@@ -318,70 +307,49 @@ class GroupFiring:
         self._list(sensor_id, start_us)
         return None
 
-    def _recomputed(self, tier: int, start_us: int, dirty: Mapping[str, SensorWindow]) -> dict[str, WindowStats | None]:
-        """Returns the statistics of late windows from the table and what came; None if they may lack something."""
-
-        def completed(sensor_id: str) -> WindowStats | None:
-            with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
-                return self._completed(tier, sensor_id, start_us, dirty[sensor_id])
-            return None
-
-        found = dict(zip(dirty, self._each(completed, dirty), strict=True))
-        for sensor_id, stats in found.items():
-            if stats is None:
-                self._list(sensor_id, start_us)
-            else:
-                self.counts[RECOMPUTED] += 1
-        return found
-
-    def _completed(self, tier: int, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
-        now_us = self._times.now_us
-        if tier:
-            tiers = self._with_source(tier)
-            return self._completion.completed_longer(tiers, sensor_id, start_us, now_us, entry.shorter().latest)
-        written = WindowReadings.from_bytes(entry.data) if entry.written >= 0 else None
-        whole = self._completion.completed(
-            self._tiers[0], sensor_id, start_us, now_us, entry.readings(), written=written
-        )
-        if whole is None:
-            return None
-        self._add_newest(sensor_id, whole)
-        if not self._completion.keeps_readings(start_us, now_us):
-            # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
-            entry.value = whole
-        stats = whole.pane(self._tiers[0].statistics).stats
-        return stats if stats.events else None  # nothing is known of a window if not even its row has arrived
-
-    def _with_source(self, tier: int) -> tuple[Tier, Tier]:
-        return self._tiers[self._sources[tier]], self._tiers[tier]
+    def _recomputed(
+        self, tier: int, start_us: int, dirty: Mapping[str, SensorWindow[Any]], sensor_id: str
+    ) -> WindowStats | None:
+        """Returns the statistics of a late window from the table and what came; None if they may lack something."""
+        entry, now_us = dirty[sensor_id], self._times.now_us
+        with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
+            found = self._completion[tier].completed(
+                sensor_id, start_us, now_us, entry.accumulator, entry.last_written()
+            )
+            if found is not None:
+                self._add_newest(sensor_id, found.known)
+                if self._retention.readings_from_us(now_us) > start_us:
+                    # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
+                    entry.value = found.known
+                return found.stats if found.stats.events else None  # without events, not even its row has arrived
+        return None
 
     def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats, *, moved: bool) -> None:
         """Adds a shorter window to the longer one that contains it."""
-        start_us = self._tiers[tier].window.start_of(shorter_us)
-        window = self._window(tier, start_us)
-        entry = window.entries.get(sensor_id)
-        if entry is None:
-            accumulator = ShorterWindows()
-            stored = not window.late and self._may_be_stored(tier, start_us)
-            entry = window.entries[sensor_id] = SensorWindow(value=accumulator, stored=stored)
-            if stored:
-                source = self._sources[tier]
-                is_stored = partial(self._may_be_stored, source)
-                self._restore_longer(tier, accumulator, sensor_id, start_us, is_stored)
-        accumulator = entry.shorter()
+        start_us, source = self._tiers[tier].window.start_of(shorter_us), self._sources[tier]
+        window: StartWindows[ShorterWindows] = self._window(tier, start_us)
+        if sensor_id not in window.entries:
+            self._begin(tier, start_us, window, [sensor_id])
+            # The other shorter windows are still to fire.
+            window.entries[sensor_id].accumulator.keep_restored(partial(self._may_be_stored, source))
+        entry = window.entries[sensor_id]
+        accumulator = entry.accumulator
         if not window.late:
             settled_us = accumulator.settled_us
             if shorter_us < settled_us:
                 accumulator.unsettle()
                 entry.stored = True
-                self._restore_longer(tier, accumulator, sensor_id, start_us, lambda each_us: each_us < settled_us)
+                for restored in self._restored(tier, start_us, [sensor_id]).values():
+                    restored.keep_restored(lambda each_us: each_us < settled_us)
+                    accumulator.restore(restored.restored, restored.floor)
             # The table has the rows of windows that are not in the state any more.
-            accumulator.settle(min(self._windows.of_tier[self._sources[tier]]))
+            accumulator.settle(min(self._windows.of_tier[source]))
         accumulator.put(shorter_us, stats)
         entry.dirty = True
         entry.moved |= moved
 
-    def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats) -> None:
+    def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats, *, moved: bool) -> None:
+        """Writes a window's row, and adds the window to the longer ones."""
         of_tier = self._tiers[tier]
         self.rows.append(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
@@ -391,6 +359,9 @@ class GroupFiring:
         else:
             timing = LATE if self._windows.ends_by(tier, start_us, self._times.before_us) else ON_TIME
         self.counts[timing] += 1
+        for longer, source in enumerate(self._sources):
+            if source == tier:
+                self._put(longer, sensor_id, start_us, stats, moved=moved)
 
     def _list(self, sensor_id: str, start_us: int) -> None:
         self.counts[INCOMPLETE] += 1

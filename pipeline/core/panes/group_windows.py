@@ -17,13 +17,15 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, Generic, TypeVar
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.firing import END_US, NEVER_US
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.window_stats import WindowStats
 
 VERSION = 1
 
@@ -34,12 +36,15 @@ _EDGE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
 
+A = TypeVar("A", bound=Accumulator)
+
 
 @dataclass(slots=True)
-class SensorWindow:
+class SensorWindow(Generic[A]):
     """One sensor's window.
 
     Attributes:
+        kind: the accumulator's class.
         data: the bytes of the accumulator, if ``value`` is None.
         value: the accumulator.
         dirty: whether a pane has to be written.
@@ -53,8 +58,9 @@ class SensorWindow:
         last: by metric, the last reading in the last pane.
     """
 
+    kind: type[A]
     data: bytes = b""
-    value: WindowReadings | ShorterWindows | None = None
+    value: A | None = None
     dirty: bool = False
     written: int = -1
     stored: bool = False
@@ -64,26 +70,38 @@ class SensorWindow:
     before: dict[str, At | None] = field(default_factory=dict)
     last: dict[str, At] = field(default_factory=dict)
 
-    def readings(self) -> WindowReadings:
-        """Returns the accumulator, to be changed, of a window of the shortest tier."""
+    @property
+    def accumulator(self) -> A:
+        """The accumulator, to be changed."""
         if self.value is None:
-            self.value = WindowReadings.from_bytes(self.data)
-        return cast(WindowReadings, self.value)
+            self.value = self.kind.from_bytes(self.data)
+        return self.value
+
+    def last_written(self) -> A | None:
+        """Returns the accumulator of the last pane; None if the row may count something else."""
+        return self.kind.from_bytes(self.data) if self.written >= 0 else None
 
     def forget(self) -> None:
-        """Replaces the accumulator by one without readings, which can be merged with raw rows."""
-        self.value, self.exact = WindowReadings(), True
+        """Replaces the accumulator by an empty one, which can be merged with raw rows."""
+        self.value, self.exact = self.kind(), True
         self.data = self.value.to_bytes()
 
-    def shorter(self) -> ShorterWindows:
-        """Returns the accumulator, to be changed, of a longer window."""
-        if self.value is None:
-            self.value = ShorterWindows.from_bytes(self.data)
-        return cast(ShorterWindows, self.value)
+    def settle(self, stats: WindowStats | None, *, late: bool) -> bool:
+        """Notes that a pane fired, with this result or none. Returns whether it has to be written.
+
+        A late window's row may be written by others too: it is written whenever something came.
+        """
+        changed = stats is not None and (stats.size != self.written or self.moved or (late and self.dirty))
+        self.dirty = self.again = self.moved = False
+        if stats is not None:
+            self.written = stats.size
+        elif late:
+            self.written = -1  # what its row counts is not known any more
+        return changed
 
 
 @dataclass(slots=True)
-class StartWindows:
+class StartWindows(Generic[A]):
     """The sensors' windows with the same start.
 
     Attributes:
@@ -93,7 +111,7 @@ class StartWindows:
     """
 
     kept_until_us: int = 0
-    entries: dict[str, SensorWindow] = field(default_factory=dict)
+    entries: dict[str, SensorWindow[A]] = field(default_factory=dict)
 
     @property
     def late(self) -> bool:
@@ -105,8 +123,8 @@ class GroupWindows:
     """The windows of one group.
 
     Args:
-        tiers: of the table, the shortest first.
-        lateness_us: how far behind the watermark a window is kept.
+        tiers: the table's tiers, shortest first.
+        lateness_us: the time for which a window is kept after the watermark has passed its end.
         chunks: the state, as :meth:`chunks` returned it.
 
     Attributes:
@@ -116,7 +134,7 @@ class GroupWindows:
     def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
-        self.of_tier: list[dict[int, StartWindows]] = [{} for _ in tiers]
+        self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
         for chunk in chunks:
             self._read(chunk)
 
@@ -193,6 +211,7 @@ class GroupWindows:
         version, tier, start_us, kept_until_us = _HEADER.unpack_from(chunk)
         if version != VERSION:
             raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
+        kind: Any = ShorterWindows if tier else WindowReadings
         entries = self.of_tier[tier].setdefault(start_us, StartWindows(kept_until_us)).entries
         end = _HEADER.size
         while end < len(chunk):
@@ -200,10 +219,8 @@ class GroupWindows:
             sensor_id = end + _ENTRY.size
             data = sensor_id + id_size
             end = data + size
-            entry = SensorWindow(
-                chunk[data:end], None, bool(flags & 1), written, bool(flags & 2), bool(flags & 4), bool(flags & 8)
-            )
-            entry.moved = bool(flags & 16)
+            dirty, stored, exact, again, moved = [bool(flags & 1 << bit) for bit in range(5)]
+            entry = SensorWindow(kind, chunk[data:end], None, dirty, written, stored, exact, again, moved)
             if flags & 32:
                 end = _read_edges(chunk, end, entry)
             entries[chunk[sensor_id:data].decode()] = entry

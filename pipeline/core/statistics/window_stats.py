@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import hypot, inf, isnan, sqrt
 from typing import Any
 
-from pipeline.core.statistics.parts import before_of, merged
+from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import before_of, last_of, merged
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
@@ -204,6 +205,12 @@ def covers(stats: WindowStats, row: WindowStats) -> bool:
         stats.metrics[metric].minimum > of_metric.minimum or stats.metrics[metric].maximum < of_metric.maximum
         for metric, of_metric in row.metrics.items()
     )
+
+
+def lasts_of(stats: WindowStats) -> dict[str, At]:
+    """Returns the last reading of each metric whose course is known."""
+    lasts = {metric: last_of(of_metric.parts) for metric, of_metric in stats.metrics.items()}
+    return {metric: last for metric, last in lasts.items() if last is not None}
 
 
 def same_before(one: WindowStats, other: WindowStats) -> bool:

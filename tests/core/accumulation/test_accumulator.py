@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import Pane, RestoredReadings, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.packed_block import Sealed
+from pipeline.core.accumulation.pane import Pane
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.exact_stats import GREATEST, assert_exact, kinds
 
@@ -112,7 +113,7 @@ def test_restored_and_received_readings_count_once(truth, rng: random.Random):
     received = accumulated(received_events.items())
     assert received.pane().complete is False
     restored = WindowReadings()
-    restored.restore(RestoredReadings(accumulated(stored.items())))
+    restored.restore(accumulated(stored.items()))
     one, other = (received, restored) if rng.randrange(2) else (restored, received)
     one.merge(other)
     pane = one.pane()
@@ -124,7 +125,7 @@ def test_restored_statistics_count_once():
     """Statistics restored from an aggregate row are added to new readings, once, however often they are merged."""
     found = accumulated([(1, {"t": 3.0})])
     other = WindowReadings()
-    other.restore(RestoredReadings(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}})))
+    other.restore(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}}))
     found.merge(other)
     found.merge(accumulated([(1, {"t": 3.0})]))
     found.merge(other)  # some runners merge an accumulator twice
@@ -135,7 +136,7 @@ def test_restored_statistics_count_once():
 def test_less_than_the_row_is_incomplete():
     """A pane is incomplete until it counts as many readings as the restored aggregate row."""
     found = WindowReadings()
-    found.restore(RestoredReadings(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}})))
+    found.restore(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}}))
     assert not found.pane().complete
     found = WindowReadings.from_bytes(found.to_bytes())
     found.add(2, {"u": 4.0})
@@ -149,7 +150,7 @@ def test_other_readings_than_the_row_s_are_incomplete():
     """A pane is incomplete until its extremes enclose the aggregate row's, however many readings it counts."""
     found = WindowReadings()
     stored = accumulated([(i, {"t": 5.0}) for i in range(9)])
-    found.restore(RestoredReadings(stored, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}})))
+    found.restore(stored, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}}))
     assert not found.pane().complete
     found.add(10, {"t": 9.5})
     assert not found.pane().complete
@@ -257,7 +258,7 @@ def test_many_without_deduplication():
 def test_a_row_of_metadata_alone():
     """A row without readings is not counted as an event, and the accumulator still serializes."""
     found = accumulated([(5, {"t": 1.0})])
-    found.restore(RestoredReadings(accumulated([(6, {})])))
+    found.restore(accumulated([(6, {})]))
     assert copied(found).pane().stats.events == 1
 
 

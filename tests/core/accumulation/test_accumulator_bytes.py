@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.statistics.window_stats import WindowStats
 
@@ -40,7 +40,7 @@ def test_readings_round_trip(added, restored, deduplicate, restores):
         statistics = WindowStats()
         for of_event in restored.values():
             statistics.add(of_event)
-        readings.restore(RestoredReadings(statistics=statistics))
+        readings.restore(statistics=statistics)
     found = WindowReadings.from_bytes(readings.to_bytes())
     assert kept(found) == kept(readings) == (added if deduplicate else {})
     assert (contents(found.pane().stats), found.pane().complete) == (contents(readings.pane().stats), restores)
@@ -102,7 +102,7 @@ def many(discriminator=""):
 def restored():
     readings = a_few()
     statistics = a_few(deduplicate=False).pane().stats
-    readings.restore(RestoredReadings(many(), statistics, floor=statistics))
+    readings.restore(many(), statistics, floor=statistics)
     return readings
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
@@ -44,8 +45,8 @@ def completed(fresh, rows, raw=(), added=None, **further):
     """Returns how many events the completed hour counts; None if it cannot be completed."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
-    found = completion.completed(HOURS, "a", T, LONG_AFTER, fresh, **further)
-    return found and found.pane().stats.events
+    found = completion.tiers[HOURS].completed("a", T, LONG_AFTER, fresh, **further)
+    return found and found.stats.events
 
 
 @pytest.mark.parametrize(
@@ -96,5 +97,5 @@ def test_a_longer_window(rows, added, events):
     fresh.add({"t": 1.0})
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
     start_us = SHIFTS.window.start_of(T)
-    stats = completion.completed_longer((HOURS, SHIFTS), "a", start_us, LONG_AFTER, {T: fresh})
-    assert (stats and stats.events) == events
+    found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, ShorterWindows({T: fresh}))
+    assert (found and found.stats.events) == events

@@ -25,13 +25,12 @@ def readings(*times_us):
 def filled():
     windows = GroupWindows(TIERS, LATENESS)
     hours, days = windows.of_tier
-    hours[0] = StartWindows(
-        0, {"a": SensorWindow(value=readings(1, 2), written=4), "b": SensorWindow(value=readings(3), dirty=True)}
-    )
-    hours[-HOUR] = StartWindows(99, {"a": SensorWindow(value=readings(-5))})
+    a = SensorWindow(WindowReadings, value=readings(1, 2), written=4)
+    hours[0] = StartWindows(0, {"a": a, "b": SensorWindow(WindowReadings, value=readings(3), dirty=True)})
+    hours[-HOUR] = StartWindows(99, {"a": SensorWindow(WindowReadings, value=readings(-5))})
     day = ShorterWindows()
     day.put(0, readings(1, 2).pane().stats)
-    days[0] = StartWindows(0, {"a": SensorWindow(value=day, dirty=True)})
+    days[0] = StartWindows(0, {"a": SensorWindow(ShorterWindows, value=day, dirty=True)})
     return windows
 
 
@@ -42,7 +41,7 @@ def contents(windows):
                 window.kept_until_us,
                 {
                     sensor: (
-                        (entry.shorter() if tier else entry.readings()).pane().stats.events,
+                        entry.accumulator.pane().stats.events,
                         entry.dirty,
                         entry.written,
                     )
@@ -51,7 +50,7 @@ def contents(windows):
             )
             for start_us, window in of_tier.items()
         }
-        for tier, of_tier in enumerate(windows.of_tier)
+        for of_tier in windows.of_tier
     ]
 
 
@@ -94,7 +93,7 @@ def test_forgetting():
     entry.exact = False
     entry.forget()
     assert entry.exact
-    assert entry.readings().pane().stats.events == 0
+    assert entry.accumulator.pane().stats.events == 0
     assert WindowReadings.from_bytes(entry.data).pane().stats.events == 0
 
 

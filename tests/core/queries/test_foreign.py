@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.events import Query, events_of, sensors_of
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
@@ -178,7 +178,7 @@ def test_an_accepted_aggregate_row_can_be_continued(changes, window):
     except ValueError:
         return
     readings = WindowReadings()
-    readings.restore(RestoredReadings(statistics=stats_of(record)))
+    readings.restore(statistics=stats_of(record))
     readings.add(START_US, {"t": 2.0})
     again = WindowReadings.from_bytes(readings.to_bytes()).pane().stats
     assert again.events == record.reading_count + 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import RestoredReadings, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
@@ -184,7 +184,7 @@ def test_aggregates_count_what_the_table_distinguishes(schema, feed, random):
         restored = WindowReadings()
         time_us, apart = schema.identity.of_record(record)
         restored.add(time_us, record.readings, apart)
-        window.restore(RestoredReadings(restored))
+        window.restore(restored)
     assert counts == counts_of(windows)
 
 
