@@ -13,7 +13,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
+from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -33,6 +33,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least, lasts_of, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
+from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.coders import Coder
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from pipeline.cloud.connection.names import TableName
@@ -24,7 +23,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.transforms import metrics
-from pipeline.transforms.coders import AccumulatorCoder
+from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import TableReadingFn, now_us
 
 _FOREIGN = "foreign"
@@ -114,7 +113,7 @@ class FindWrongWindows(beam.PTransform):
         )
         recomputed = (
             raw.readings
-            | "Merge" >> beam.CombinePerKey(_MergeFn()).with_output_types(tuple[_Key, WindowReadings])
+            | "Merge" >> beam.CombinePerKey(MergeReadingsFn()).with_output_types(tuple[_Key, WindowReadings])
             | "Recompute" >> beam.Map(_recomputed, longest).with_output_types(tuple[_Key, Any])
         )
         aggregates = (
@@ -288,29 +287,6 @@ class _ReadAggregatesFn(_ReadFn):
             longest_us = self._tiers[-1].window.start_of(key.start_us)
             yield (key.sensor_id, longest_us), (self._tiers.index(tier), key.start_us, values)
         yield from self._report(foreign)
-
-
-class _MergeFn(beam.CombineFn):
-    """Merges the accumulators of a window into one, which counts each reading once."""
-
-    def create_accumulator(self) -> WindowReadings:
-        return WindowReadings()
-
-    def add_input(self, mutable_accumulator: WindowReadings, element: WindowReadings) -> WindowReadings:
-        mutable_accumulator.merge(element)
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[WindowReadings], *_: Any) -> WindowReadings:
-        merged = WindowReadings()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: WindowReadings) -> WindowReadings:
-        return accumulator
-
-    def get_accumulator_coder(self) -> Coder:
-        return AccumulatorCoder(WindowReadings)
 
 
 def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, bytes, Any, bool]]:

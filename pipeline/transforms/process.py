@@ -180,7 +180,7 @@ class _ProcessFn(beam.DoFn):
     def _taken(self) -> Iterator[tuple[str, GroupReadings]]:
         self._gathered_events = 0
         for index, gathered in enumerate(self._gathered):
-            for part in gathered.take():
+            for part in gathered.take_groups():
                 yield _readings_tag(index), part
 
 

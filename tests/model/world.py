@@ -19,10 +19,11 @@ from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.backfill import transforms as backfilling
-from pipeline.backfill.gather import MergeReadingsFn, PreAggregateReadings
+from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.publishing import message_of
@@ -40,6 +41,7 @@ from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
 from pipeline.transforms import tables as reading
+from pipeline.transforms.merging import MergeReadingsFn
 from tests.model.job import Job, Message
 from tests.model.judge import Judge, start_of
 from tests.model.reference import DAY, LENGTHS, Truth
@@ -292,24 +294,23 @@ class World(Judge):
 
     def _complete(self, name, schema, events, lateness):
         gather = PreAggregateReadings(schema.tiers[0].window, schema.identity)
-        gather._pre_aggregator.start()
-        gather._pre_aggregator.add(events)
+        gather._gathered.start()
+        gather._gathered.add(events)
         held = {}
         combine = MergeReadingsFn()
-        for each in gather._pre_aggregator.take():
-            key = each.sensor_id, start_of(each.time_us, schema.tiers[0].window.text)
-            held[key] = combine.add_input(held.get(key) or combine.create_accumulator(), each.readings)
+        for key, columns in gather._gathered.take().items():
+            held[key] = combine.add_input(combine.create_accumulator(), WindowReadings.of(columns))
         retention = self.retention(name)
         retention_notes.record_losses(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
         self.unseen.discard(name)
         table = name, schema, retention
-        windows, before = [], None
+        windows = []
         for tier in schema.tiers:
-            if before is None:
+            if tier == schema.tiers[0]:
                 fn = backfilling._CompleteFn(*table, tier, *lateness)
                 elements = [((sensor, gathered), start, ([],)) for (sensor, start), gathered in held.items()]
             else:
-                fn = backfilling._CompleteLongerFn(*table, (before, tier))
+                fn = backfilling._CompleteLongerFn(*table, tier)
                 groups = defaultdict(list)
                 for sensor, (start, stats) in windows:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))
@@ -325,7 +326,6 @@ class World(Judge):
             listed = [out.value.value for out in outputs if isinstance(out, TaggedOutput)]
             self.tables[name].write_rows(work_row(schema.tiers[0], *each) for each in listed)
             windows = [out.value for out in outputs if not isinstance(out, TaggedOutput)]
-            before = tier
 
     # Repair
 
@@ -372,7 +372,7 @@ class World(Judge):
         raw = repairing._ReadRawFn(request.table, spans, scope.schema, extents[-1].tier, scope.retention)
         stored = repairing._ReadAggregatesFn(request.table, spans, extents)
         merge, compare = (
-            repairing._MergeFn(),
+            MergeReadingsFn(),
             repairing._CompareFn(request.table, scope.schema, scope.retention, extents),
         )
         raw.setup()

@@ -21,6 +21,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
+from pipeline.transforms.merging import MergeReadingsFn
 from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
 
@@ -121,7 +122,7 @@ def test_readings_travel(table):
     readings = WindowReadings()
     for event in events:
         readings.add(event.event_time_us, event.readings)
-    merge = repair._MergeFn()
+    merge = MergeReadingsFn()
     merged = merge.merge_accumulators([pickle.loads(pickle.dumps(readings)), readings])  # noqa: S301
     assert merged.pane().stats.events == 10
     assert merged.magnitudes() == readings.magnitudes()

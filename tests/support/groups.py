@@ -38,7 +38,7 @@ class Group:
         gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity)
         gathered.add(events)
         schedule = Schedule.from_bytes(self.schedule or None)
-        for part in gathered.take():
+        for part in gathered.take_groups():
             self.parts.append(part.data)
             schedule.expect(start_of_readings(part.data), self.now_us, self.aggregation.firing)
         self.schedule = schedule.to_bytes()

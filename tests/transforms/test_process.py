@@ -44,7 +44,7 @@ def counted(element, at=beam.DoFn.TimestampParam):
     start_us = start_of_readings(part)
     assert start_us <= at.micros
     found = {readings.sensor_id: len(readings.times) for readings in read_group_readings(part)}
-    assert {group_of(sensor_id, 256) for sensor_id in found} == {group}
+    assert {group_of(sensor_id.encode(), 256) for sensor_id in found} == {group}
     return (start_us // 1_000_000 - NOON) // HOUR, found
 
 

@@ -23,6 +23,7 @@ from pipeline.core.accumulation.accumulator_bytes import (
     read_stats,
     stats_bytes,
 )
+from pipeline.core.accumulation.gathering import Columns
 from pipeline.core.accumulation.pane import Pane
 from pipeline.core.accumulation.reading_columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
@@ -56,6 +57,14 @@ class WindowReadings:
         self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
         self._has_restored = False
         self._too_wide = False
+
+    @classmethod
+    def of(cls, columns: Columns) -> "WindowReadings":
+        """Returns the accumulator of gathered readings, with each once."""
+        found = cls()
+        for metrics, (times, values) in columns.items():
+            found.extend(metrics, times, values)
+        return found
 
     def add(self, time_us: int, readings: Mapping[str, float], discriminator: str = "") -> None:
         """Adds an event's readings, except those already known.

@@ -1,25 +1,24 @@
-"""Gathers a bundle's readings by group of sensors and window, as the bytes that are shuffled and stored until a pane.
+"""Gathers a bundle's readings by group of sensors and window, as bytes that are shuffled and stored until a pane fires.
 
 State and timers cost the same for one sensor as for many. So sensors share them in groups: a group is the key of the
 step that aggregates. Within a group, each sensor has its own windows.
 
-A part contains the readings of a group in one window, in the order in which they came. Little-endian, without padding:
+The readings of a group in one window, in the order in which they came. Little-endian, without padding:
 
-    part    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
+    data    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
     set     size of the names in bytes; the names, each preceded by its length in one byte
     block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
             or 16 for wide times); the id; times in µs; values as doubles, event by event
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
 from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
-from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.events.event import Event
+from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.table_schema import Rate
 from pipeline.core.windows.fixed import Window
@@ -49,7 +48,7 @@ class GroupReadings(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """Readings of one sensor in a part.
+    """Readings of one sensor in a window.
 
     Attributes:
         sensor_id: the sensor.
@@ -75,68 +74,40 @@ def groups_for(rate: Rate | None) -> int:
     return 1024 if rate.every_us >= _SECOND_US else 4096
 
 
-def group_of(sensor_id: str, groups: int) -> int:
+def group_of(sensor_id: bytes, groups: int) -> int:
     """Returns the group of a sensor, from 0. It never changes: state is kept by it."""
-    return crc32(sensor_id.encode()) % groups
+    return crc32(sensor_id) % groups
 
 
-class GroupedReadings:
-    """Gathers the readings of a bundle.
+class GroupedReadings(BundleReadings):
+    """The readings of a bundle, which are taken by group.
 
     Args:
         window: the windows' length.
-        identity: what identifies an event of a sensor in the table.
+        identity: the rule by which the table distinguishes the events of a sensor.
         groups: the number of groups.
     """
 
     def __init__(self, window: Window, identity: Identity = BY_TIME, groups: int = 1) -> None:
-        self._length_us = window.length_us
-        self._identity = identity
+        super().__init__(window, identity)
         self._groups = groups
-        self.start()
 
-    def start(self) -> None:
-        """Drops all content. If a bundle failed, its events are delivered again."""
-        self._windows: dict[tuple[str, int], dict[tuple[str, ...], tuple[list[int], list[float]]]] = {}
-
-    def add(self, events: Iterable[Event]) -> None:
-        """Adds the events' readings."""
-        length_us, windows, identity = self._length_us, self._windows, self._identity
-        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
-        for event in events:
-            time_us, readings = event[1], event[2]
-            key = event[0], time_us - time_us % length_us
-            of_window = windows.get(key)
-            if of_window is None:
-                of_window = windows[key] = {}
-            metrics = tuple(readings)
-            columns = of_window.get(metrics)
-            if columns is None:
-                columns = of_window[metrics] = [], []
-            if distinguishes_by_time_only:
-                columns[0].append(time_us - time_us % grain_us)
-            else:
-                columns[0].append(event_key(*identity.of_event(event)))
-            columns[1].extend(readings.values())
-
-    def take(self) -> Iterator[GroupReadings]:
-        """Yields the content, one part for each group and window, and drops it."""
-        windows, groups = self._windows, self._groups
-        self.start()
-        parts: dict[tuple[int, int], _PartBytes] = {}
-        for (sensor_id, start_us), of_window in windows.items():
+    def take_groups(self) -> Iterator[GroupReadings]:
+        """Yields the readings, those of a group and window together, and drops them."""
+        found: dict[tuple[int, int], _Encoding] = {}
+        for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
-            key = crc32(encoded) % groups, start_us
-            part = parts.get(key)
-            if part is None:
-                part = parts[key] = _PartBytes()
+            key = group_of(encoded, self._groups), start_us
+            encoding = found.get(key)
+            if encoding is None:
+                encoding = found[key] = _Encoding()
             for metrics, (times, values) in of_window.items():
-                part.add(encoded, metrics, times, values)
-        for (group, start_us), part in parts.items():
-            yield GroupReadings(group, start_us, part.finish(start_us))
+                encoding.add(encoded, metrics, times, values)
+        for (group, start_us), encoding in found.items():
+            yield GroupReadings(group, start_us, encoding.finish(start_us))
 
 
-class _PartBytes:
+class _Encoding:
     def __init__(self) -> None:
         self._sets: dict[tuple[str, ...], int] = {}
         self._blocks: list[bytes] = []
@@ -161,7 +132,7 @@ class _PartBytes:
 
 
 def start_of_readings(data: bytes) -> int:
-    """Returns the start of a part's window in µs. Raises ValueError for bytes that another release wrote."""
+    """Returns the start of the readings' window in µs. Raises ValueError for bytes that another release wrote."""
     version, start_us, _ = _HEADER.unpack_from(data)
     if version != VERSION:
         raise ValueError("another release wrote these readings; drain the job that wrote them and start a new one")
@@ -169,7 +140,7 @@ def start_of_readings(data: bytes) -> int:
 
 
 def read_group_readings(data: bytes) -> Iterator[Readings]:
-    """Yields the readings of a part. Raises ValueError for other bytes."""
+    """Yields the readings by sensor and set of metrics. Raises ValueError for other bytes."""
     start_of_readings(data)
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)

@@ -1,0 +1,55 @@
+"""Gathers the readings of a bundle's events by sensor and window, so that these are shuffled instead of events."""
+
+from collections.abc import Iterable
+
+from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.events.event import Event
+from pipeline.core.schema.identity import BY_TIME, Identity
+from pipeline.core.windows.fixed import Window
+
+Columns = dict[tuple[str, ...], tuple[list[int], list[float]]]
+"""The keys of events, as :func:`event_key` returns them, and their values event by event, by the events' metrics."""
+
+
+class BundleReadings:
+    """The readings of a bundle.
+
+    Args:
+        window: the windows' length.
+        identity: the rule by which the table distinguishes the events of a sensor.
+    """
+
+    def __init__(self, window: Window, identity: Identity = BY_TIME) -> None:
+        self._length_us = window.length_us
+        self._identity = identity
+        self.start()
+
+    def start(self) -> None:
+        """Drops all content. If a bundle failed, its events are delivered again."""
+        self._windows: dict[tuple[str, int], Columns] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds the events' readings."""
+        length_us, windows, identity = self._length_us, self._windows, self._identity
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
+        for event in events:
+            time_us, readings = event[1], event[2]
+            key = event[0], time_us - time_us % length_us
+            of_window = windows.get(key)
+            if of_window is None:
+                of_window = windows[key] = {}
+            metrics = tuple(readings)
+            columns = of_window.get(metrics)
+            if columns is None:
+                columns = of_window[metrics] = [], []
+            if distinguishes_by_time_only:
+                columns[0].append(time_us - time_us % grain_us)
+            else:
+                columns[0].append(event_key(*identity.of_event(event)))
+            columns[1].extend(readings.values())
+
+    def take(self) -> dict[tuple[str, int], Columns]:
+        """Returns the readings by sensor id and start of the window in µs, and drops them."""
+        taken = self._windows
+        self.start()
+        return taken

@@ -1,0 +1,67 @@
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.gathering import BundleReadings
+from pipeline.core.events.event import Event
+from pipeline.core.schema.identity import Identity
+from pipeline.core.windows.fixed import HOURLY
+
+HOUR_US = HOURLY.length_us
+
+
+def event(sensor_id, time_us, value=1.0):
+    return Event(sensor_id, time_us, {"t": value}, {})
+
+
+def taken(gathered):
+    return {key: WindowReadings.of(columns).pane().stats.events for key, columns in gathered.take().items()}
+
+
+def test_by_sensor_and_window():
+    """Events are gathered by sensor and window, and each counts once. Nothing is taken twice."""
+    gathered = BundleReadings(HOURLY)
+    gathered.add([event("a", 5), event("a", 6), event("a", 5), event("a", HOUR_US), event("b", 5)])
+    gathered.add([event("a", HOUR_US - 1)])
+    assert taken(gathered) == {("a", 0): 3, ("a", HOUR_US): 1, ("b", 0): 1}
+    assert taken(gathered) == {}
+
+
+def test_times_of_a_coarser_grain():
+    """Events that the table cannot distinguish count once."""
+    gathered = BundleReadings(HOURLY, Identity(1000))
+    gathered.add([event("a", 1001), event("a", 1999), event("a", 2000)])
+    assert taken(gathered) == {("a", 0): 2}
+
+
+def test_events_of_one_time():
+    """Events with the same time count separately if the table's identity distinguishes them."""
+    events = [
+        Event("a", 5, {"t": 1.0}, {"place": place, "model": model}, event_id)
+        for place, model, event_id in (("n", "x", "1"), ("s", "x", "1"), ("n", "y", "1"), ("n", "x", "2"))
+    ]
+    for identity, count in (
+        (Identity(), 1),
+        (Identity(metadata=("place",)), 2),
+        (Identity(event_id=True), 2),
+        (Identity(metadata=("model", "place"), event_id=True), 4),
+    ):
+        gathered = BundleReadings(HOURLY, identity)
+        gathered.add([*events, *events])
+        assert taken(gathered) == {("a", 0): count}
+
+
+def test_without_deduplication():
+    """What is gathered contains redelivered events, which count again without deduplication."""
+    gathered = BundleReadings(HOURLY)
+    gathered.add([event("a", 5), event("a", 5)])
+    readings = WindowReadings(deduplicate=False)
+    for metrics, (times, values) in gathered.take()["a", 0].items():
+        readings.extend(metrics, times, values)
+    assert readings.pane().stats.events == 2
+
+
+def test_a_bundle_that_failed():
+    """A failed bundle's content does not reach the next bundle."""
+    gathered = BundleReadings(HOURLY)
+    gathered.add([event("a", 5)])
+    gathered.start()
+    gathered.add([event("b", 5)])
+    assert taken(gathered) == {("b", 0): 1}
