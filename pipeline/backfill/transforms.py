@@ -68,8 +68,8 @@ class NewestOfEach(beam.PTransform):
     """Gathers the newest readings of ``Event`` elements: ``EncodedRows`` with a row for each sensor of a bundle.
 
     Args:
-        family: of the rows.
-        retention: what Bigtable may have collected of the table.
+        family: the family of the rows.
+        retention: the table's retention.
     """
 
     def __init__(self, family: str, retention: Retention) -> None:
@@ -124,8 +124,8 @@ class CompleteWindows(beam.PTransform):
     Args:
         table: the table's name, its schema, and what Bigtable may have collected.
         written: the output of the step that writes the raw rows. It is empty, and ready when the step has ended.
-        allowed_lateness: of the job that writes the table; zero if no job is running.
-        late_firing: of that job.
+        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
+        late_firing: the late firing interval of that job.
     """
 
     def __init__(

@@ -86,9 +86,9 @@ class AggregateWindows(beam.PTransform):
     The readings are parts of :mod:`pipeline.core.panes.grouped_readings`. No element is too late for this step.
 
     Args:
-        table: its name, its schema, and what may be collected of it.
-        aggregation: how windows are aggregated.
-        clock: returns the current time.
+        table: the table's name, its schema, and its retention.
+        aggregation: the settings.
+        clock: a function that returns the current time.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ class CollectRows(beam.PTransform):
     are a thousand, or half a second has passed.
 
     Args:
-        clock: returns the current time.
+        clock: a function that returns the current time.
     """
 
     def __init__(self, clock: Clock = time.time) -> None:

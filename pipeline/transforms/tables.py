@@ -23,8 +23,9 @@ class TableReadingFn(beam.DoFn):
     """Reads a table over one connection, which the first read opens and :meth:`teardown` closes.
 
     Args:
-        name: which table.
-        patience_s: how long a read waits for an unreachable server; None for the default of :class:`RowReader`.
+        name: the table.
+        patience_s: the time for which a read waits for an unreachable server; None for the default of
+            :class:`RowReader`.
     """
 
     def __init__(self, name: TableName, patience_s: float | None = None) -> None:
@@ -50,10 +51,10 @@ class CompletingFn(TableReadingFn):
     """Completes windows of a table.
 
     Args:
-        name: which table.
-        schema: of the table.
-        retention: what of the table may be collected.
-        search: as for :class:`Completion`.
+        name: the table.
+        schema: the table's schema.
+        retention: the table's retention.
+        search: whether to search for sensors whose id alone does not locate their rows; see :class:`Completion`.
     """
 
     def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:

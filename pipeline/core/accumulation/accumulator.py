@@ -1,4 +1,4 @@
-"""The accumulator of a window. It keeps each reading once, so a redelivered event does not count again.
+"""Accumulates a window from its readings, of which it keeps each once: a redelivered event does not count again.
 
 Statistics alone cannot show which readings two accumulators have in common; the readings themselves can. So the
 accumulator keeps them, and counts each once however often and in whatever order accumulators are merged.
@@ -72,7 +72,7 @@ class WindowReadings:
         Args:
             time_us: the event time.
             readings: metric name to finite value; they must not change later.
-            discriminator: what identifies the event besides its time; "" if the time alone does.
+            discriminator: the text that identifies the event besides its time; "" if the time alone does.
         """
         if not readings:
             return  # from a row that contains only metadata
@@ -99,9 +99,9 @@ class WindowReadings:
 
         Args:
             metrics: the metric names, at least one.
-            times: the event times, wide if events are identified by more than that.
+            times: the event times; wide ones if more than the time identifies an event.
             values: finite values, event by event.
-            statistics: tells what has to be kept of each metric without deduplication.
+            statistics: the rules that tell which parts are kept of each metric without deduplication.
         """
         if self._too_wide:
             return
@@ -137,7 +137,7 @@ class WindowReadings:
         Args:
             readings: the readings in its raw rows; those that were already added do not count again.
             statistics: the statistics of other readings, which cannot be deduplicated.
-            floor: what the aggregate row counts; no pane that counts less may replace it.
+            floor: the aggregate row's statistics; no pane that counts less may replace it.
         """
         if readings is not None:
             self.merge(readings)

@@ -1,15 +1,16 @@
-"""Packs the readings of many events into a block of two to four bytes a reading, to lie in state until it is needed.
+"""Packs the readings of many events into a block of two to four bytes a reading, which is rarely unpacked.
 
-A block keeps the differences of what follows each other: of sensors' readings these are small, and often the same.
+A block keeps the differences between successive numbers: a sensor's are small, and often the same.
 
-- Times are ascending. Their differences are divided by their greatest common divisor, after which the least is
-  subtracted: a constant rate leaves nothing.
-- A metric's values become integers by a power of ten, if all of them come back to the last bit; what is kept is their
-  differences. Otherwise, or if that is smaller, it is the bits in which each value differs from the one before.
-- Differences are stored byte by byte: all lowest bytes, then all next ones. So a large one makes the others hardly
-  larger: zlib takes the zeros away.
+- Times ascend. Their differences are divided by their greatest common divisor, and the least quotient is subtracted
+  from each: a constant rate leaves zeros.
+- A metric's values are multiplied by a power of ten, if that makes integers that give all of them back to the last bit;
+  the block keeps their differences. Otherwise, or if that is smaller, it keeps the bits in which each value differs
+  from the one before.
+- Differences are stored byte by byte: all lowest bytes, then all next ones. So a large difference makes the others
+  hardly larger: zlib removes the zeros.
 
-Whoever seals or opens a block needs numpy; others need not have it.
+Sealing or opening a block needs numpy; everything else works without it.
 """
 
 import struct
@@ -45,7 +46,7 @@ class Sealed:
         metrics: the metric names.
         events: the number of events.
         first: the smallest event time in µs.
-        last: the greatest.
+        last: the greatest event time in µs.
         data: the packed times and values.
     """
 
@@ -66,7 +67,7 @@ class Sealed:
         Args:
             metrics: the metric names.
             times: the event times in ascending order; below 2¹²⁶.
-            values: for each metric, the values of all events.
+            values: the values of all events, metric by metric.
         """
         return cls(metrics, len(times), times[0], times[-1], _packed(times, values))
 

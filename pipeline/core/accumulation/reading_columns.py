@@ -82,17 +82,15 @@ class ReadingColumns:
 
     A time is in several groups if the event's metrics arrived in parts. Times may be wide: any number below 2¹²⁶.
 
-    :meth:`seal` packs large groups. What is sealed stays so, and is unpacked only to look for times that lie between
-    the first and the last of a block.
+    :meth:`seal` packs large groups. A sealed block is unpacked only to look for times between its first and its last.
 
     Attributes:
-        base_us: times in groups are relative to this: the hour of the first event added, so the times of an hour are
-            short.
+        base_us: the hour of the first event added. Times in groups are relative to it, so those of an hour are short.
         first: the smallest time in a group.
         last: the greatest time in a group.
-        time_type: how times in groups are stored: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
+        time_type: the form of times in groups: :data:`SHORT`, :data:`LONG` or :data:`WIDE`.
         groups: the columns, by their sorted metric names.
-        sealed: what was packed.
+        sealed: the packed blocks.
     """
 
     __slots__ = ("_index", "base_us", "first", "groups", "last", "sealed", "time_type")
@@ -105,7 +103,7 @@ class ReadingColumns:
         self._index: dict[int, tuple[str, ...]] | None = None  # metrics by time, built on demand
 
     def __bool__(self) -> bool:
-        """Whether there are any readings."""
+        """Whether this has any readings."""
         return bool(self.groups or self.sealed)
 
     def known(self, times_us: Collection[int]) -> dict[int, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Accumulates longer windows from shorter ones, such as a day from its hours, without the events."""
+"""Accumulates a longer window, such as a day, from the results of its shorter ones, such as hours."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -26,8 +26,8 @@ class ShorterWindows:
         latest: received results by start in µs.
         restored: results from the table.
         settled: the statistics of earlier shorter windows, merged.
-        settled_us: all windows that start earlier are among them.
-        floor: what no pane may count less than.
+        settled_us: the time before which all windows are among them.
+        floor: the least that a pane may count.
         has_restored: whether what the table stored was restored.
     """
 
@@ -57,7 +57,7 @@ class ShorterWindows:
 
         Args:
             stored: the shorter windows' statistics by start, in microseconds.
-            floor: what the longer window's own aggregate row counts; no pane that counts less may replace it.
+            floor: the statistics of the longer window's own row; no pane that counts less may replace it.
         """
         for start_us, stats in stored.items():
             known = self.restored.get(start_us)

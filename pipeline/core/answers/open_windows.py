@@ -1,7 +1,7 @@
 """Answers windows that are still open from raw rows, as their final panes will count them.
 
-A closed window is answered from its row. The job writes rows of open windows every few minutes; here, the raw rows that
-there are count at once. No answer counts less than the row does: raw rows may have been collected, and a job without
+A closed window is answered from its row. The job writes rows of open windows every few minutes, while existing raw rows
+count here at once. No answer counts less than the row does: raw rows may have been collected, and a job without
 deduplication counts repeats, which raw rows don't show.
 """
 
@@ -28,11 +28,12 @@ class FreshWindows:
     """Answers windows of sensors.
 
     Args:
-        schema: of the table.
-        read: reads its rows.
+        schema: the table's schema.
+        read: the function that reads the table's rows.
         now_us: the current time.
-        open_for: how long after its end a window counts as open.
-        on_foreign: receives rows that the schema does not write. Open windows next to one are answered from their rows.
+        open_for: the time after its end for which a window counts as open.
+        on_foreign: a function that receives rows that the schema does not write. If it gets one, open windows are
+            answered from their rows.
     """
 
     def __init__(

@@ -45,8 +45,8 @@ def bounds_of(
     """Returns which windows of each tier are neither partly collected nor still written by a job.
 
     Args:
-        retention: what the table certainly keeps.
-        lateness: how long after its end a job may write a window.
+        retention: the rows that the table certainly keeps.
+        lateness: the time after its end for which a job may write a window, by tier.
         now_us: the current time.
         present: the retention by the table's current policies, which decide whether a row written now would be kept;
             None excludes all windows whose rows may be collected within a day or may have been collected before.
@@ -96,7 +96,7 @@ def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
     window of it.
 
     Args:
-        extents: of all tiers, the shortest first.
+        extents: the extents of all tiers, shortest first.
     """
     none = extents[0]._replace(start_us=0, end_us=0)
     found = [[extents[index] for index in chain] for chain in chains(tuple(each.tier.window for each in extents))]
@@ -104,14 +104,14 @@ def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
 
 
 def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
-    """Returns how long after its end a job may write a window of each tier; zero if no job runs.
+    """Returns the time after its end for which a job may write a window, by tier; zero if no job runs.
 
     A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Each longer tier
     adds that interval and the length of its source's window. After that, the row may be in flight for as long as
     writers retry.
 
     Args:
-        tiers: the tiers, the shortest first.
+        tiers: the tiers, shortest first.
         allowed: the job's allowed lateness; zero if no job runs.
         late_firing: the job's late firing interval.
     """

@@ -29,9 +29,9 @@ class Neighbours:
 
     Args:
         schema: the table's schema; it finds sensors.
-        retention: what Bigtable may have collected.
+        retention: the table's retention.
         read: reads the table's rows.
-        lookback_us: the time before a window for which raw rows are read whether or not there are aggregate rows.
+        lookback_us: the time before a window of which raw rows are read, with or without aggregate rows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, lookback_us: int) -> None:
@@ -49,14 +49,14 @@ class Neighbours:
     ) -> dict[str, At]:
         """Returns the last reading of each metric before a window.
 
-        Raw rows tell it, of the time for which they are read. Aggregate rows tell in which window a metric was before
-        that: no read goes through all raw rows of a sensor for a metric that it never sent. Where Bigtable may have
-        collected raw rows, aggregate rows tell what these lack.
+        Raw rows of the lookback tell it. For the time before that, aggregate rows tell which window last had a metric:
+        no read goes through all raw rows of a sensor for a metric that it never sent. Where Bigtable may have collected
+        raw rows, aggregate rows tell what these lack.
 
         Args:
             sensor_id: the sensor.
             metrics: the metrics.
-            floor_us: there are no earlier readings to find.
+            floor_us: a time without readings to find before it.
             start_us: the start of the window.
             now_us: the current time.
         """
@@ -90,8 +90,8 @@ class Neighbours:
 
         Args:
             sensor_id: the sensor.
-            lasts: by metric, its last reading before ``from_us``, and the start of a window with the metric that is
-                known already: the next one is looked for only before that.
+            lasts: each metric's last reading before ``from_us``, and the start of a window that is known to have the
+                metric: only earlier ones are read.
             from_us: the earliest start.
         """
         waiting, found = dict(lasts), set[int]()
@@ -112,7 +112,7 @@ class Neighbours:
 
         Args:
             sensor_id: the sensor.
-            windows: by start: all that the sensor has in a span of time. One without metrics has too many of them.
+            windows: the statistics of all windows in a span of time, by start. A window with too many metrics has none.
             now_us: the current time.
         """
         carries_to = self._schema.statistics.carries_to
@@ -144,11 +144,11 @@ class Neighbours:
     def _before_by_rows(
         self, sensor_id: str, metrics: set[str], floor_us: int, start_us: int
     ) -> tuple[dict[str, tuple[At | None, int]], dict[str, At]]:
-        """Returns what aggregate rows tell of the last reading of each metric.
+        """Returns the last reading of each metric according to aggregate rows.
 
-        The first value is the last reading in the latest window before, None if its row does not tell it, and the start
-        of that window. The second one is what the window's own row tells. It may have been written before the latest of
-        these readings came.
+        The first value has the last reading in the latest window before, None if its row does not tell it, and the
+        start of that window. The second one is from the window's own row, which may have been written before the latest
+        of these readings came.
         """
         wanted, found, own = set(metrics), dict[str, tuple[At | None, int]](), dict[str, At]()
         for each_us, stats in self._rows(sensor_id, wanted, floor_us, start_us + 1, reverse=True):
@@ -167,7 +167,7 @@ class Neighbours:
     def _rows(
         self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, WindowStats]]:
-        """Yields the rows of windows that start in [``start_us``, ``end_us``), with what they tell of the metrics.
+        """Yields start and statistics of windows in [``start_us``, ``end_us``), with these metrics only.
 
         The server leaves out rows without the metrics: a sensor may have any number of them. Usually the first row
         tells all; otherwise pages grow. The caller may remove metrics as it finds them.

@@ -2,7 +2,7 @@
 
 A window's raw rows are authoritative while Bigtable certainly still has all of them. No writer replaces an aggregate
 row with a result that counts less. So every result here comes with what the row counts, and with whether the result is
-certainly complete. The module is pure: the caller passes the function that reads rows.
+certainly complete. Nothing here calls a server: the caller passes the function that reads rows.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ class Completed(NamedTuple, Generic[A]):
 
     Attributes:
         stats: the window's statistics.
-        known: what was computed from the table and from what came, for the next computation.
+        known: an accumulator of the table's readings and of those that came, for the next computation.
     """
 
     stats: WindowStats
@@ -84,7 +84,7 @@ class TierCompletion(ABC, Generic[A]):
     def completed(
         self, sensor_id: str, start_us: int, now_us: int, fresh: A, written: A | None = None
     ) -> Completed[A] | None:
-        """Computes a window from what the table stores and what came.
+        """Computes a window from the table and fresh readings.
 
         Returns None if the result would lose something that the aggregate row counts, or is too wide for a row.
 
@@ -92,8 +92,8 @@ class TierCompletion(ABC, Generic[A]):
             sensor_id: the sensor.
             start_us: the window's start.
             now_us: the current time.
-            fresh: what came, which the table may lack.
-            written: what the aggregate row counts if the caller itself wrote it last; ``fresh`` includes it.
+            fresh: an accumulator of readings that the table may lack.
+            written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
         """
 
 
@@ -144,7 +144,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         return Completed(pane.stats, merged) if exact and not pane.too_wide else None
 
     def _stored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[WindowReadings, WindowStats, bool]:
-        """Reads a window's raw rows and its aggregate row; empty if there is none.
+        """Reads a window's raw rows and its aggregate row; a missing row counts nothing.
 
         Also returns whether the raw rows certainly include every one ever written.
         """
@@ -225,7 +225,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
                 found = self._from_readings(sensor_id, start_us, end_us, found, fresh, row)
             except _TooWide:
                 return None, row, False
-        # If there is no row, nothing was ever counted, unless the tier did not exist yet.
+        # Without a row, nothing was ever counted, unless the tier did not exist yet.
         if not at_least(found.values(), row) or not (
             kept or (not row.events and retention.counts(self._tier, start_us))
         ):
@@ -265,15 +265,15 @@ class Completion:
 
     Args:
         schema: the table's schema.
-        retention: what Bigtable may have collected.
+        retention: the table's retention.
         read: reads the table's rows.
         search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
             each text that precedes the id in row keys.
 
     Attributes:
-        retention: what Bigtable may have collected.
-        neighbours: what lies before and after windows.
-        tiers: for each tier, what completes its windows.
+        retention: the table's retention.
+        neighbours: the readings and windows before and after a window.
+        tiers: the completion of each tier's windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
@@ -310,12 +310,12 @@ class Completion:
         return found
 
     def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
-        """Reads what a window's aggregate row counts; nothing if there is no row. Raises ForeignRow."""
+        """Reads the statistics of a window's aggregate row; a missing row counts nothing. Raises ForeignRow."""
         rows = self.rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
         return next((stats for _, stats in rows), WindowStats())
 
     def rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
-        """Reads the aggregate rows of windows: the start in µs of each, and what it counts. Raises ForeignRow."""
+        """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
         keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
         for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
             try:

@@ -1,9 +1,9 @@
 """Carries the last reading before a window into its statistics, while a job aggregates.
 
-Each window in a group's state knows the last readings before it, of the metrics that it has, and its own last readings.
-When a window fires, the latter are handed to the windows after it. So a late reading corrects its own window, and in
-the same firing the next one. What the state does not know is read from the table: the reading before a window when it
-fires first, and the window after one that is closed, or that began before the job.
+Each window in a group's state has the last reading before it and its own last reading, of each of its metrics. When a
+window fires, its last readings are handed to the windows after it. So a late reading corrects its own window, and the
+next one in the same firing. The rest is read from the table: the reading before a window that fires for the first time,
+and the window after one that is closed, or that began before the job.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,10 +27,10 @@ class CarryIn:
     Args:
         windows: the group's windows, which are changed in place.
         tier: the shortest tier.
-        neighbours: finds readings and windows in the table.
-        now_us: the clock.
-        may_be_stored: returns whether the table may store an open window with this start before the job has fired it.
-        each: calls a function for several sensors as ``map`` does; their reads may overlap.
+        neighbours: the table's readings and windows before and after a window.
+        now_us: the current time.
+        may_be_stored: a test of whether the table may store an open window with this start before the job fires it.
+        each: a function like ``map``, which may call a function for several sensors at once.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class CarryIn:
 
         Args:
             start_us: the window's start.
-            found: its statistics by sensor.
-            again: whether to look for readings anew, in case others wrote some.
+            found: the window's statistics by sensor.
+            again: whether known readings are looked up again, in case others wrote some.
         """
         entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
         missing: dict[str, list[str]] = {}
@@ -74,13 +74,13 @@ class CarryIn:
                     of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
 
     def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
-        """Hands the last readings of a window to those after it, which have to fire then.
+        """Hands the last readings of a window to the windows after it, which then have to fire.
 
-        Returns sensor and start of further windows, which only the table has, that have to be computed anew.
+        Returns sensor and start of further windows to compute again, which only the table has.
 
         Args:
             start_us: the window's start.
-            found: its statistics by sensor.
+            found: the window's statistics by sensor.
         """
         window, end_us = self._windows[start_us], self._tier.window.end_of(start_us)
         later = sorted(each_us for each_us in self._windows if each_us > start_us)
@@ -121,7 +121,7 @@ class CarryIn:
         return bounds
 
     def _before(self, start_us: int, sensor_id: str, metrics: Iterable[str]) -> dict[str, At | None]:
-        """Returns the last reading of each metric before a window; None where there is none."""
+        """Returns the last reading of each metric before a window; None for a metric without one."""
         found, floors = dict[str, At | None](), dict[int, list[str]]()
         earlier = sorted((each_us for each_us in self._windows if each_us < start_us), reverse=True)
         for metric in metrics:

@@ -1,4 +1,4 @@
-"""When the panes of a group's windows fire: at the watermark, and at times of the clock between.
+"""Decides when the panes of a group's windows fire: at the watermark, and at times of the clock in between.
 
 A runner may deliver a timer twice, and clear it each time, even if it was set again in between: the DirectRunner does.
 So a timer that fires counts as not set, whatever it was set to, and :meth:`Schedule.rearm` sets it again.
@@ -24,13 +24,13 @@ END_US = 9_223_371_950_454_774_000
 
 @dataclass(frozen=True)
 class FiringRules:
-    """When panes fire and windows close. All times are in µs.
+    """The rules by which panes fire and windows close. All times are in µs.
 
     Args:
         window: the window of the shortest tier.
-        early_us: how long after a window's first new readings an early pane fires; zero for no early panes.
-        late_us: how long after late readings a late pane fires; zero for a pane at once.
-        lateness_us: how far behind the watermark a window is kept.
+        early_us: the time from a window's first new readings to an early pane; zero for no early panes.
+        late_us: the time from late readings to a late pane; zero for a pane at once.
+        lateness_us: the time for which a window stays open after the watermark has passed its end.
     """
 
     window: Window
@@ -40,7 +40,7 @@ class FiringRules:
 
 
 class Timers(NamedTuple):
-    """The timers of a group that have to be set. None if one has to stay as it is."""
+    """The times that a group's timers have to be set to. None for a timer that stays as it is."""
 
     watermark_us: int | None
     clock_us: int | None
@@ -52,13 +52,13 @@ class Schedule:
 
     Attributes:
         passed_us: an event time that the watermark has certainly passed.
-        closed_us: windows that end by this event time are closed: what comes later is late. So this alone decides what
-            is late, not a runner. It never decreases, even if an update of the job allows more lateness.
-        watermark_us: what the watermark timer is set to; :data:`NEVER_US` if it is not set.
-        clock_us: what the clock's timer is set to; :data:`NEVER_US` if it is not set.
+        closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
+            what is late, not a runner. It never decreases, even if an update of the job allows more lateness.
+        watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
+        clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
         batches: the number of batches of rows so far; see :mod:`pipeline.core.panes.row_batches`.
-        due_us: when the readings that wait have to be in a pane, by the start of their window; :data:`NEVER_US` if that
-            is decided by the watermark alone.
+        due_us: the time at which waiting readings have to be in a pane, by the start of their window;
+            :data:`NEVER_US` if the watermark alone decides it.
     """
 
     passed_us: int = -NEVER_US
@@ -69,7 +69,7 @@ class Schedule:
     due_us: dict[int, int] = field(default_factory=dict)
 
     def expect(self, start_us: int, now_us: int, firing: FiringRules) -> Timers | None:
-        """Notes that readings of a window wait. Returns what has to be set; None if nothing has changed."""
+        """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed."""
         if start_us in self.due_us:
             return None
         end_us = firing.window.end_of(start_us)
@@ -93,7 +93,7 @@ class Schedule:
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
 
     def pass_watermark(self, time_us: int, firing: FiringRules) -> set[int]:
-        """Notes that the timer of the watermark fired. Returns the windows whose panes fire now, by their start."""
+        """Notes that the watermark's timer fired. Returns the starts of the windows whose panes fire now."""
         before = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
         self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
@@ -107,7 +107,7 @@ class Schedule:
         }
 
     def pass_time(self, time_us: int) -> set[int]:
-        """Notes that the clock's timer fired. Returns the windows whose panes fire now, by their start."""
+        """Notes that the clock's timer fired. Returns the starts of the windows whose panes fire now."""
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
@@ -117,7 +117,7 @@ class Schedule:
             del self.due_us[start_us]
 
     def _next_watermark_us(self, start_us: int, firing: FiringRules) -> int:
-        """Returns the next watermark that lets readings of a window fire; the last one if there is none other.
+        """Returns the next watermark at which readings of a window may fire; otherwise the last watermark of all.
 
         At the last watermark, a job that is drained writes what waits.
         """

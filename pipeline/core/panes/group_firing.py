@@ -1,27 +1,27 @@
 """Fires the panes of a group's windows.
 
 A window is open until the watermark has passed its end by the allowed lateness. Until then the state contains all of
-its readings. What comes later makes the job compute the window anew from its raw rows: such a window is late.
+its readings. Later readings make the job compute the window again from its raw rows: such a window is late.
 
-**One writer.** Open windows and late ones are the same group's, and a group is processed in one place, one element or
-timer after the other. So no pane replaces a row that knows more, whatever the watermark does, and whenever:
+**One writer.** Open windows and late ones belong to the same group, and a group is processed in one place, one element
+or timer after the other. So no pane replaces a row that counts more, whatever the watermark does:
 
-- What is open and what is late does not depend on a runner. It follows from ``closed_us``, which is part of the group's
-  state and grows only when a timer of the group fires. So a window without state was either never seen, or is known to
-  be late.
+- Whether a window is open or late does not depend on a runner. It follows from ``closed_us``, which is part of the
+  group's state and grows only when a timer of the group fires. So a window without state was either never seen, or is
+  known to be late.
 - No pane of an open window fires after it is closed: closing fires the last one.
 - The panes of a group are numbered, and :mod:`pipeline.core.panes.row_batches` passes them on in that order.
 - A window that began before the job is read from the table before its first pane; see
   :mod:`pipeline.core.completion.stored_windows`. So is one whose first readings come long after its end by the clock,
   if the watermark lags or the group was silent: a backfill may have written it meanwhile.
 
-Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows
-apart. So what is known of a closed window is kept for twice as long as writers retry. A computation of the window
-includes its readings; statistics, which can't be merged with raw rows, go on as if the window were open.
+Rows may reach the table after their readings reach a window: panes are on their way, and some runners write raw rows in
+another step. So the state keeps a closed window for twice as long as writers retry, and a computation of the window
+includes its readings. If it has statistics, which can't be merged with raw rows, it goes on as if it were open.
 
-A backfill or a repair may write a window while the job's pane is on its way, computed without what they read. A window
-that a job may still have open goes on the work list then. One that was over long ago is read a second time, when that
-pane has certainly arrived, and written again if the table has more by then.
+A backfill or a repair may write a window while a pane is on its way that lacks what they read. If a job may still have
+the window open, it goes on the work list. A window that was over long ago is read a second time, when that pane has
+certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
@@ -61,12 +61,12 @@ _KEPT_US = 20 * 60 * 1_000_000  # twice as long as writers retry
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How the windows of a table are aggregated. GroupReadings of a DoFn: it pickles.
+    """The settings by which a table's windows are aggregated. Part of a DoFn, so it pickles.
 
     Args:
         tiers: the table's tiers, shortest first.
-        firing: when panes fire, and windows close.
-        before_us: windows that start earlier may be stored in the table already; None if no window is.
+        firing: the rules by which panes fire and windows close.
+        before_us: the time before which windows start that the table may store already; None if it stores none.
         deduplicate: whether a repeated reading counts once.
         latest: the family of the newest readings; None if the table has no rows of them.
     """
@@ -89,8 +89,8 @@ class FiringTimes(NamedTuple):
     Attributes:
         passed_us: the watermark.
         before_us: the watermark before that, at the group's last firing.
-        closed_us: windows that end by this event time are closed.
-        closed_before_us: windows that end by this event time were closed before.
+        closed_us: the event time by which closed windows end.
+        closed_before_us: the same, before this firing.
         now_us: the clock.
     """
 
@@ -105,16 +105,16 @@ class GroupFiring:
     """Fires panes of a group's windows.
 
     Args:
-        aggregation: how windows are aggregated.
+        aggregation: the settings.
         windows: the group's windows, which are changed in place.
-        completion: completes windows from the table.
+        completion: the completion of windows from the table.
         times: the watermark and the clock.
-        each: calls a function for several windows as ``map`` does; their reads may overlap.
+        each: a function like ``map``, which may call a function for several windows at once.
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
-        counts: how many of each kind.
+        counts: the number of each kind of pane or window, by the names above.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
             entries until the end
     entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
             edges; number of events and readings in the last pane (-1: none); size of the accumulator; the id; the
-            accumulator; the number of edges and these, if there are any
+            accumulator; if it has edges, their number and the edges
     edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
             before; the name; time in µs and value of each reading that it has
 """
@@ -49,13 +49,13 @@ class SensorWindow(Generic[A]):
         value: the accumulator.
         dirty: whether a pane has to be written.
         written: the number of events and readings in the last pane; -1 if there was none.
-        stored: whether the table may have stored the window before its first readings came: it was read then.
+        stored: whether the table may have stored the window before its first readings came. If so, it was read.
         exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
         again: whether the table is read once more before the closed window is dropped.
         moved: whether a pane has to be written although it counts the same as the last one.
-        before: by metric, the last reading before the window; None if there is none. See
+        before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.carried_readings`.
-        last: by metric, the last reading in the last pane.
+        last: the last reading in the last pane, by metric.
     """
 
     kind: type[A]
@@ -105,9 +105,9 @@ class StartWindows(Generic[A]):
     """The sensors' windows with the same start.
 
     Attributes:
-        kept_until_us: for a closed window, the time of the clock until which its readings are kept, in case raw rows
-            are still on their way to the table. Zero for an open window.
-        entries: by sensor id.
+        kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
+            way to the table. Zero for an open window.
+        entries: the sensors' windows by sensor id.
     """
 
     kept_until_us: int = 0
@@ -128,7 +128,7 @@ class GroupWindows:
         chunks: the state, as :meth:`chunks` returned it.
 
     Attributes:
-        of_tier: for each tier, the windows by their start in µs.
+        of_tier: each tier's windows, by their start in µs.
     """
 
     def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
@@ -157,7 +157,7 @@ class GroupWindows:
                     del windows[start_us]
 
     def next_watermark_us(self, passed_us: int) -> int:
-        """Returns the watermark at which something has to be done next; :data:`NEVER_US` if there is none."""
+        """Returns the next watermark at which a pane fires or a window closes; :data:`NEVER_US` without one."""
         found = NEVER_US
         for end_of, windows in zip(self._ends, self.of_tier, strict=True):
             for start_us, window in windows.items():
@@ -173,7 +173,7 @@ class GroupWindows:
         return found
 
     def next_time_us(self) -> int:
-        """Returns the time of the clock at which something has to be done next; :data:`NEVER_US` if there is none."""
+        """Returns the next time of the clock at which a closed window is dropped; :data:`NEVER_US` without one."""
         kept = [window.kept_until_us for windows in self.of_tier for window in windows.values() if window.late]
         return min(kept, default=NEVER_US)
 

@@ -53,7 +53,7 @@ class Readings(NamedTuple):
     Attributes:
         sensor_id: the sensor.
         metrics: the metrics of each event.
-        times: what identifies the events, as :func:`pipeline.core.accumulation.accumulator.event_key` returns it.
+        times: the keys of the events; see :func:`pipeline.core.accumulation.reading_columns.event_key`.
         values: event by event, in the order of the metrics.
     """
 

@@ -1,11 +1,11 @@
 """The course of a metric over time, for statistics that depend on the order of readings and the time between them.
 
-A course is computed from a window's own readings, and knows the last reading before it, if there is one. Courses of
-windows that follow each other merge: between two of them lies the step from the last reading of one to the first of the
-other. So a longer window's course is that of all its readings.
+A course is computed from a window's own readings, and contains the last reading before the window, if any. Courses of
+successive windows merge: between two of them lies the step from the last reading of one to the first of the other. So a
+longer window's course is that of all its readings.
 
 The bytes, little-endian: the version; time in µs and value of the first reading, then of the last one; the amount; time
-and value of the reading before, if there is one.
+and value of the reading before, if any.
 """
 
 import math
@@ -35,8 +35,8 @@ class Course(NamedTuple):
     Attributes:
         first: the earliest reading. Of several at the same time, the one with the least value.
         last: the latest reading. Of several at the same time, the one with the greatest value.
-        amount: what happened from the first to the last reading; see :class:`Method`.
-        before: the last reading before the window; None if there is none, or none is known.
+        amount: the rise or the mean from the first to the last reading; see :class:`Method`.
+        before: the last reading before the window; None if none is known.
     """
 
     first: At
@@ -96,7 +96,7 @@ def course_of(method: Method, times_us: Sequence[int], values: Sequence[float]) 
 
 
 def joined(method: Method, one: Course, other: Course) -> Course | None:
-    """Returns the course of both. Returns None if their readings alternate: only the readings tell their course."""
+    """Returns the course of both; None if their readings alternate, since only the readings tell it then."""
     if one.first > other.first:
         one, other = other, one
     if one.last.time_us >= other.first.time_us:
@@ -123,14 +123,14 @@ def increase(course: Course) -> float:
 def rate(course: Course, start_us: int, end_us: int) -> float:
     """Returns the increase in a second of the covered time.
 
-    It begins with the window if there is a reading before it, otherwise with the first reading, and ends with it.
+    That is the window if a reading before it is known; otherwise it begins with the first reading.
     """
     covered_us = end_us - (course.first.time_us if course.before is None else start_us)
     return increase(course) / covered_us * _SECOND_US
 
 
 def held_mean(course: Course, start_us: int, end_us: int) -> float:
-    """Returns the mean over the covered time, as of :func:`rate`. Each value holds until the next."""
+    """Returns the mean over the time that :func:`rate` covers. Each value holds until the next reading."""
     first, last = course.first, course.last
     return _mean(
         (first.time_us - start_us, course.before.value) if course.before else (0, 0.0),
@@ -142,7 +142,7 @@ def held_mean(course: Course, start_us: int, end_us: int) -> float:
 def sloped_mean(course: Course, start_us: int, _end_us: int) -> float:
     """Returns the mean over the covered time, with straight lines between readings.
 
-    It begins with the window if there is a reading before it, otherwise with the first reading, and ends with the last.
+    It begins with the window if a reading before it is known, otherwise with the first reading. It ends with the last.
     """
     first, last, before = course.first, course.last, course.before
     covered_us = last.time_us - first.time_us

@@ -1,7 +1,7 @@
 """The statistics that aggregate rows may contain: one definition for each.
 
-A definition says what a cell contains, how its value is parsed, how far two computations of it may differ, and what
-else has to be stored so that longer windows can be computed. To add a statistic, add a definition here; if it can't be
+A definition tells what a cell contains, how it is parsed, how far two computations of it may differ, and what else has
+to be stored so that longer windows can be computed. To add a statistic, add a definition here; if it can't be
 computed from what windows keep already, add a part to :mod:`pipeline.core.statistics.parts` as well.
 """
 
@@ -32,9 +32,9 @@ class WindowSpan(NamedTuple):
     """A window.
 
     Attributes:
-        start_us: its start.
-        end_us: its end, exclusive.
-        expected: the number of readings that it is expected to have; None if that is not known.
+        start_us: the window's start.
+        end_us: the window's end, exclusive.
+        expected: the expected number of readings; None if it is not known.
     """
 
     start_us: int
@@ -52,13 +52,13 @@ class Statistic:
 
     Args:
         name: the column is named after it: ``{name}_{metric}``.
-        value: returns what the cell contains; None if it is not known.
-        parse: parses a cell. Raises ValueError if such a cell never contains these bytes.
-        tolerance: how much two computations may differ, by the mean magnitude and the number of readings, and by the
-            value (of a course: its amount).
-        part: the part that the value is computed from, if any.
+        value: the function that computes the cell's value; it returns None if the value is not known.
+        parse: the function that parses a cell. It raises ValueError for bytes that such a cell never contains.
+        tolerance: the most by which two computations may differ, given the mean magnitude, the number of readings, and
+            the value (the amount of a course).
+        part: the name of the part that the value is computed from; None if it needs none.
         needs: other statistics that the value is computed from, whose cells are written as well.
-        listed: whether readers list it. What is only for merging is not listed.
+        listed: whether readers list it; they do not list what only serves merging.
     """
 
     name: str
@@ -178,7 +178,7 @@ _RANKS = {name: float(rank) for rank, name in enumerate(_KNOWN)}
 
 @lru_cache(maxsize=1024)
 def statistic(name: str) -> Statistic:
-    """Returns a statistic. Raises ValueError if there is none of that name."""
+    """Returns the statistic of that name. Raises ValueError for an unknown name."""
     found = _KNOWN.get(name) or _WAYS.get(name)
     if found is None and (quantile := _QUANTILE.fullmatch(name)):
         found = Statistic(name, _quantile(float(quantile[1]) / 100), part="sketch")

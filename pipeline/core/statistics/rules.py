@@ -22,8 +22,8 @@ class Statistics:
     A metric that no glob matches has the default statistics. The constructor raises ValueError for an unknown name.
 
     Args:
-        globs: of metrics.
-        every_us: µs from one event of a sensor to the next, as the schema declares; None if it does not.
+        globs: the globs, each with the names of statistics.
+        every_us: the declared time in µs from one event of a sensor to the next; None if none is declared.
     """
 
     globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -67,7 +67,7 @@ class Statistics:
 
     @cached_property
     def carrying(self) -> str:
-        """The first statistic that depends on the last reading before a window; "" if there is none."""
+        """The first statistic that depends on the last reading before a window; "" if none does."""
         names = (name for _, names in self.globs for name in names)
         return next((name for name in names if (part := statistic(name).part) and PARTS[part].carries), "")
 
@@ -116,9 +116,9 @@ def add_parts(
     """Adds the parts that the metrics' statistics are computed from.
 
     Args:
-        stats: of the same readings.
-        statistics: tells which parts these are.
-        readings: times in µs, with each metric's values at these times.
+        stats: the statistics of the same readings, which are changed in place.
+        statistics: the rules that tell which parts these are.
+        readings: the times in µs, with each metric's values at these times.
     """
     gathered: dict[str, MetricReadings] = {}
     for times_us, columns in readings:

@@ -52,7 +52,7 @@ def parse_window(text: str) -> Window:
     ``1w`` and ``1mo`` are those of UTC; ``1d@UTC`` is ``1d``.
 
     Raises:
-        ValueError: ``text`` is neither, or there is no such zone.
+        ValueError: ``text`` is neither, or no such zone exists.
     """
     unit, at, zone = text.partition("@")
     if not at and unit not in (Unit.WEEK, Unit.MONTH):

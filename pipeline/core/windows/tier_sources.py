@@ -1,4 +1,4 @@
-"""From which shorter windows the longer windows of a table are computed.
+"""Finds the shorter windows from which a table's longer windows are computed.
 
 The shortest tier aggregates events. Each other one is computed from its source: the longest of the shorter tiers of
 whose windows its own consist. So tiers form a tree: days of UTC and days of Berlin are both computed from hours.
@@ -16,10 +16,10 @@ from pipeline.core.windows.fixed import Window
 
 @lru_cache(maxsize=64)
 def sources(windows: tuple[Window, ...]) -> tuple[int, ...]:
-    """Returns the index of each window's source; -1 if there is none, as for the first one.
+    """Returns the index of each window's source; -1 for a window without one, such as the first.
 
     Args:
-        windows: of the tiers of a table, the shortest first.
+        windows: the windows of a table's tiers, shortest first.
     """
     return tuple(
         max((index for index, shorter in enumerate(windows[:place]) if shorter.is_source_of(longer)), default=-1)
@@ -49,7 +49,7 @@ def tier_problem(windows: Sequence[Window]) -> str | None:
     """Returns why these can't be the windows of a table's tiers, and what to do; None if they can.
 
     Args:
-        windows: the shortest first.
+        windows: the windows, shortest first.
     """
     for shorter, longer in pairwise(windows):
         if shorter.same_as(longer):

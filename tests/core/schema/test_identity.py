@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.events import Query, events_of
