@@ -7,14 +7,14 @@
 With a mapping, each line is a message of any form, or such a dead letter, with all its columns.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any
 
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, Replay, replay_of_json
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.strict_json import StrictDecoder
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import NumberText, event_of
@@ -76,8 +76,8 @@ def _mapped_parser(maker: MappedMaker) -> Callable[[int, str], Record]:
 def _letter(line: str) -> Replay | None:
     """Returns the message of a dead letter; None for a line that is none. Raises Malformed."""
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
+        document = _QUICK.decode(line)
+    except ValueError:
         return None
     if not isinstance(document, dict) or not document.keys() >= set(LETTER_COLUMNS):
         return None
@@ -99,9 +99,8 @@ def _by_line(lines: Lines, parse: Callable[[int, str], Record]) -> Iterator[Reco
 
 
 def _structured_event(line: str, maker: EventMaker) -> SensorEvent:
-    event = SensorEvent()
     try:
-        parse_json(line.encode(), event)
+        event = parse_json(line.encode(), SensorEvent)
     except ValueError as error:
         raise Malformed(f"not a SensorEvent in JSON: {error}") from None
     return maker.checked(event)
@@ -123,31 +122,16 @@ def _replay_of(document: dict[str, Any]) -> Replay:
         raise Malformed(f"not a dead letter to publish again: {error}") from None
 
 
-def _json_object(line: str, decoder: json.JSONDecoder) -> dict[str, Any]:
+def _json_object(line: str, decoder: StrictDecoder) -> dict[str, Any]:
     check_encoding(line)
     try:
         record = decoder.decode(line)
-    except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error.msg} at character {error.colno}") from None
-    # Integers with thousands of digits, and arrays nested thousands deep.
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise Malformed(f"not JSON: {error}") from None
     if not isinstance(record, dict):
         raise Malformed("not a JSON object")
     return record
 
 
-def _no_number(text: str) -> NoReturn:
-    raise Malformed(f"not JSON: {text} is not a number")
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise Malformed("two values have the same name")
-    return record
-
-
-# Made once: json.loads would make a decoder for every line. The exact one, which keeps numbers as text, is slower.
-_QUICK = json.JSONDecoder(parse_constant=_no_number, object_pairs_hook=_unique_names)
-_EXACT = json.JSONDecoder(parse_float=NumberText, parse_constant=_no_number, object_pairs_hook=_unique_names)
+_QUICK = StrictDecoder()
+_EXACT = StrictDecoder(parse_float=NumberText)  # keeps numbers as text, which is slower

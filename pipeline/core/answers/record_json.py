@@ -3,6 +3,7 @@
 from typing import Any
 
 from pipeline.core.answers.points import Points
+from pipeline.core.events import protobuf_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import LatestRecord
@@ -11,13 +12,8 @@ from pipeline.core.rows.records import AggregateRecord, RawRecord
 
 def event_json(record: RawRecord) -> dict[str, Any]:
     """Returns the fields of an event; ``event_id`` only if it has one."""
-    return {
-        "sensor_id": record.sensor_id,
-        "event_time": format_time(record.event_time_us),
-        **({"event_id": record.event_id} if record.event_id else {}),
-        "readings": record.readings,
-        "metadata": record.metadata,
-    }
+    event_time = format_time(record.event_time_us)
+    return protobuf_json.event_json(record.sensor_id, event_time, record.event_id, record.readings, record.metadata)
 
 
 def latest_json(record: LatestRecord) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pipeline.core.events.dead_letter import (
 )
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import ENCODING, Message
-from pipeline.core.events.protobuf_json import parse_json
+from pipeline.core.events.protobuf_json import event_json, parse_json
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import decode, sensor_event
@@ -221,7 +221,7 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     events, problem = _decoded(original)
     listed = document.get("events") or []
     if listed and listed != [_event_json(event) for event in events]:
-        events = tuple(_event_of_json(each) for each in listed)
+        events = tuple(parse_json(json.dumps(each).encode(), SensorEvent) for each in listed)
         made = message_of(events)
         kept = {name: text for name, text in attributes.items() if name not in (ENCODING, RENAMED_ENCODING)}
         original = Message(made.data, {**kept, **made.attributes})
@@ -247,12 +247,6 @@ def _decoded(message: Message) -> tuple[tuple[SensorEvent, ...], BadData | None]
         return (), problem
 
 
-def _event_of_json(document: Any) -> SensorEvent:
-    event = SensorEvent()
-    parse_json(json.dumps(document).encode(), event)
-    return event
-
-
 def event_time_text(event: SensorEvent) -> str | None:
     """Returns the event time as text, also outside RFC 3339's range; None if it is not set."""
     if not event.HasField("event_time"):
@@ -272,10 +266,6 @@ def publish_time_text(message: Message) -> str | None:
 
 
 def _event_json(event: SensorEvent) -> dict[str, Any]:
-    return {
-        "sensor_id": event.sensor_id,
-        "event_time": event_time_text(event),
-        **({"event_id": event.event_id} if event.event_id else {}),
-        "readings": {metric: json_number(value) for metric, value in sorted(event.readings.items())},
-        "metadata": dict(sorted(event.metadata.items())),
-    }
+    readings = {metric: json_number(value) for metric, value in sorted(event.readings.items())}
+    metadata = dict(sorted(event.metadata.items()))
+    return event_json(event.sensor_id, event_time_text(event), event.event_id, readings, metadata)

@@ -62,13 +62,13 @@ def valid_events(
     """
     events: list[Event] = []
     problems: list[tuple[int, BadData]] = []
-    for index, one in enumerate(found):
+    for one in found:
         try:
             event = validate(one, latest_us)
             for check in checks:
                 check(event)
         except BadData as problem:
-            problems.append((index, problem))
+            problems.append((len(events) + len(problems), problem))
         else:
             events.append(event)
     return events, problems

@@ -11,6 +11,7 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
+from pipeline.core.events.protobuf_json import event_json
 from pipeline.core.events.reasons import BadData
 from pipeline.core.events.wire import parse
 from pipeline.core.notation.times import format_time
@@ -42,21 +43,19 @@ class Trial(NamedTuple):
         return {
             "type": self.type or None,
             "message": self.message,
-            "events": [event_document(event) for event in self.events],
+            "events": [
+                event_json(
+                    event.sensor_id,
+                    format_time(event.event_time_us),
+                    event.event_id,
+                    dict(sorted(event.readings.items())),
+                    dict(sorted(event.metadata.items())),
+                )
+                for event in self.events
+            ],
             "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
             "skipped": self.skipped,
         }
-
-
-def event_document(event: Event) -> dict[str, Any]:
-    """Returns an event as a JSON object."""
-    return {
-        "sensor_id": event.sensor_id,
-        "event_time": format_time(event.event_time_us),
-        **({"event_id": event.event_id} if event.event_id else {}),
-        "readings": dict(sorted(event.readings.items())),
-        "metadata": dict(sorted(event.metadata.items())),
-    }
 
 
 class Trials:

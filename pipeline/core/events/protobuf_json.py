@@ -1,23 +1,24 @@
-"""Parses events in exactly protobuf's JSON mapping: https://protobuf.dev/programming-guides/json/
+"""Events in protobuf's JSON mapping, exactly: https://protobuf.dev/programming-guides/json/
 
 ``google.protobuf.json_format`` accepts more than the mapping allows: true and ``"1_000"`` as numbers, digits of any
 script, UTC offsets of 99 hours. Other languages parse such a message differently or not at all, so this module refuses
 it.
 """
 
-import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pipeline.core.notation.exact_numbers import exact_float_of
+from pipeline.core.notation.strict_json import StrictDecoder
 from pipeline.core.notation.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+
+_Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")  # JSON's syntax
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -36,27 +37,38 @@ class InexactInteger(ValueError):
     """Raised for an integer that a double cannot hold exactly. ``str()`` is a one-line message."""
 
 
-def parse_json(data: bytes, into: SensorEvent | SensorEventBatch) -> None:
-    """Fills an empty message from UTF-8 JSON. Raises ValueError with a one-line message if the JSON does not fit.
+def parse_json(data: bytes, kind: type[_Parsed]) -> _Parsed:
+    """Returns the message that UTF-8 JSON contains. Raises ValueError with a one-line message if the JSON does not fit.
 
     An integer that a double cannot hold exactly raises InexactInteger, which is a ValueError.
     """
-    try:
-        document = _DECODER.decode(data.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if isinstance(into, SensorEvent):
-        _fill_event(into, document)
-        return
+    document, message = _DECODER.decode(data.decode()), kind()
+    if isinstance(message, SensorEvent):
+        _fill_event(message, document)
+        return message
     for name, events in _fields(document, _BATCH_FIELDS):
         if type(events) is not list:
             raise _wrong_type(name, events, "an array")
         for index, event in enumerate(events):
             try:
-                _fill_event(into.events.add(), event)
+                _fill_event(message.events.add(), event)
             except ValueError as error:
                 raised = InexactInteger if isinstance(error, InexactInteger) else ValueError
                 raise raised(f"{name}[{index}]: {error}") from None
+    return message
+
+
+def event_json(
+    sensor_id: str, event_time: str | None, event_id: str, readings: Mapping[str, Any], metadata: Mapping[str, str]
+) -> dict[str, Any]:
+    """Returns an event as a JSON object with the names of the protobuf file; ``event_id`` only if it has one."""
+    return {
+        "sensor_id": sensor_id,
+        "event_time": event_time,
+        **({"event_id": event_id} if event_id else {}),
+        "readings": readings,
+        "metadata": metadata,
+    }
 
 
 def _fill_event(event: SensorEvent, document: Any) -> None:
@@ -149,22 +161,10 @@ def _integer(text: str) -> "float | _Inexact":
     return _Inexact(text) if number is None else number
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number; the mapping requires quotes around it")
-
-
-def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{shown(name)} appears twice")
-    return members
-
-
 def _spellings(message: type[SensorEvent] | type[SensorEventBatch]) -> dict[str, str]:
     return {spelling: field.name for field in message.DESCRIPTOR.fields for spelling in (field.name, field.json_name)}
 
 
 _EVENT_FIELDS = _spellings(SensorEvent)
 _BATCH_FIELDS = _spellings(SensorEventBatch)
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+_DECODER = StrictDecoder(parse_int=_integer)

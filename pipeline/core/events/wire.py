@@ -1,7 +1,6 @@
 """Events as protobuf messages: builds them, and parses what Pub/Sub messages contain, without validating it."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -11,7 +10,7 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
-_Parsed = TypeVar("_Parsed", SensorEvent, SensorEventBatch)
+_TYPES: dict[str, type[SensorEvent] | type[SensorEventBatch]] = {EVENT_TYPE: SensorEvent, BATCH_TYPE: SensorEventBatch}
 
 _ENCODING_OF_DEAD_LETTER = f"dead_letter_{ENCODING}"  # see dead_letter.py
 _LATEST_US = 253_402_300_799_999_999  # the end of the year 9999, the last time that a Timestamp can be
@@ -52,40 +51,24 @@ def decode(message: Message) -> Sequence[SensorEvent]:
 
 def parse(message: Message) -> SensorEvent | SensorEventBatch:
     """Parses an event, or a batch. Raises BadData."""
-    message_type = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
-    if message_type == EVENT_TYPE:
-        return _parse(message, SensorEvent())
-    if message_type == BATCH_TYPE:
-        return _parse(message, SensorEventBatch())
-    raise BadData(
-        Reason.UNKNOWN_MESSAGE_TYPE,
-        f"message_type is {shown(message_type)}, not {EVENT_TYPE} or {BATCH_TYPE}",
-    )
+    name = message.attributes.get(MESSAGE_TYPE, EVENT_TYPE)
+    kind = _TYPES.get(name)
+    if kind is None:
+        raise BadData(Reason.UNKNOWN_MESSAGE_TYPE, f"message_type is {shown(name)}, not {EVENT_TYPE} or {BATCH_TYPE}")
+    is_binary = encoding_of(message) == "BINARY"
+    try:
+        return kind.FromString(message.data) if is_binary else parse_json(message.data, kind)
+    except InexactInteger as error:
+        raise BadData(Reason.INEXACT_INTEGER, str(error)) from error
+    except (DecodeError, ValueError) as error:
+        encoding, why = "protobuf" if is_binary else "JSON", " ".join(str(error).split())
+        raise BadData(Reason.UNPARSEABLE, f"not a {name} in {encoding}: {why}") from error
 
 
 def encoding_of(message: Message) -> str:
     """Returns the encoding of a message: BINARY or JSON. Raises BadData for any other."""
-    encoding = message.attributes.get(ENCODING) or message.attributes.get(_ENCODING_OF_DEAD_LETTER) or "BINARY"
+    attributes = message.attributes
+    encoding = attributes.get(ENCODING) or attributes.get(_ENCODING_OF_DEAD_LETTER) or "BINARY"
     if encoding not in ("BINARY", "JSON"):
         raise BadData(Reason.UNKNOWN_ENCODING, f"{ENCODING} is {shown(encoding)}, not BINARY or JSON")
     return encoding
-
-
-def _parse(message: Message, into: _Parsed) -> _Parsed:
-    if encoding_of(message) == "BINARY":
-        try:
-            into.ParseFromString(message.data)
-        except DecodeError as error:
-            raise _unparseable(into, "protobuf", str(error)) from error
-        return into
-    try:
-        parse_json(message.data, into)
-    except InexactInteger as error:
-        raise BadData(Reason.INEXACT_INTEGER, str(error)) from error
-    except ValueError as error:
-        raise _unparseable(into, "JSON", str(error)) from error
-    return into
-
-
-def _unparseable(into: SensorEvent | SensorEventBatch, encoding: str, why: str) -> BadData:
-    return BadData(Reason.UNPARSEABLE, f"not a {into.DESCRIPTOR.full_name} in {encoding}: {' '.join(why.split())}")

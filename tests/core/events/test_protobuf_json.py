@@ -21,9 +21,7 @@ FAR = 2**62
 
 
 def parsed(text, into=SensorEvent):
-    message = into()
-    parse_json(text if isinstance(text, bytes) else text.encode(), message)
-    return message
+    return parse_json(text if isinstance(text, bytes) else text.encode(), into)
 
 
 def refusal(text, into=SensorEvent):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import exact_float, exact_float_of
+from pipeline.core.notation.strict_json import StrictDecoder
 from pipeline.core.notation.text import shown
 
 _MAX_DEPTH = 100  # of a Struct
@@ -91,19 +92,6 @@ def _integer(text: str) -> int | float:
     return int(text) if len(text) < 400 else float(text)
 
 
-def _constant(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"{shown(twice)} appears twice")
-    return members
-
-
 def _with_exact_digits(value: Any) -> Any:
     if type(value) is str:
         return ExactDigits(value) if _LONG_INTEGER.fullmatch(value) else value
@@ -121,8 +109,8 @@ def _exact_integer(text: str) -> int | float:
     return ExactInteger(number) if isinstance(number, int) else number
 
 
-_JSON = json.JSONDecoder(parse_int=_integer, parse_constant=_constant, object_pairs_hook=_members)
-_EXACT_JSON = json.JSONDecoder(parse_int=_exact_integer, parse_constant=_constant, object_pairs_hook=_members)
+_JSON = StrictDecoder(parse_int=_integer)
+_EXACT_JSON = StrictDecoder(parse_int=_exact_integer)
 
 
 def member(name: str) -> Getter:
