@@ -244,6 +244,12 @@ def test_pages_begin_with_their_purpose(page):
     assert first.startswith("After this page you ")
 
 
+@every_page
+def test_plain_words(page):
+    """No page uses words and turns that readers have to read twice."""
+    assert not re.findall(r"(?i)\breckon\w*|\bwhat there (?:is|are)\b|\bthat there (?:is|are)\b", page.read_text())
+
+
 def test_quotes_are_fresh():
     """What pages quote from code is what the code prints; ``make quotes`` refreshes it."""
     assert {name for page in PAGES for name in quoted_names(page.read_text())} == set(QUOTES)
