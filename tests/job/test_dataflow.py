@@ -27,7 +27,15 @@ from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.graph_steps import steps_of
 from tests.job import foreign
-from tests.support.google_cloud import BUCKET, CANCELLED, PENDING, RUNNING, running_dataflow, running_storage
+from tests.support.google_cloud import (
+    BUCKET,
+    CANCELLED,
+    PENDING,
+    RUNNING,
+    keep_installed_packages,
+    running_dataflow,
+    running_storage,
+)
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {
@@ -59,6 +67,7 @@ def google(storage, monkeypatch):
     """Points Google's clients at the emulator, and keeps them from looking for a machine's account."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
     monkeypatch.setenv("NO_GCE_CHECK", "true")
+    keep_installed_packages(monkeypatch)
 
 
 def flags(dataflow=None, **changes):
@@ -267,11 +276,11 @@ def state(schema=None, **changes):
     return state_of(settings, targets)
 
 
-@pytest.mark.parametrize("flag", ["early_firing", "late_firing", "allowed_lateness"])
-def test_flags_that_do_not_change_the_state(flag):
+def test_flags_that_do_not_change_the_state():
     """When panes fire and windows close can be changed by an update."""
-    assert state(**{flag: "7m"}) == state() == STATE
-    assert graph_of(**{flag: "7m"}) == graph_of()
+    changes = dict.fromkeys(["early_firing", "late_firing", "allowed_lateness"], "7m")
+    assert state(**changes) == state() == STATE
+    assert graph_of(**changes) == graph_of()
 
 
 def test_what_changes_the_state(monkeypatch):
@@ -438,21 +447,17 @@ class TestUpdate:
         assert code == 1
         assert "permission denied" in line
 
-    @pytest.mark.parametrize("changes", [{"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}])
-    def test_incompatible_state(self, capsys, dataflow, changes):
-        """The state of a job depends on these flags, so a job with other ones can't replace it."""
+    def test_incompatible_state(self, capsys, dataflow, monkeypatch):
+        """The state of a job depends on these flags, and on the number of groups that a rate needs, so a job with other
+        ones can't replace it.
+        """
         assert main(flags(dataflow, job_name="tide")) == 0
         capsys.readouterr()
         dataflow.jobs[0]["currentState"] = RUNNING
-        code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
-        assert code == 1
-        assert "tables, windows, a declared rate, --deduplicate, --max_future" in line
-
-    def test_another_rate(self, capsys, dataflow, monkeypatch):
-        """A rate that needs more groups of sensors can't take over the state of fewer."""
-        assert main(flags(dataflow, job_name="tide")) == 0
-        capsys.readouterr()
-        dataflow.jobs[0]["currentState"] = RUNNING
+        for changes in ({"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}):
+            code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
+            assert code == 1
+            assert "tables, windows, a declared rate, --deduplicate, --max_future" in line
         declared = [Target(target.name, FAST) for target in read_targets(settings_of(parse_flags(flags())))]
         monkeypatch.setattr("pipeline.job.launch.read_targets", lambda _: declared)
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])
@@ -466,19 +471,15 @@ class TestUpdate:
         assert code == 1
         assert "no running job is called tide" in line
 
-    def test_same_graph(self, capsys, dataflow):
-        """A job with the same graph and state is replaced, whatever its firing and lateness."""
+    def test_same_graph(self, dataflow):
+        """A job with the same graph and state is replaced, whatever its firing and lateness. The other job keeps the
+        start: windows that began after it still count as seen from their beginning.
+        """
         assert main(flags(dataflow, job_name="tide")) == 0
         dataflow.jobs[0]["currentState"] = RUNNING
         firing = {"early_firing": "30s", "late_firing": "2m", "allowed_lateness": "1d"}
         assert main(["--update", *flags(dataflow, job_name="tide", **firing)]) == 0
         assert dataflow.jobs[1]["replaceJobId"] == "job-0"
-
-    def test_an_update_keeps_the_start_of_the_job(self, dataflow):
-        """Windows that began after the replaced job's start still count as seen from their beginning."""
-        assert main(flags(dataflow, job_name="tide")) == 0
-        dataflow.jobs[0]["currentState"] = RUNNING
-        assert main(["--update", *flags(dataflow, job_name="tide")]) == 0
         assert main(flags(dataflow, job_name="another")) == 0
         began = [int(job["labels"]["tidetable-began"]) for job in dataflow.jobs]
         assert began[0] == began[1] < began[2]
@@ -504,13 +505,12 @@ def launching(dataflow, *arguments, **changes):
         yield process
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_while_launching(storage, dataflow, ending):
-    """Ctrl-C during the request cancels a job that was created by then, and removes staged files."""
+def test_interrupted_while_launching(storage, dataflow):
+    """SIGTERM, like Ctrl-C, during the request cancels a job that was created by then, and removes staged files."""
     before = storage.names()
     with launching(dataflow) as process:
         assert len(storage.names()) > len(before)
-        process.send_signal(ending)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 130
     assert dataflow.jobs[0]["currentState"] == CANCELLED
     assert storage.names() == before

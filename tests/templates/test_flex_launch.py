@@ -117,14 +117,6 @@ class Image:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """The image, built by the steps of the Dockerfile; removed afterwards, as it takes a gigabyte."""
-    folder = tmp_path_factory.mktemp("image")
-    yield Image(folder)
-    shutil.rmtree(folder)
-
-
 def launch(image, storage, parameters, *more):
     """Runs the image's file as the launcher does: with its flags and account, and no other network access."""
     arguments = {
@@ -210,57 +202,48 @@ def restores(storage, start_us):
     return answer
 
 
-def test_a_launch_stages_the_job(image):
-    """The installed image, run by the launcher's command with every parameter, stages a job with that image."""
-    with running_storage() as storage:
+def update(image, storage, endpoint, **changes):
+    return launch(image, storage, parameters() | changes | {"dataflow_endpoint": endpoint}, "--update")
+
+
+def a_launch_stages_the_job(image):
+    """The image, run by the launcher's command with every parameter, stages a job with that image. A flag that nobody
+    knows is a warning and not the end of the launch.
+
+    The job restores windows that began before the launch, and reads nothing for later ones. An update takes over the
+    beginning of the job that it replaces.
+    """
+    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
         storage.write("report.toml", foreign.REPORT_MAPPING.encode())
         storage.write("types.binpb", foreign.DESCRIPTORS)
-        launched = launch(image, storage, parameters() | OF_MESSAGES)
-        assert launched.returncode == 0, launched.stderr
-        staged = set(storage.names()) - {"report.toml", "types.binpb"}
-        job = json.loads(storage.read("staging/template_launches/1/job_object"))
-    # The graph and a list of installed packages; no packages, which the image has, and no pickled __main__.
-    assert sorted(name.rpartition("/")[2] for name in staged) == [
-        "job_object",
-        "pipeline.pb",
-        "submission_environment_dependencies.txt",
-    ]
-    assert job["type"] == "JOB_TYPE_STREAMING"
-    assert job["name"] == "tidetable-test"
-    assert job["labels"]["team"] == "weather"
-    assert {"streaming_mode_at_least_once", "enable_streaming_engine"} <= set(job["environment"]["experiments"])
-    images = [pool["workerHarnessContainerImage"] for pool in job["environment"]["workerPools"]]
-    assert images == [IMAGE]
-
-
-def test_a_launch_refuses(image):
-    """What no regex of the metadata can check, the launch refuses in one line, and nothing is staged."""
-    with running_storage() as storage:
-        launched = launch(image, storage, parameters() | {"window": "7h"})
-        assert storage.names() == []
-    assert launched.returncode == 2
-    assert (
-        launched.stderr == "tidetable: --window: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d\n"
-    )
-
-
-def update(image, storage, endpoint):
-    return launch(image, storage, parameters() | {"dataflow_endpoint": endpoint}, "--update")
-
-
-def test_when_a_launched_job_began(image):
-    """The job restores windows that began before the launch, and reads nothing for later ones. An update takes over the
-    beginning of the job that it replaces."""
-    with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
         before_us = now_us()
-        assert launch(image, storage, parameters()).returncode == 0
+        launched = launch(image, storage, parameters() | OF_MESSAGES, "--windows=1h", "--zzz", "me")
+        assert launched.returncode == 0, launched.stderr
+        assert said(launched)[:3] == [
+            "tidetable: unknown argument --windows=1h; did you mean --window?; ignored",
+            "tidetable: unknown argument --zzz; ignored",
+            "tidetable: unknown argument me; ignored",
+        ]
+        staged = set(storage.names()) - {"report.toml", "types.binpb"}
+        job = json.loads(storage.read(JOB_OBJECT))
+        # The graph and a list of installed packages; no packages, which the image has, and no pickled __main__.
+        assert sorted(name.rpartition("/")[2] for name in staged) == [
+            "job_object",
+            "pipeline.pb",
+            "submission_environment_dependencies.txt",
+        ]
+        assert job["type"] == "JOB_TYPE_STREAMING"
+        assert job["name"] == "tidetable-test"
+        assert job["labels"]["team"] == "weather"
+        assert {"streaming_mode_at_least_once", "enable_streaming_engine"} <= set(job["environment"]["experiments"])
+        assert [pool["workerHarnessContainerImage"] for pool in job["environment"]["workerPools"]] == [IMAGE]
         assert before_us <= began_at_us(storage) <= now_us()
         assert restores(storage, before_us)
         assert restores(storage, now_us() - HOUR_US)
         # --max_future is an hour: a job before this one may have written windows up to an hour ahead.
         assert not restores(storage, now_us() + HOUR_US + 1)
         began_us = began_at_us(storage) - 24 * HOUR_US
-        labels = json.loads(storage.read(JOB_OBJECT))["labels"] | {"tidetable-began": str(began_us)}
+        labels = job["labels"] | {"tidetable-began": str(began_us)}
         dataflow.jobs.append({"id": "job-0", "name": "tidetable-test", "currentState": RUNNING, "labels": labels})
         storage.clear()
         launched = update(image, storage, endpoint)
@@ -271,12 +254,26 @@ def test_when_a_launched_job_began(image):
         assert json.loads(storage.read(JOB_OBJECT))["replaceJobId"] == "job-0"
 
 
-def test_an_update_without_permission_to_list_jobs(image):
-    """A launcher that may not list jobs says so in one line, and leaves it to Dataflow whether the job is updated."""
+def a_launch_refuses(image):
+    """What no regex of the metadata can check, the launch refuses in one line, and nothing is staged."""
+    with running_storage() as storage:
+        launched = launch(image, storage, parameters() | {"window": "7h"})
+        assert storage.names() == []
+    assert launched.returncode == 2
+    assert (
+        launched.stderr == "tidetable: --window: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d\n"
+    )
+
+
+def an_update_without_permission_to_list_jobs(image):
+    """A launcher that may not list jobs says so in one line, and leaves it to Dataflow whether the job is updated. An
+    empty parameter is none.
+    """
+    empty = dict.fromkeys(["timestamp_attribute", "early_firing", "app_profile", "window"], "")
     with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
         dataflow.may_list = False
         before_us = now_us()
-        launched = update(image, storage, endpoint)
+        launched = update(image, storage, endpoint, **empty)
         assert launched.returncode == 0, launched.stderr
         warning, staged = said(launched)
         assert "grant roles/dataflow.viewer to the launcher's account" in warning
@@ -286,15 +283,11 @@ def test_an_update_without_permission_to_list_jobs(image):
         assert "replaceJobId" not in json.loads(storage.read(JOB_OBJECT))
 
 
-def test_flags_of_a_later_launcher(image):
-    """A flag that nobody knows is a warning and not the end of the launch; an empty parameter is none."""
-    with running_storage() as storage:
-        empty = {"timestamp_attribute": "", "early_firing": "", "app_profile": "", "window": ""}
-        launched = launch(image, storage, parameters() | empty, "--windows=1h", "--zzz", "me")
-        assert launched.returncode == 0, launched.stderr
-        assert said(launched)[:-1] == [
-            "tidetable: unknown argument --windows=1h; did you mean --window?; ignored",
-            "tidetable: unknown argument --zzz; ignored",
-            "tidetable: unknown argument me; ignored",
-        ]
-        assert began_at_us(storage)
+@pytest.mark.timeout(300)
+def test_launches(tmp_path):
+    """The installed image launches and updates jobs, and refuses what no regex can check. It is built once for all."""
+    image = Image(tmp_path)
+    a_launch_refuses(image)
+    a_launch_stages_the_job(image)
+    an_update_without_permission_to_list_jobs(image)
+    shutil.rmtree(tmp_path)  # it takes a gigabyte
