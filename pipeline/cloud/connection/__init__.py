@@ -1,1 +1,1 @@
-"""Connections to Bigtable and Pub/Sub: names, clients, emulators, errors."""
+"""Connects to Bigtable and Pub/Sub: names, clients, emulators, errors."""

@@ -1,1 +1,1 @@
-"""Publishing, subscribing, backlogs, and schemas of topics."""
+"""Publishes and subscribes, reads backlogs, and loads the schemas of topics."""

@@ -1,1 +1,1 @@
-"""The Python API: records of a table, and data frames."""
+"""The Python API: the records of a table, and data frames."""

@@ -1,1 +1,1 @@
-"""Reads of rows, with filters and retries."""
+"""Reads rows, with filters and retries."""

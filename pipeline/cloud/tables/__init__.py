@@ -1,1 +1,1 @@
-"""Tables, families, policies and stored schemas."""
+"""Administers tables: their families, policies and stored schemas."""

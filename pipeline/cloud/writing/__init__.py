@@ -1,1 +1,1 @@
-"""Writers of rows: bulk writes with retries, and rewriting of rows."""
+"""Writes rows in bulk with retries, and rewrites rows."""

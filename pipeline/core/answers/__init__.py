@@ -1,1 +1,1 @@
-"""Answers to readers: arguments, open windows, gaps, points of a chart, JSON."""
+"""Answers readers: checks arguments, computes open windows, fills gaps, chooses a chart's points, formats JSON."""

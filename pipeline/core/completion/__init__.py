@@ -1,1 +1,1 @@
-"""What a table already contains of a window: restoring, neighbours, audits, the work list."""
+"""Completes windows from the table: restores them, finds their neighbours, audits them, keeps the work list."""

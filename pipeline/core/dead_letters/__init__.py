@@ -1,1 +1,1 @@
-"""Dead letters as records, and rows that Bigtable refused as dead letters."""
+"""Turns dead letters into records and back, and refused rows into dead letters."""

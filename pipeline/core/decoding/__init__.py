@@ -1,1 +1,1 @@
-"""Message types: how messages of any type become events, and how to try that without a pipeline."""
+"""Turns messages of any type into events, in a job or to try it without one."""

@@ -1,1 +1,1 @@
-"""Messages and the events that they contain: the wire format, what makes an event valid, reasons, dead letters."""
+"""What messages and events contain: the wire format, valid events, reasons of refusal, dead letters."""

@@ -1,1 +1,1 @@
-"""How values are written and read: text, times, durations, exact numbers, values of cells."""
+"""Parses and formats values: text, times, durations, exact numbers, values of cells."""

@@ -1,1 +1,1 @@
-"""Groups of windows: when their panes fire, and which rows a pane writes."""
+"""Decides when the windows of a group of sensors fire, and which rows a pane writes."""

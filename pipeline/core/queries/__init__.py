@@ -1,1 +1,1 @@
-"""Which row keys answer a question, and what the rows contain."""
+"""Finds the row keys that answer a query, and parses the rows."""

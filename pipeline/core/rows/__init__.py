@@ -1,1 +1,1 @@
-"""Rows, their mutations in bytes, the records that readers return, and aggregate rows."""
+"""Rows and their bytes, aggregate rows, rows of newest readings, and the records that readers return."""

@@ -1,1 +1,1 @@
-"""Table schemas: row keys, layouts, families, policies, tiers. The writer and the readers share this code."""
+"""Table schemas: row keys, layouts, families, policies, tiers. Writers and readers share this code."""

@@ -1,1 +1,1 @@
-"""Statistics of a metric over a window: what a window keeps, and the cells computed from it."""
+"""Computes the statistics of a metric over a window, and their cells."""

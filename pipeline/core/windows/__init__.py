@@ -1,1 +1,1 @@
-"""Windows of event time: fixed ones, those of a calendar, and which shorter windows a longer one consists of."""
+"""Fixed windows, windows of a calendar, and the shorter windows that make up a longer one."""

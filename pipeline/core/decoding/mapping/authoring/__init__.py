@@ -1,1 +1,1 @@
-"""Helps people who write mappings: checks what one leaves out, and drafts one."""
+"""Helps to write a mapping: shows what it leaves out, and drafts one."""

@@ -1,1 +1,1 @@
-"""Compiles a mapping against the type of its messages, and makes events of messages with it."""
+"""Compiles a mapping against the type of its messages, and makes events with it."""

@@ -1,1 +1,1 @@
-"""What messages contain, by their types, and how it becomes numbers, texts and times."""
+"""Turns the values of messages, by their types, into numbers, texts and times."""
