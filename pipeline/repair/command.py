@@ -42,15 +42,15 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing; exit with code 1 if anything differs.")
 @click.option(
-    "--force", is_flag=True, help="Include windows that may be collected in part, or that a job may still write."
+    "--force", is_flag=True, help="Include windows that may be partly collected, or that a job may still write."
 )
 @click.option(
     "--allowed-lateness",
     type=Parsed("duration", parse_duration),
     default="1h",
     show_default=True,
-    help="How long after its end a window may be in the state of the job that writes the table: the allowed lateness, "
-    "and how far the watermark is behind. 0s if no job is running.",
+    help="How long after its end the job that writes the table may keep a window in its state: the allowed lateness, "
+    "plus the delay of the watermark. 0s if no job is running.",
 )
 @click.option(
     "--late-firing",
@@ -84,7 +84,7 @@ def repair(
 
     Audits every window, of every tier, that lies entirely between --from and --to. Recomputes its aggregate from its
     raw rows, and replaces the aggregate row if it differs by more than rounding. Deletes an aggregate row that has no
-    raw rows. A second run changes nothing. Skips and reports windows whose raw rows may be collected in part, and
+    raw rows. A second run changes nothing. Skips and reports windows whose raw rows may be partly collected, and
     windows that a running job may still write.
 
     Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
@@ -99,7 +99,7 @@ def repair(
     \b
     Exit code:
       0    every audited aggregate is right now
-      1    with --dry-run, some differ or none was checked; there are foreign rows; or the table or a server has a
+      1    with --dry-run, some differ or none was checked; the table has foreign rows; or the table or a server has a
            problem
       2    wrong usage
       130  Ctrl-C: repaired windows stay repaired; run the same command again for the rest
@@ -242,7 +242,7 @@ def _skipped_lines(request: "Request", skipped: Iterable[SkippedWindows]) -> Ite
 
 
 def _checked_nothing(request: "Request", scope: "RepairScope", sums: Mapping[str, int]) -> bool:
-    """Reports a dry run that checked no window, though one was requested; returns whether that is so."""
+    """Returns whether a dry run checked none of the requested windows, and prints why."""
     if not request.dry_run or sums["checked"] or (request.listed and len(scope.listed) == len(scope.expired)):
         return False
     if scope.skipped:

@@ -1,4 +1,4 @@
-"""Finds the windows after those that a repair has rewritten: they may continue from another last reading now."""
+"""Finds windows after rewritten ones: the last reading from which they continue may have changed."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -29,9 +29,9 @@ def windows_after(
 
     Args:
         table: the table's name.
-        schema: its schema.
-        retention: what Bigtable may have collected.
-        longest: windows that were audited as a whole.
+        schema: the table's schema.
+        retention: the retention of the table's cells.
+        longest: the longest windows, each audited as a whole.
         rewritten: findings; see :meth:`pipeline.core.completion.audit.Finding.record`.
     """
     metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the longest window

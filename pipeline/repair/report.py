@@ -21,7 +21,7 @@ def line_of(found: Finding | Untouched) -> str:
 
 
 def line_of_foreign(key: bytes, detail: str) -> str:
-    """Returns the report line of a foreign row; ``detail`` says what is wrong with it."""
+    """Returns the report line of a foreign row; ``detail`` describes the problem."""
     return json_line({"row": shown_row(key), "problem": "foreign row", "detail": detail})
 
 
@@ -37,7 +37,7 @@ def read_findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:
 
 
 def read_foreign(prefixes: Iterable[str]) -> tuple[set[tuple[str, AggregateKey]], dict[str, str]]:
-    """Reads the windows, with their lengths, that foreign rows left untouched, and the foreign rows' details by key."""
+    """Reads the windows left untouched because of foreign rows, with their lengths, and those rows' details by key."""
     untouched: set[tuple[str, AggregateKey]] = set()
     foreign: dict[str, str] = {}
     for record in chain.from_iterable(map(_records, prefixes)):

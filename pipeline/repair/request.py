@@ -1,4 +1,4 @@
-"""What a person asks a repair to do."""
+"""The request of a repair, as the command's options state it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +10,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 
 @dataclass(frozen=True)
 class Request:
-    """What to repair.
+    """The requested repair.
 
     Args:
         table: the table's name.
@@ -18,11 +18,11 @@ class Request:
         start_us: the start of the range of windows; ignored with ``listed``.
         end_us: the end of the range.
         sensors: the sensors to repair; None for all.
-        listed: repair the windows of the work list instead of a time range.
-        dry_run: write nothing.
-        force: include windows that may be collected in part, or that a job may still write.
-        allowed_lateness: of the job that writes the table; zero if no job is running.
-        late_firing: of that job.
+        listed: whether to repair the windows of the work list instead of a time range.
+        dry_run: whether to write nothing.
+        force: whether to include windows that may be partly collected, or that a job may still write.
+        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
+        late_firing: the late firing interval of that job.
         report: the folder for the findings; None to keep no report.
     """
 

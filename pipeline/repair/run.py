@@ -95,7 +95,7 @@ class _RepairRun:
 
     Args:
         request: the requested repair.
-        scope: its scope.
+        scope: the windows to audit, and the slices.
         options: Beam's options.
         folder: a temporary folder on this machine.
     """
@@ -209,7 +209,7 @@ def _inspect(
 
 
 def _spans_again(findings: Iterator[dict[str, Any]], part: Slice) -> list[Span]:
-    """Returns spans around the rewritten windows; all of the spans if there are too many windows."""
+    """Returns spans around the rewritten windows; the slice's own spans if the windows are too many."""
     found = list(islice((each for each in findings if each["problem"] != FOREIGN), MOST_LISTED + 1))
     if len(found) > MOST_LISTED:
         return part.spans

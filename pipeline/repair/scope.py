@@ -67,7 +67,7 @@ class RepairScope:
         slices: the work of each pipeline.
         samples: sampled row keys of the table.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
-        retention: what Bigtable may have collected.
+        retention: the retention of the table's cells.
         foreign: rows with a work list's prefix that are no entries of it.
     """
 
@@ -162,7 +162,7 @@ def _check_length(listed: int, *, here: bool) -> None:
 def _slices(
     extents: list[Extent], most: int, sensors: frozenset[str] | None, listed: list[ListedWindow] | None
 ) -> list[Slice]:
-    """Returns at most so many slices for each chain of nesting tiers: of the listed windows, or of all if None."""
+    """Returns at most ``most`` slices for each chain of nesting tiers: of listed windows, or of all if None."""
     slices = []
     for nested in chains_of(extents):
         if listed is None:

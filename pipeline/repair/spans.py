@@ -1,4 +1,4 @@
-"""Plans a repair: which windows it audits, in which order, and which ones it skips."""
+"""The spans that a repair reads, and the listed windows that it settles."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -14,7 +14,7 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
     """Returns the spans to read for these windows, in time order; each slice covers whole windows of the longest tier.
 
     Args:
-        extents: the windows to audit, as :func:`pipeline.core.completion.auditable_windows.chains_of` returns them.
+        extents: the windows to audit, of tiers that nest.
         most: the maximum number of slices, at least one.
         sensors: the sensors to audit; None for all.
     """

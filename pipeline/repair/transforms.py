@@ -32,7 +32,7 @@ _NEWEST = "newest"
 _UNTOUCHED = "untouched"
 
 LOOKBACK_US = 2 * 24 * 3_600_000_000
-"""The time before audited windows for which raw rows tell the last reading, whatever aggregate rows say."""
+"""The time before audited windows for which last readings are read from raw rows, not from aggregate rows."""
 
 _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 
@@ -45,7 +45,7 @@ class ReadTask(NamedTuple):
     Attributes:
         keys: the key range.
         span: the index of the span, from 0.
-        extent: for aggregate rows, their windows; None for raw rows.
+        extent: the windows of aggregate rows; None for raw rows.
     """
 
     keys: KeyRange
@@ -59,8 +59,8 @@ class AuditOutputs(NamedTuple):
     Attributes:
         wrong: a :class:`Finding` for each window whose aggregate row is wrong.
         untouched: an :class:`Untouched` for each window that foreign raw rows may belong to.
-        foreign: ``(key, what is wrong with the row)`` for each foreign row that is named.
-        newest: ``EncodedRows`` of the newest of the readings that were read; none if the table has no such rows.
+        foreign: ``(key, problem)`` for each foreign row that is named.
+        newest: ``EncodedRows`` of the newest readings; none if the table has no such rows.
     """
 
     wrong: PCollection
@@ -70,16 +70,15 @@ class AuditOutputs(NamedTuple):
 
 
 class FindWrongWindows(beam.PTransform):
-    """Audits parts of a table: from the start of a pipeline to :class:`AuditOutputs`.
+    """Audits a table: from the start of a pipeline to :class:`AuditOutputs`.
 
     Args:
         table: the table's name.
         schema: the table's schema.
-        extents: the windows to audit: of the shortest tier first, possibly none; of a tier that contains whole windows
-            of all others last.
-        spans: the spans to read. They contain all raw rows and aggregate rows of these windows.
-        parts: the same rows in parts, to read in parallel.
-        retention: what Bigtable may have collected.
+        extents: the windows to audit, the shortest tier first, the last tier with whole windows of all others.
+        spans: the spans to read, with all raw rows and aggregate rows of these windows.
+        tasks: the same rows in parts, to read in parallel.
+        retention: the retention of the table's cells.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class FindWrongWindows(beam.PTransform):
         schema: TableSchema,
         extents: Sequence[Extent],
         spans: Sequence[Span],
-        parts: Sequence[ReadTask],
+        tasks: Sequence[ReadTask],
         retention: Retention,
     ) -> None:
         super().__init__()
@@ -97,8 +96,8 @@ class FindWrongWindows(beam.PTransform):
         self._schema = schema
         self._extents = tuple(extents)
         self._spans = tuple(spans)
-        self._raw = [part for part in parts if part.extent is None]
-        self._aggregates = [part for part in parts if part.extent is not None]
+        self._raw = [task for task in tasks if task.extent is None]
+        self._aggregates = [task for task in tasks if task.extent is not None]
 
     def expand(self, pipeline: PBegin) -> Any:  # AuditOutputs; Beam takes the annotation for a type hint and warns
         longest = self._extents[-1].tier
@@ -191,10 +190,10 @@ class _ReadFn(TableReadingFn):
 
 @beam.typehints.with_output_types(tuple[_Key, WindowReadings])
 class _ReadRawFn(_ReadFn):
-    """Parts to the accumulators of their shortest windows; a window may come in several pieces, to limit memory.
+    """Turns tasks into accumulators of the shortest windows; a window may come in several pieces, to limit memory.
 
-    A second output has ``((sensor, start of the longest window), (start, end))`` for each foreign row: the time that
-    its events may be in. Another one has the newest readings.
+    A second output has ``((sensor, start of the longest window), (start, end))`` for each foreign row: the time of its
+    events. Another output has the newest readings.
     """
 
     def __init__(
@@ -244,7 +243,7 @@ class _ReadRawFn(_ReadFn):
             yield TaggedOutput(_NEWEST, EncodedRows(newest.rows(family, stays_from_us)))
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
-        """Returns the times that its events may be in, by longest window; none if the key is not a raw row's."""
+        """Returns the possible times of its events, by longest window; none if the key is not a raw row's."""
         if problem.raw_key is None:
             return
         sensor_id, time_us = problem.raw_key[:2]
@@ -258,9 +257,9 @@ class _ReadRawFn(_ReadFn):
 
 @beam.typehints.with_output_types(tuple[_Key, Any])
 class _ReadAggregatesFn(_ReadFn):
-    """Parts to ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row.
+    """Turns tasks into ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row.
 
-    The tier is its place among the extents.
+    The tier is given as its index among the extents.
     """
 
     def __init__(self, table: TableName, spans: tuple[Span, ...], extents: Sequence[Extent]) -> None:
@@ -290,7 +289,7 @@ class _ReadAggregatesFn(_ReadFn):
 
 
 def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, bytes, Any, bool]]:
-    # In the bytes of their format: what is joined has no type of its own, and Beam would pickle objects.
+    # As bytes: joined elements have no type of their own, so Beam would pickle objects.
     (sensor_id, start_us), readings = element
     found = Recomputed.of(readings, longest.statistics)
     parts = start_us, window_bytes(found.stats), found.magnitudes, found.too_wide

@@ -30,7 +30,7 @@ from pipeline.table.schema_flags import SchemaFlags, schema_flags
     type=click.IntRange(1, 1_000_000),
     default=1000,
     show_default=True,
-    help="How many raw rows, and aggregate rows of each tier, to check; all of a table that has no more.",
+    help="The number of raw rows, and of aggregate rows of each tier, to check; all if the table has no more.",
 )
 @click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")

@@ -26,9 +26,9 @@ class Comparison:
 
     Args:
         table: the table's name.
-        actual: its families and their policies.
-        read: its stored schema, as read; None if there is none.
-        requested: the schema that it should have.
+        actual: the policies of the table's families.
+        read: the stored schema and its text; None for a table without one.
+        requested: the requested schema.
     """
 
     table: TableName
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def stored(self) -> TableSchema | None:
-        """The table's stored schema; None if there is none."""
+        """The stored schema; None for a table without one."""
         return self.read.schema if self.read else None
 
     @cached_property
@@ -60,7 +60,7 @@ class Comparison:
 
     @cached_property
     def schema(self) -> list[Change]:
-        """The changes from the stored to the requested schema; empty if there is no stored schema."""
+        """The changes from the stored to the requested schema; empty for a table without a stored one."""
         return [] if self.stored is None else changes(self.stored, self.requested)
 
     @property

@@ -1,7 +1,7 @@
 """Checks whether another program's rows fit a schema: their keys, cells, timestamps and values.
 
-A row fits if the schema would have written the same cells, apart from the spelling of numbers. Readers accept more.
-But a cell with a later timestamp than the schema's, for example, would hide all results that a job writes later.
+A row fits if the schema would have written the same cells, apart from the spelling of numbers. Readers accept more, but
+a cell with too late a timestamp, for example, would hide all later results of a job.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ from pipeline.core.statistics.definitions import qualifier_of, split_qualifier
 
 _T = TypeVar("_T")
 
-_NO_READING = "x"  # the metric of a placeholder, for an event that has only metadata left
+_NO_READING = "x"  # the metric of a placeholder reading in an event of which only metadata is left
 
 Column = tuple[str, bytes, int]
 """A cell's family, qualifier and timestamp."""
@@ -115,7 +115,7 @@ def prefix_ranges(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange,
     """Yields a range for each distinct key prefix that ends at a ``#``, such as each sensor's. Costs one seek each.
 
     Args:
-        first_key: returns the first row key in a range; None if there is no row.
+        first_key: the function that returns the first row key in a range; None for an empty range.
         keys: the range to divide.
         skip: the length in bytes of a prefix that all keys share; a ``#`` in it does not end a prefix.
     """
@@ -139,7 +139,7 @@ def _parsed(parse: Callable[[bytes], _T], key: bytes) -> _T:
 
 
 def _event(record: RawRecord, raw_key: RawKey) -> Event:
-    """Returns the event that the schema would write; one with only metadata left gets a placeholder reading."""
+    """Returns the event that the schema would write. Adds a placeholder reading if only metadata is left."""
     _check_valid(record)
     readings = record.readings or {raw_key.metric or _NO_READING: 0.0}
     return Event(record.sensor_id, record.event_time_us, readings, record.metadata, record.event_id)

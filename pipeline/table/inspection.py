@@ -37,15 +37,15 @@ from pipeline.table.fitting import (
 _MOST_NAMED = 3  # misfits of each kind in the report
 _MOST_PARTS = 20  # of the table, to sample from
 _MOST_WINDOWS = 200  # to compare with raw rows
-_ROWS_A_SAMPLE = 100  # read to compare windows, for each row of the sample
-_STILL_WRITTEN = timedelta(hours=1)  # after its end, while a window may be incomplete
+_ROWS_A_SAMPLE = 100  # rows to read for comparing windows, for each row of the sample
+_STILL_WRITTEN = timedelta(hours=1)  # for so long after its end, a window may be incomplete
 _KEYS_ALONE = row_filter(CellSelection((), keys_only=True))
 _MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # a bucket's row may have very many
 
 
 @dataclass
 class InspectionReport:
-    """What an inspection checked, and what does not fit."""
+    """The result of an inspection: counts of checked rows, and misfits."""
 
     families: list[str] = field(default_factory=list)
     """A line for each family of the schema, and for each further family of the table."""
@@ -116,7 +116,7 @@ class Inspection:
             self._compare()
 
     def _rows(self, kind: str, ranges: list[KeyRange], skip: int, cells: RowFilter | None = None) -> Iterator[Row]:
-        """Returns all rows in the ranges, or a sample from all over them if there are too many. Counts the rows."""
+        """Returns all rows in the ranges, or a sample from all over them if they have too many. Counts the rows."""
         self._report.inspected[kind] = 0
         self._report.all_of[kind] = few = self._count(ranges) <= self._sample
         for row in self._all(ranges, cells) if few else self._sampled(ranges, skip, cells):
@@ -136,8 +136,8 @@ class Inspection:
             for row in self._reader.read(keys, cells, most - most // 2):
                 last = row.key
                 yield row
-            behind = keys._replace(start=last + b"\x00")
-            yield from self._reader.read(behind, cells, most // 2, reverse=True) if most > 1 else ()
+            rest = keys._replace(start=last + b"\x00")
+            yield from self._reader.read(rest, cells, most // 2, reverse=True) if most > 1 else ()
 
     def _count(self, ranges: list[KeyRange]) -> int:
         """Returns the number of rows, but at most one more than the sample size."""

@@ -55,7 +55,7 @@ def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
 class SchemaFlags:
     """The schema flags. None, or an empty tuple, keeps the current setting."""
 
-    whole: TableSchema | None = None  # of the file
+    whole: TableSchema | None = None  # the file's schema
     file: str | None = None
     key: KeyTemplate | None = None
     layout: str | None = None
@@ -75,8 +75,8 @@ class SchemaFlags:
             current: the schema that the flags change.
 
         Raises:
-            click.UsageError: the flags describe no valid schema. The message begins with the file, if there is one,
-                and the key at fault.
+            click.UsageError: the flags describe no valid schema. The message begins with the key at fault, after the
+                name of the file, if any.
         """
         try:
             schema = self._with_policies(self.whole or self._changed(current))

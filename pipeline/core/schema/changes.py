@@ -35,14 +35,14 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether existing rows can still be found and read after the change."""
+        """Whether readers still find and read existing rows after the change."""
         section = self.key.partition(".")[0]
         if section in ("policies", "rate"):
             return True
         if section in ("metrics", "metadata"):
-            return self.wanted is not None  # readers search every family of the schema, whatever it takes
+            return self.wanted is not None  # readers search every family of the schema
         if section == "statistics":
-            in_order = self.key != section  # another order takes metrics from a glob
+            in_order = self.key != section  # in another order, another glob may match first
             return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
         return section == "tiers" and self.actual is None
 
@@ -72,14 +72,14 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
 
 
 def _reordered(key: str, actual: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Change]:
-    """Yields a change if the order of families differs, which matters: the first that matches takes a name."""
+    """Yields a change if the order of families differs: the first one that matches a name takes it."""
     before, after = [f for f in actual if f in wanted], [f for f in wanted if f in actual]
     if before != after:
         yield Change(key, before, after)
 
 
 def _statistics(actual: Statistics, wanted: Statistics) -> Iterator[Change]:
-    """Yields the changes of statistics. A glob takes metrics from those after it, so each counts as what it takes."""
+    """Yields the changes of statistics. A new glob may take metrics that had any of the statistics before."""
     before, after = dict(actual.globs), dict(wanted.globs)
     yield from _reordered("statistics", tuple(before), tuple(after))
     everything = tuple(dict.fromkeys([*(name for names in before.values() for name in names), *DEFAULT]))

@@ -1,4 +1,4 @@
-"""Expiry: finds events that are already older than their family keeps cells; Bigtable would collect them at once."""
+"""Expiry: finds events that are older than their family keeps cells. Bigtable would collect them at once."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Expiry:
     """The ages at which the families of readings lose cells. Made by :meth:`of`.
 
     Attributes:
-        ages: by family, for families that collect by age.
+        ages: the age of each family that collects by age.
         metrics: the families of metrics.
     """
 
@@ -26,12 +26,7 @@ class Expiry:
 
     @classmethod
     def of(cls, schema: TableSchema, policies: Mapping[str, Policy]) -> "Expiry":
-        """Returns the expiry of readings under these policies.
-
-        Args:
-            schema: the schema of the table.
-            policies: the table's policies, by family.
-        """
+        """Returns the expiry of readings under a table's schema and its policies by family."""
         ages = {
             family: age
             for family in schema.metrics.families
@@ -41,7 +36,7 @@ class Expiry:
 
     @property
     def shortest(self) -> timedelta | None:
-        """The least age beyond which readings are collected; None if they never are."""
+        """The least age at which readings are collected; None if they never are."""
         return min(self.ages.values(), default=None)
 
     def expires(self, time_us: int, metrics: Iterable[str], now_us: int) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 @dataclass(frozen=True)
 class FamilyRules:
-    """Families, each with the globs (``log_*``) of the names that it takes; the first match counts."""
+    """Families, each with globs (``log_*``) of its names. The first glob that matches a name decides."""
 
     globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
@@ -27,7 +27,7 @@ class FamilyRules:
         return self.globs[0][0] if self.globs and "*" in self.globs[0][1] else None
 
     def family_of(self, name: str) -> str | None:
-        """Returns the family of a name; None if there is none."""
+        """Returns the family of a name; None if no glob matches."""
         return self.catch_all or _family_of(self.globs, name)
 
 

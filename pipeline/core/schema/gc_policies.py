@@ -18,9 +18,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 EXAMPLE = "maxage=30d || (maxage=3d && maxversions=100)"
-MAX_POLICY_BYTES = (
-    500  # of a serialised policy: ColumnFamily.gc_rule in Bigtable's admin API; measured where it is serialised
-)
+MAX_POLICY_BYTES = 500  # a serialised policy: ColumnFamily.gc_rule in Bigtable's admin API
 POLICY_TOO_LONG = f"the policy is too long: Bigtable stores at most {MAX_POLICY_BYTES} bytes; an example: {EXAMPLE}"
 
 _UNITS = {

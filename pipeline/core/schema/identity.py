@@ -36,7 +36,7 @@ class Identity:
         return time_us - time_us % self.grain_us, self._distinguishing_text(event[3], event[4])
 
     def of_record(self, record: RawRecord) -> tuple[int, str]:
-        """Returns the same as :meth:`of_event`, for an event that was read back."""
+        """Does the same as :meth:`of_event` for an event that was read from the table."""
         time_us = record.event_time_us
         return time_us - time_us % self.grain_us, self._distinguishing_text(record.metadata, record.event_id)
 

@@ -99,7 +99,7 @@ class KeyTemplate:
 
     @cached_property
     def grain_us(self) -> int:
-        """The time in microseconds by which two events of a sensor must differ to be sure of different keys."""
+        """The time in microseconds by which two events of a sensor must differ to have different keys for certain."""
         return self.times[-1].grain_us
 
     @cached_property
@@ -114,7 +114,7 @@ class KeyTemplate:
 
     @cached_property
     def coarse_time(self) -> TimeToken | None:
-        """The first time token, if a finer one follows; None if there is only one."""
+        """The first time token, if a finer one follows; None for a single one."""
         return self.times[0] if len(self.times) > 1 else None
 
     @cached_property
@@ -169,7 +169,7 @@ class KeyTemplate:
     def render_all(self, events: Iterable[Event]) -> list[bytes]:
         """Returns the row keys of events in a layout without a row for each metric."""
         match self.tokens:
-            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes a third less time than one by one
+            case [SensorToken(), ReverseToken() as time]:  # the usual template, a third faster than one by one
                 key_format = self._format("%s", time.number_format)
                 max_value, grain_us = time.max_value, time.grain_us
                 return [(key_format % (event[0], max_value - event[1] // grain_us)).encode() for event in events]
@@ -179,7 +179,7 @@ class KeyTemplate:
     def renderer(self) -> Callable[[Event, str], bytes]:
         """The function that :meth:`render` calls. Call it directly to render many keys."""
         match self.tokens:
-            case [SensorToken(), ReverseToken() as time]:  # the usual template: takes half the time
+            case [SensorToken(), ReverseToken() as time]:  # the usual template, twice as fast
                 key_format = self._format("%s", time.number_format)
                 max_value, grain_us = time.max_value, time.grain_us
                 return lambda event, _: (key_format % (event[0], max_value - event[1] // grain_us)).encode()

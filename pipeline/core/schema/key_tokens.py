@@ -332,7 +332,7 @@ def parse_token(text: str) -> Token:
     """Parses a token, given without its braces.
 
     Raises:
-        TemplateError: there is no such token, or its argument is invalid.
+        TemplateError: the token is unknown, or its argument is invalid.
     """
     if text in _FIXED:
         return _FIXED[text]
@@ -349,7 +349,7 @@ def parse_token(text: str) -> Token:
                 return _calendar(argument)
             case "bucket":
                 return _bucket(argument)
-    raise TemplateError(f"{{{text}}} is not a token; there are {_KNOWN}")
+    raise TemplateError(f"{{{text}}} is not a token; the tokens are {_KNOWN}")
 
 
 def _number(text: str, argument: str, least: int, most: int, what: str) -> int:
@@ -367,7 +367,7 @@ def _calendar(argument: str) -> CalendarToken:
         if part.startswith("%") and part not in _DIRECTIVE_PARTS and part != "%%":
             raise TemplateError(
                 f"{text} contains {part}, which does not sort by time or has no fixed width; "
-                f"there are {', '.join(f'%{directive}' for directive in _WIDTHS)}, %F, %T and %%"
+                f"use {', '.join(f'%{directive}' for directive in _WIDTHS)}, %F, %T or %%"
             )
     directives = _directives(expanded)
     _check_order(text, directives)

@@ -95,8 +95,8 @@ class Layout:
     """A layout. Stateless; :data:`LAYOUTS` contains all six.
 
     Attributes:
-        name: its name in a schema.
-        row_per_metric: whether each metric has a row of its own, and the key needs ``{metric}``.
+        name: the layout's name in a schema.
+        row_per_metric: whether each metric has a row of its own, whose key needs ``{metric}``.
         bucketed: whether a row contains the events of a span of time, which its key alone does not distinguish.
         serializes: whether events are stored as protobuf, in one family.
     """
@@ -159,7 +159,7 @@ class Layout:
 
 
 class Wide(Layout):
-    """A row per event, a column per metric: single-timestamp rows, unserialised."""
+    """A row per event, a column per metric ("single-timestamp rows, unserialised")."""
 
     name = "wide"
 
@@ -228,11 +228,11 @@ class Tall(Wide):
 
 
 class Serialized(Layout):
-    """A row per event, with the ``SensorEvent`` in one column: single-timestamp rows, serialised.
+    """A row per event, with the ``SensorEvent`` in one column ("single-timestamp rows, serialised").
 
-    Each set of metrics has a column of its own. Otherwise, if an event's metrics arrive in several messages, one
-    message would replace another. Column and timestamp together contain the event time to the microsecond. Columns of
-    earlier releases, named ``event``, or in a bucket by the time alone, can be read as well.
+    Each set of metrics has a column of its own: if an event's metrics arrive in several messages, no message replaces
+    another. Column and timestamp together contain the event time to the microsecond. Columns of earlier releases, whose
+    names lack the metrics, can be read as well.
     """
 
     name = "serialized"
@@ -269,14 +269,14 @@ class Serialized(Layout):
 
 
 class BucketCells(Wide):
-    """A row per sensor and bucket, a column per metric, a timestamped cell per event: new cells for new events."""
+    """A row per sensor and bucket, a column per metric, a cell per event ("new cells for new events")."""
 
     name = "bucket_cells"
     bucketed = True
 
 
 class BucketColumns(Layout):
-    """A row per sensor, metric and bucket; the qualifier is the value, cells are empty: new columns for new events."""
+    """A row per sensor, metric and bucket. Qualifiers are values, cells are empty ("new columns for new events")."""
 
     name = "bucket_columns"
     row_per_metric = True
@@ -336,7 +336,7 @@ LAYOUTS: Mapping[str, Layout] = {
 
 
 def layout_named(name: str) -> Layout:
-    """Returns the layout of that name. Raises KeyError if there is none."""
+    """Returns the layout of that name. Raises KeyError if it is unknown."""
     return LAYOUTS[name]
 
 
@@ -348,7 +348,7 @@ def _record(context: LayoutContext, key: RawKey, time_us: int, cells: Iterable[C
         if family in in_metadata:
             metadata.setdefault(name_of(qualifier), value.decode())
         else:
-            name, reading = name_of(qualifier), unpack(value)  # checks every cell, even one that does not count
+            name, reading = name_of(qualifier), unpack(value)  # checks each cell, also one that does not count
             first = families.get(name)
             # A metric may be in two families if the rules have changed: the family that takes it now has precedence.
             if first is None or (first != family and context.metrics.family_of(name) == family):

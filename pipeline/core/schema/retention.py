@@ -8,7 +8,7 @@ from pipeline.core.schema.gc_policies import Policy, collected_after, counts_ver
 from pipeline.core.schema.table_schema import TableSchema, Tier
 
 FOR_EVER_US = 1 << 62
-"""Later than any event."""
+"""A time after any event."""
 
 _MICROSECOND = timedelta(microseconds=1)
 _MARGIN = timedelta(days=1)  # Bigtable collects at times of its own choice, and clocks differ
@@ -19,15 +19,14 @@ class Retention:
     """Which cells of a table Bigtable may have collected. Made by :meth:`of` or :meth:`unknown`.
 
     Attributes:
-        ages: by family, the least age at which it loses cells; None for a family that keeps them for ever.
+        ages: the least age at which each family loses cells; None for a family that keeps them for ever.
         readings: the families of readings.
-        since: by family, the time from which it has kept its cells, if later than its age implies.
+        since: the time from which a family has kept its cells, if later than its age implies.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
         repeats: spans of time in which aggregate rows may count more than raw rows, because a job without
             deduplication wrote them.
         known: whether the table's own policies were read.
-        added: by family of aggregates, the start of the first windows with rows, if its tier was added to a table that
-            already had rows.
+        added: the start of the first windows with rows, for each family of a tier that was added to a table with rows.
     """
 
     ages: Mapping[str, timedelta | None]
@@ -52,11 +51,11 @@ class Retention:
         The shortest counts: extending a policy does not restore what the shorter one collected.
 
         Args:
-            schema: the schema of the table.
-            policies: policies by family; the schema's own if none are given.
-            since: see the attribute.
-            repeats: see the attribute.
-            added: see the attribute.
+            schema: the table's schema.
+            policies: policies by family; the schema's own if empty.
+            since: the attribute of that name, like the two below.
+            repeats: see above.
+            added: see above.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -85,11 +84,11 @@ class Retention:
         return self._from_us(tier.family, now_us)
 
     def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
-        """Returns the window start from which an aggregate row of the tier, written now, is not collected at once."""
+        """Returns the least start of a window whose aggregate row is not collected as soon as it is written."""
         return self.cells_stay_from_us(tier.family, now_us)
 
     def cells_stay_from_us(self, family: str, now_us: int) -> int:
-        """Returns the time from which a cell of the family, written now, is not collected at once."""
+        """Returns the least timestamp of a cell of the family that is not collected as soon as it is written."""
         age = self.ages.get(family)
         return 0 if age is None else now_us - age // _MICROSECOND
 

@@ -1,4 +1,4 @@
-"""Estimates the sizes of rows, cells and state at the declared rate. Refuses what can't work, warns about the rest.
+"""Estimates the sizes of rows, cells and state at the declared rate. Refuses schemas that can't work, warns of others.
 
 The estimate assumes 16 bytes for a name, 8 for a value, and 8 for a cell's timestamp.
 """
@@ -12,14 +12,14 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_tokens import DAY_US, WEEK_US
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 
-MAX_ROW_BYTES = 100_000_000  # recommended in Bigtable's documentation, as is the next
+MAX_ROW_BYTES = 100_000_000  # this and the next are recommended in Bigtable's documentation
 MAX_CELL_BYTES = 10_000_000
-MAX_STATE_BYTES = 80_000_000  # of an element of state on Dataflow
+MAX_STATE_BYTES = 80_000_000  # an element of state on Dataflow
 
 _NAME_BYTES = 16
 _VALUE_BYTES = 8
 _TIMESTAMP_BYTES = 8
-_EVENT_COLUMN_BYTES = 43  # qualifier of a serialized event in a bucket: its time, and 16 digits for its metrics
+_EVENT_COLUMN_BYTES = 43  # the qualifier of a serialized event in a bucket: its time, and 16 digits for its metrics
 _TIME_BYTES = 8
 _WIDE_TIME_BYTES = 16
 _BUCKETS_US = [WEEK_US, DAY_US] + [
@@ -66,11 +66,10 @@ def check_sizes(schema: TableSchema) -> None:
 
 
 def state_problem(schema: TableSchema) -> str | None:
-    """Returns why a job that de-duplicates could not store a window at the declared rate; None if it could, for all
-    that is known.
+    """Returns why a job that de-duplicates can't store a window at the declared rate; None if no reason is known.
 
-    It stores the readings of a sensor's shortest window as one element, in at most the bytes assumed here: most
-    readings take fewer.
+    The job stores the readings of a sensor's shortest window as one element. This assumes the most bytes that a reading
+    can take; most take fewer.
     """
     rate = schema.rate
     if rate is None or not schema.tiers:
@@ -91,7 +90,7 @@ def state_problem(schema: TableSchema) -> str | None:
 
 
 def _events_and_bytes(schema: TableSchema, rate: Rate, length_us: int) -> tuple[int, int]:
-    """Returns the number of a sensor's events in so many µs, and the most bytes of state that one of them takes."""
+    """Returns the number of a sensor's events in a time span, and the maximum bytes of state of one event."""
     identity = schema.identity
     by_time = identity.distinguishes_by_time_only
     every_us = max(rate.every_us, identity.grain_us) if by_time else rate.every_us

@@ -94,8 +94,8 @@ class TableSchema:
             its windows consist: see :mod:`pipeline.core.windows.tier_sources`.
         policies: garbage-collection policies by family; others have the default of their kind.
         rate: the expected rate of a sensor, if known.
-        statistics: which statistics of which metrics aggregate rows contain.
-        latest: the family of the newest readings; None if the table has no rows of them.
+        statistics: the statistics of each metric in aggregate rows.
+        latest: the family of the newest readings; None for a table without them.
     """
 
     key: KeyTemplate
@@ -188,11 +188,11 @@ class TableSchema:
 
     @property
     def finds_sensors(self) -> bool:
-        """Whether a sensor's id is enough to find the events of a window, without reading those of other sensors."""
+        """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
         return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
 
     def tier(self, window: Window) -> Tier | None:
-        """Returns the tier of such windows, whatever their text; None if there is none."""
+        """Returns the tier with these windows, in whatever notation; None if no tier has them."""
         return next((tier for tier in self.tiers if tier.window.same_as(window)), None)
 
     @cached_property
@@ -313,7 +313,7 @@ class TableSchema:
         for family, policy in self.policies.items():
             if family not in self.families:
                 raise SchemaError(
-                    f"policies.{family}", f"there is no such family; there are {', '.join(self.families)}"
+                    f"policies.{family}", f"there is no such family; the families are {', '.join(self.families)}"
                 )
             if family in self.reading_families and counts_versions(policy) and self.versions_are_events:
                 instead = "use maxage"

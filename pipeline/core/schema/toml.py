@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "latest", "statistics", "policies", "rate")
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
-_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains what is too large
+_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains smaller excesses
 
 
 def parse_schema(text: str) -> TableSchema:
@@ -74,7 +74,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
     """Returns the schema of a parsed TOML document. Raises SchemaError."""
     for key in document:
         if key not in _KEYS:
-            raise SchemaError(key, f"there is no such key; there are {', '.join(_KEYS)}")
+            raise SchemaError(key, f"there is no such key; the keys are {', '.join(_KEYS)}")
     layout_name = _text(document, "layout", "wide")
     if layout_name not in LAYOUTS:
         raise SchemaError("layout", f"{layout_name!r} is none of {', '.join(LAYOUTS)}")
@@ -171,7 +171,7 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
     rate = _table(document, "rate", {})
     for key in rate:
         if key not in _RATE_KEYS:
-            raise SchemaError(f"rate.{key}", f"there is no such key; there are {', '.join(_RATE_KEYS)}")
+            raise SchemaError(f"rate.{key}", f"there is no such key; the keys are {', '.join(_RATE_KEYS)}")
     if "every" not in rate:
         raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
     every_us = _parsed("rate.every", _text(rate, "every", "10s", "rate."), parse_interval)

@@ -318,7 +318,7 @@ def test_refusals(text, problem):
 
 def test_refusal_of_a_token():
     """A problem of a token is reported in the token's own words."""
-    assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is not a token; there are {sensor_id}, ")
+    assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is not a token; the tokens are {sensor_id}, ")
     assert problem_with("{}").startswith("{} is not a token; ")
 
 

@@ -270,7 +270,7 @@ def test_directives_that_do_not_sort(directive):
         parse_token(f"time:{time_format}")
     assert str(caught.value) == (
         f"{{time:{time_format}}} contains %{directive[:1]}, which does not sort by time or has no fixed width; "
-        "there are %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T and %%"
+        "use %Y, %G, %j, %f, %m, %d, %H, %M, %S, %V, %u, %F, %T or %%"
     )
 
 
@@ -424,5 +424,5 @@ def test_unknown_tokens(text):
     """An unknown token is reported in one line with all known tokens."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
-    assert str(caught.value).startswith(f"{{{text}}} is not a token; there are {{sensor_id}}, {{metric}}, ")
+    assert str(caught.value).startswith(f"{{{text}}} is not a token; the tokens are {{sensor_id}}, {{metric}}, ")
     assert str(caught.value).endswith("{time:FORMAT}, {bucket:DURATION}")

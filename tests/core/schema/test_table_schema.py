@@ -219,7 +219,7 @@ def test_no_tiers():
         ),
         (
             {"policies": {"row": parse_policy("maxage=1d")}},
-            "policies.row: there is no such family; there are raw, meta, stats",
+            "policies.row: there is no such family; the families are raw, meta, stats",
         ),
         (
             {

@@ -174,12 +174,12 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, statistics, "
-            "policies, rate",
+            "keys: there is no such key; the keys are key, layout, values, metrics, metadata, tiers, latest, "
+            "statistics, policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; there are key, layout, values, metrics, metadata, tiers, latest, "
+            "'a\\nb': there is no such key; the keys are key, layout, values, metrics, metadata, tiers, latest, "
             "statistics, policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
@@ -217,7 +217,7 @@ def test_round_trip(schema):
         ),
         ("[policies]\nraw = 90", 'policies.raw: takes a string, like "maxage=30d", not 90'),
         ('[policies]\nraw = ""', 'policies.raw: is empty; it takes a string, like "maxage=30d"'),
-        ('[policies]\nrow = "never"', "policies.row: there is no such family; there are raw, meta, stats"),
+        ('[policies]\nrow = "never"', "policies.row: there is no such family; the families are raw, meta, stats"),
         (
             '[policies]\nraw = "maxage=90"',
             "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
@@ -286,7 +286,7 @@ def test_round_trip(schema):
         ),
         (
             '[rate]\nevery = "1s"\nsize = 1',
-            "rate.size: there is no such key; there are every, metrics, metadata, event_bytes",
+            "rate.size: there is no such key; the keys are every, metrics, metadata, event_bytes",
         ),
     ],
 )
