@@ -18,7 +18,7 @@ from pipeline.core.notation.durations import format_interval
 from pipeline.core.notation.times import format_time
 from pipeline.core.windows.fixed import HOURLY, Window
 
-MAX_SERIES = 8  # that people can tell apart
+MAX_SERIES = 8  # people can't tell more apart
 
 _SPARSE = 100  # on an axis this many times longer than the data, the data would be a dot
 _MIN_AXIS_US = 1_000_000  # labels of a shorter time axis would overlap
@@ -51,7 +51,7 @@ class Series(NamedTuple):
     """One metric of one sensor.
 
     Attributes:
-        name: in the legend, if the chart has several series.
+        name: the name in the legend, if the chart has several series.
         band: the windows, oldest first.
         readings: the readings of single events, in any order.
     """
@@ -68,10 +68,10 @@ class Chart:
     Args:
         title: the chart's title.
         label: the label of the value axis.
-        series: what to draw.
-        window_us: the length of each window, in microseconds; of the longest if they differ.
+        series: the series to draw.
+        window_us: the length of each window, in microseconds; the longest if they differ.
         calendar: the windows, if they differ in length.
-        band: what the legend calls the bands.
+        band: the bands' name in the legend.
         requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
         limits: the ends of the value axis; None where the data determine it.
     """
@@ -87,7 +87,7 @@ class Chart:
 
     @property
     def by(self) -> str:
-        """What the legend calls the length of a window."""
+        """The length of a window, as the legend names it."""
         return self.calendar.text if self.calendar else format_interval(self.window_us)
 
     def end_of(self, start_us: int) -> int:

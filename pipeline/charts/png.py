@@ -22,7 +22,7 @@ from pipeline.charts.time_ticks import time_ticks
 from pipeline.core.notation.times import to_datetime
 
 _MAX_STEPS = 400  # a year of hourly steps would be a blot
-_WIDTH = 90  # of the time axis, in label characters
+_WIDTH = 90  # characters of labels along the time axis
 _INCHES = 9.0  # the width of the picture
 _INCHES_HIGH, _INCHES_MORE = 4.2, 2.8  # the height of the first chart, and of each below it
 
@@ -54,7 +54,7 @@ def save_chart(charts: Sequence[Chart], path: Path) -> None:
             _draw_several(axes, drawn, colours, legend)
         _label(axes, drawn, span)
     every_axes[-1].set_xlabel(span_text(*span))
-    # Otherwise matplotlib parses an id with dollar signs as a formula.
+    # Without set_parse_math, matplotlib takes an id with dollar signs for a formula.
     shown = figure.legend(
         legend.values(), [shortened(label, 48) for label in legend], loc="outside lower center", ncols=3, frameon=False
     )

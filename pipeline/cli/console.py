@@ -39,7 +39,7 @@ def progress_bar() -> "Progress":
 
 
 def print_json_line(record: dict[str, Any]) -> None:
-    """Prints one line of JSON on standard output. Escapes what its encoding lacks in JSON's syntax."""
+    """Prints a line of JSON on standard output, with escapes for characters that its encoding lacks."""
     line = json_line(record)
     try:
         line.encode(sys.stdout.encoding)
@@ -49,12 +49,12 @@ def print_json_line(record: dict[str, Any]) -> None:
 
 
 def report_foreign_rows(lines: Iterable[str], count: int, what: str) -> None:
-    """Reports rows that the table's schema never writes on standard error. Prints nothing if there are none.
+    """Reports foreign rows, which the table's schema never writes, on standard error. Prints nothing without any.
 
     Args:
-        lines: one line for each of the first rows, or more.
-        count: the number of such rows.
-        what: what was done with them, such as ``left out``.
+        lines: a line for each of the first rows, or more.
+        count: the number of foreign rows.
+        what: the treatment of the rows, such as ``left out``.
     """
     if not count:
         return

@@ -13,20 +13,20 @@ from typing import NoReturn, TextIO
 
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
-# How the system says that a device takes no more data.
+# The system's errors of a device that takes no more data.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 
 class Importing:
     """Within the block, Ctrl-C ends the process at once, without a traceback: ``with Importing():``.
 
-    For imports only, which leave nothing to clean up. As an exception, Ctrl-C could get lost in a callback, or in an
+    Use it for imports only, which need no clean-up. As an exception, Ctrl-C could get lost in a callback, or in an
     extension module that reports it as an ImportError.
     """
 
     def __enter__(self) -> None:
         self._replaced = None
-        # Not if a shell has SIGINT ignored, or somebody handles it; and only the main thread may set a handler.
+        # Not if a shell ignores SIGINT or another handler is set; and only the main thread may set a handler.
         if (
             signal.getsignal(signal.SIGINT) is signal.default_int_handler
             and threading.current_thread() is threading.main_thread()
@@ -41,7 +41,7 @@ class Importing:
 def run(program: Callable[[], int | None]) -> NoReturn:
     """Runs a program and exits with its code: 130 after Ctrl-C, 1 if its output could not be written.
 
-    If the reader of standard output has gone, says nothing; if the disk is full, prints one line.
+    If the reader of standard output has gone, prints nothing; if the disk is full, prints one line.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -59,7 +59,7 @@ def run(program: Callable[[], int | None]) -> NoReturn:
         if error.errno not in _UNWRITABLE:
             raise
         _discard_output()
-        # A failed write does not say what to; commands name their own files.
+        # The error of a failed write has no file name; commands name their own files.
         sys.exit(f"tidetable: {error.filename or 'standard output'}: {error.strerror}")
 
 

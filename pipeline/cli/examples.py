@@ -56,7 +56,7 @@ EXAMPLES = {
     ),
     "repair": "tidetable repair --from -7d --to now --dry-run",
 }
-_WIDTH = 100  # of a line of help
+_WIDTH = 100  # characters in a line of help
 _SETTINGS = "export TIDETABLE_PROJECT=my-project TIDETABLE_INSTANCE=my-instance TIDETABLE_TABLE=sensors"
 
 
@@ -70,7 +70,7 @@ class ExampleGroup(click.Group):
 
 
 def add_example(command: click.Command, path: str) -> None:
-    """Ends the help of the command, changed in place, with its example. One without an example stays as it is."""
+    """Changes a command so that its help ends with its example, if it has one."""
     if path not in EXAMPLES:
         return
     lines = [EXAMPLES[path].replace(" --", " \\\n      --")] if len(EXAMPLES[path]) > _WIDTH else [EXAMPLES[path]]

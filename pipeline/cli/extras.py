@@ -46,7 +46,7 @@ def _commands() -> None:
 
 
 def exit_naming_extra(error: ModuleNotFoundError) -> "NoReturn":
-    """Exits with one line that says which extra to install. Raises the error if its module is in no extra."""
+    """Exits with one line that names the extra to install. Raises the error if its module is in no extra."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         raise error

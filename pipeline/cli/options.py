@@ -16,7 +16,7 @@ Command = Callable[..., Any]
 
 MAX_COUNT = 1_000_000_000
 COUNT = click.IntRange(1, MAX_COUNT)
-"""How many records at most. A larger number is a typing error."""
+"""A number of records. A larger one is a typing error."""
 
 
 def table_options(command: Command) -> Command:

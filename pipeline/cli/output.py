@@ -1,4 +1,4 @@
-"""``--output``: prints records as CSV or Parquet, or leaves it to the command to print a table or lines of JSON."""
+"""``--output``: prints records as CSV or Parquet; the command itself prints a table or lines of JSON."""
 
 import functools
 import sys

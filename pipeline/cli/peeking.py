@@ -1,4 +1,4 @@
-"""Reads what waits on a subscription and gives it back, for commands that show messages."""
+"""Reads the messages that wait on a subscription and returns them to it, for commands that show messages."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -27,12 +27,12 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile. ``str()`` says where it is.
+    """A profile. ``str()`` is its name and its file.
 
     Attributes:
-        file: that it was read from.
-        name: of the profile.
-        values: by the option's long name, without dashes.
+        file: the profile's file.
+        name: the profile's name.
+        values: the values by the option's long name, without dashes.
         of_commands: the values for a single command, by the command as typed after ``tidetable``.
     """
 
@@ -84,11 +84,11 @@ def load_profile(name: str | None, commands: Iterable[str]) -> Profile | None:
     """Reads a profile.
 
     Args:
-        name: of the profile; None for the one named ``default``, if there is one.
+        name: the profile's name; None for the profile named ``default``, if the file has one.
         commands: every command as typed after ``tidetable``.
 
     Raises:
-        click.UsageError: there is no such profile, or the file is not valid. The message names the file and the key.
+        click.UsageError: the profile does not exist, or the file is not valid. The message names the file and the key.
     """
     file, wanted = config_file(), name or _DEFAULT
     if name is None and not file.exists():
@@ -134,7 +134,7 @@ def _check(profile: Profile, commands: list[str]) -> None:
             raise click.UsageError(f"{profile}: no command has an option {key}{did_you_mean(key, OPTION_NAMES)}")
     for path in profile.of_commands:
         if path not in commands:
-            raise click.UsageError(f"{profile}: there is no command {path}{did_you_mean(path, commands)}")
+            raise click.UsageError(f"{profile}: no command is called {path}{did_you_mean(path, commands)}")
 
 
 def _by_option(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,8 +26,8 @@ class Tool(NamedTuple):
     summary: str
 
 
-# A command's module is imported only when the command is used: Google's clients take a second to import.
-# The help is here because listing the commands must import none of them.
+# A command's module is imported only when the command is used: Google's clients take a second to import. The summaries
+# are here because the list of commands imports none of them.
 COMMANDS = {
     "demo": Tool("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": Tool("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
@@ -55,10 +55,10 @@ COMMANDS = {
 
 
 class Toolbox(click.Group):
-    """A group that imports a command when it is first used, and gives it what all commands have.
+    """A group that imports a command when it is first used.
 
-    That is: environment variables and a profile for every option, an example at the end of the help, and suggestions
-    for what is mistyped.
+    It gives every command environment variables and a profile for its options, an example at the end of its help, and
+    suggestions for mistyped words.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
@@ -123,7 +123,7 @@ def _unknown(name: str) -> str:
 
 
 def _origin(error: click.BadParameter, profile: Profile | None) -> str:
-    """Returns where a wrong value comes from, or where a missing one could; empty for the command line."""
+    """Names the setting that holds a bad value, or could supply a missing one; empty for the command line."""
     option = error.param
     if not (isinstance(option, click.Option) and isinstance(option.envvar, list) and error.ctx and option.name):
         return ""

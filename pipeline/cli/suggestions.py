@@ -1,4 +1,4 @@
-"""What was probably meant by a mistyped word."""
+"""Suggestions for mistyped words."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +28,7 @@ class _SuggestingChoice(click.Choice):
 
 
 def suggest_choices(command: click.Command) -> None:
-    """Makes the choices of the command, which is changed in place, suggest what was meant."""
+    """Changes a command so that its choices suggest the nearest for a mistyped one."""
     for parameter in command.params:
         if type(parameter.type) is click.Choice:
             parameter.type = _SuggestingChoice(parameter.type.choices, parameter.type.case_sensitive)

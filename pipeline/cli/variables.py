@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import click
 
-# Consent, and what decides whether anything is written, belongs to one command line: a setting made long ago and
-# elsewhere must not delete a table.
+# Consent, and the choice whether to write, belong to one command line: a setting made long ago and elsewhere must not
+# delete a table.
 COMMAND_LINE_ONLY = frozenset({"accept-expired", "ack", "apply", "dry-run", "force", "help", "yes"})
 
-# These mean one thing in one command and another in the next. A setting has to name the command.
+# These differ between commands: a setting has to name the command.
 OF_ONE_COMMAND = frozenset({"dead-letters", "output", "schema", "sensors", "tier", "window"})
 
 # The long names of all options that a profile can set, to tell a mistyped key from one for another command. click could

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pipeline.cloud.writing.rewriter import Rewriter
     from pipeline.core.schema.table_schema import TableSchema
 
-_BATCH = 1000  # rows of a request
+_BATCH = 1000  # rows in a request
 _MOST_SENSORS = 1000
 
 _COMES_BACK = """\
-What can bring rows back: a running job that has windows of these sensors open, and messages,
-dead letters or files of theirs that are still to be written. Stop their publisher, wait until
-the job's allowed lateness has passed, or drain the job, and forget them again.
+What can bring rows back: a running job with open windows of these sensors, and their messages,
+dead letters or files that are not written yet. Stop their publisher, wait until the job's
+allowed lateness has passed, or drain the job, and forget them again.
 Backups of the table still contain them."""
 
 
@@ -51,13 +51,13 @@ def forget(
     """Remove every row of each SENSOR, and prove by reading that nothing is left.
 
     Removes raw rows, aggregate rows of all tiers, rows of newest readings and listed windows, in every layout. Asks
-    first on a terminal; otherwise it needs --yes. What was interrupted can be run again.
+    first on a terminal; elsewhere it needs --yes. If it is interrupted, run it again.
 
     If row keys begin with the time or with metadata, the server searches all raw rows for those of the sensor.
 
     \b
     Exit codes:
-      0  nothing is left of the sensors, also if there was nothing
+      0  no row of the sensors is left
       1  rows are left, because a job wrote them meanwhile; or the table can't be read or written
       2  wrong usage
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)

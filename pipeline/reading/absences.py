@@ -23,7 +23,7 @@ def no_readings(
 ) -> str:
     """Returns the message for a sensor without readings of these metrics, in the range or at all.
 
-    Reads the sensor's newest event.
+    Reads the newest event of the sensor.
     """
     newest = table.latest(sensor_id, metadata=metadata)
     what = "readings" if newest is None or not metrics else " or ".join(metrics)
@@ -48,9 +48,9 @@ def no_readings_of_many(
 def no_aggregates(
     table: "SensorTable", sensor_id: str, window: Window, metrics: Sequence[str], span_us: tuple[int, int]
 ) -> str:
-    """Returns the message for a sensor without aggregates, of these metrics, in the range or at all.
+    """Returns the message for a sensor without aggregates of these metrics, in the range or at all.
 
-    Reads its oldest ones.
+    Reads the sensor's oldest aggregate.
     """
     exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
     what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id

@@ -48,20 +48,20 @@ def read() -> None:
     The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
     except for read prefix without a prefix.
 
-    Times are in UTC: ISO 8601, such as 2026-02-17, 2026-02-17T10 or, with an offset, 2026-02-17T10:30:00.25+02:00; now,
-    today or yesterday; or a duration before now, such as -90s, -2h or -1d. Without --from and --to, a command reads the
-    last day. In JSON, a statistic that overflowed is the string "inf" or "-inf".
+    A time is ISO 8601, in UTC unless it has an offset (2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25+02:00), now,
+    today, yesterday, or a duration before now (-90s, -2h, -1d). Without --from and --to, a command reads the last day.
+    In JSON, a statistic that overflowed is the string "inf" or "-inf".
 
     \b
     Exit codes:
-      0  success, even if nothing was found; a line on standard error reports that
-      1  latest found no reading of a sensor, or plot had nothing to draw
-         foreign rows, which the schema never writes, were skipped; standard error names
-         the first of them, and all other rows are printed
+      0  success; if nothing was found, a line on standard error reports it
+      1  latest found no reading of a sensor, or plot found no data
+         foreign rows, which the schema never writes, were left out; standard error names
+         the first ones, and all other rows are printed
          the table can't be read: it doesn't exist, stores no schema or one that differs
          from the flags, or the server is unavailable
-      2  wrong usage: a range that does not end after it starts, a tier that the table does
-         not have, metadata missing that locates a sensor, a file that is not a PNG
+      2  wrong usage: a range that does not end after it starts, a tier that the table
+         lacks, missing metadata that locates a sensor, a file that is not a PNG
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
 
 
@@ -70,12 +70,12 @@ read.add_command(plot)
 
 @read.command()
 @optional_sensors_argument
-@click.option("--all", "all_sensors", is_flag=True, help="Print what every sensor says now.")
-@click.option("--prefix", metavar="PREFIX", help="Print what the sensors say now whose ids begin with this.")
+@click.option("--all", "all_sensors", is_flag=True, help="Print the newest readings of all sensors.")
+@click.option("--prefix", metavar="PREFIX", help="Print the newest readings of sensors whose ids begin with this.")
 @click.option(
     "--silent-for",
     type=Parsed("duration", parse_duration),
-    help="Print only sensors that have sent nothing for so long, such as 1h, the longest silent first.",
+    help="Print only sensors that have sent nothing for this time, such as 1h, the longest silent first.",
 )
 @metrics_option
 @metadata_option
@@ -91,10 +91,10 @@ def latest(
     open_table: OpenTable,
     output: Output,
 ) -> None:
-    """Print the newest event of each SENSOR, or what all sensors say now.
+    """Print the newest event of each SENSOR, or the newest readings of all sensors.
 
     Reads one row of each sensor in the default schema. With --metric, prints the newest event that has one of these
-    readings. If a sensor has none, standard error reports it and the exit code is 1.
+    metrics. If a sensor has none, standard error reports it and the exit code is 1.
 
     With --all, --prefix or --silent-for, prints the newest reading of each metric of every such sensor. One scan reads
     them if the schema declares a family of latest readings; otherwise, reads each sensor's newest event.
@@ -153,7 +153,7 @@ def range_(
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
         if seen.count == limit:
-            return  # a sensor or metric not seen yet may have come after the limit
+            return  # beyond the limit, other sensors or metrics may follow
         for sensor in sensor_ids:
             if sensor not in seen.sensors:
                 click.echo(no_readings(table, sensor, fields, metrics, (start_us, end_us)), err=True)
@@ -186,9 +186,8 @@ def prefix(
     """Print the events of all sensors, or of those with a common id prefix or location.
 
     Scans all rows of these sensors once and prints those in the time range, sensor by sensor, newest first. A prefix
-    or a location works on tables whose row keys begin with the sensor, or with metadata and then the sensor. Without
-    both, the command reads all sensors of any table. JSON is printed as it is read, all
-    else once it is complete.
+    or a location needs a table whose row keys begin with the sensor, or with metadata and then the sensor. Without
+    them, the command reads all sensors of any table. JSON is printed as it is read, all else once it is complete.
     """
     with open_table() as table:
         fields = metadata_of_many(table.schema.key, metadata, all_of_it=bool(sensors or metadata))
@@ -272,7 +271,7 @@ def points(
     """Print the points that a line chart of a metric needs, oldest first.
 
     They are the first, the last, the least and the greatest reading of each column: a line through them looks like one
-    through all readings. Reads aggregate rows if they can tell, and raw rows otherwise. Standard error says which.
+    through all readings. Reads aggregate rows if they suffice, and otherwise raw rows. Standard error reports which.
     """
     with open_table() as table, usage_errors():
         fields = metadata_of_one(table.schema.key, metadata)

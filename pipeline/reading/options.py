@@ -64,7 +64,7 @@ fill_option = click.option(
     default=Fill.NONE.value,
     show_default=True,
     help="Print windows without a row too: empty (null), with the averages and extremes of the window before "
-    "(previous), or between those around (linear).",
+    "(previous), or with values between those of the windows around (linear).",
 )
 metadata_option = click.option(
     "--metadata",
@@ -72,7 +72,7 @@ metadata_option = click.option(
     multiple=True,
     help="Metadata that locates sensors, such as location=us-west2, if row keys contain it. Repeatable.",
 )
-# Users who need it for readings try it on aggregates too; "no such option" would not explain why it fails.
+# Whoever passes it for readings passes it for aggregates too; "no such option" would not explain the error.
 no_metadata_option = click.option(
     "--metadata", multiple=True, hidden=True, expose_value=False, callback=_refuse_metadata
 )
@@ -102,7 +102,7 @@ def range_options(command: Command) -> Command:
 def reading_options(command: Command) -> Command:
     """Adds the options of the table and its schema.
 
-    Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were skipped are
+    Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were left out are
     reported on standard error and make the exit code 1.
     """
 

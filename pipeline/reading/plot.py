@@ -36,8 +36,8 @@ from pipeline.reading.options import (
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable
 
-_MAX_EVENTS = 2000  # to draw
-_MIN_WIDTH, _MAX_WIDTH = 60, 100  # of a terminal chart, in characters
+_MAX_EVENTS = 2000  # drawn
+_MIN_WIDTH, _MAX_WIDTH = 60, 100  # characters of a terminal chart
 
 
 def _finite(text: str) -> float:
@@ -73,7 +73,7 @@ def _band(text: str) -> tuple[str, str]:
     "units",
     type=Parsed("[metric=]unit", _unit),
     multiple=True,
-    help="The unit, such as °C, or of one metric, such as pressure=hPa. Metrics of one unit share an axis. Repeatable.",
+    help="The unit, such as °C, or a metric's, such as pressure=hPa. Metrics of one unit share an axis. Repeatable.",
 )
 @click.option(
     "--band",
@@ -108,16 +108,16 @@ def plot(
     """Draw metrics of each SENSOR over a time range, in the terminal or as a PNG.
 
     Draws a band from minimum to maximum and a line of means, from the aggregates of all windows that overlap the range;
-    missing windows leave a gap. Adds the events if there are at most 2,000. If the range has no aggregates, draws only
-    the newest 2,000 events. Time is UTC. Standard error reports what is drawn and why. If a chart has too little room
-    for all windows, it merges neighbouring ones; the legend gives their length.
+    missing windows leave a gap. Adds the events if they are at most 2,000. If the range has no aggregates, draws only
+    the newest 2,000 events. Time is UTC. Standard error reports what is drawn and why. A chart without room for all
+    windows merges neighbouring ones; the legend gives their length.
 
     Sensors share a chart, and so do metrics with the same --unit; other metrics get charts of their own, below each
-    other. A chart has at most eight lines, which share the 2,000 events. In a terminal, several lines are drawn without
-    bands, and without events where there are means.
+    other. A chart has at most eight lines, which share the 2,000 events. A terminal shows several lines without bands,
+    and without events if they have means.
 
-    JSON is one line for each window and event drawn, instead of a chart. If there is nothing to draw, no file is
-    written, and the exit code is 1.
+    JSON is one line for each window and event drawn, instead of a chart. Without data, no file is written and the exit
+    code is 1.
     """
     sensor_ids, names = list(dict.fromkeys(sensors)), list(dict.fromkeys(metrics))
     panels = _panels(names, dict(units), sensor_ids)
@@ -158,8 +158,8 @@ class _Curve:
     window: Window | None  # None if the table has no aggregates
     band: list[BandPoint]
     events: list[Reading]
-    more: int  # the number of events drawn at most, if the range has more; else 0
-    names: tuple[str, str, str]  # of the statistics drawn
+    more: int  # the most events that are drawn, if the range has more; else 0
+    names: tuple[str, str, str]  # the statistics drawn
 
     @classmethod
     def read(
@@ -197,7 +197,7 @@ class _Curve:
             yield common | {"event_time": format_time(event.time_us), "value": event.value}
 
     def summary(self, tier: Window | None) -> str:
-        """Returns text that says what is drawn and why."""
+        """Returns a line about the windows and events drawn, and why these."""
         if self.window is None:
             windows = "the table has no aggregates"
         elif not self.band:
@@ -237,7 +237,7 @@ def _panels(metrics: list[str], units: Mapping[str, str], sensors: list[str]) ->
     """Returns the metrics by the label of their value axis: by their unit, or by themselves if they have none.
 
     Raises:
-        click.UsageError: a unit is that of no metric, or an axis has too many lines.
+        click.UsageError: a unit belongs to no metric, or an axis has too many lines.
     """
     if unknown := [metric for metric in units if metric and metric not in metrics]:
         raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
@@ -297,7 +297,7 @@ def _name_of(band: tuple[str, str]) -> str:
 
 
 def _name(sensor: str, metric: str, sensors: list[str], metrics: list[str], *, several_axes: bool) -> str:
-    """Returns what the legend calls a series: whatever tells it from the others."""
+    """Returns a series' name in the legend: the part that tells it from the others."""
     if len(metrics) == 1:
         return sensor
     return metric if len(sensors) == 1 and not several_axes else f"{sensor}: {metric}"

@@ -36,19 +36,19 @@ class View(Generic[Record]):
 
     json: Callable[[Record], dict[str, Any]]
     arrow: Callable[[Iterable[Record]], "pyarrow.Table"]
-    table: Callable[[Sequence[Record], bool], Table]  # True adds a column for the sensor
-    heading: Callable[[Record], str]  # heading and named lines replace the table on a narrow terminal
+    table: Callable[[Sequence[Record], bool], Table]  # with a column for the sensor if True
+    heading: Callable[[Record], str]  # on a narrow terminal, headings and named lines replace the table
     lines: Callable[[Record], dict[str, Text]]
 
 
 def print_records(records: Iterable[Record], view: View[Record], output: Output, *, several: bool = False) -> None:
-    """Prints the records: JSON as they arrive, all else once it is complete.
+    """Prints records: JSON as they arrive, all else once it is complete.
 
-    If there are none, prints nothing as a table or JSON, and a header as CSV or Parquet.
+    Without records, prints nothing as a table or JSON, and a header as CSV or Parquet.
 
     Args:
         records: the records to print.
-        view: renders them.
+        view: the view that renders the records.
         output: the format.
         several: whether records may belong to several sensors; each is then printed with its sensor.
     """
@@ -118,7 +118,7 @@ def _latest_lines(record: LatestRecord) -> dict[str, Text]:
 
 
 def _as_event(record: LatestRecord) -> RawRecord:
-    """Returns the readings as if they were of one event, at the time of the newest."""
+    """Returns the readings as one event at the time of the newest reading."""
     readings = {metric: at.value for metric, at in record.readings.items()}
     return RawRecord(record.sensor_id, record.event_time_us, readings)
 

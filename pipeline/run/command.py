@@ -1,4 +1,4 @@
-"""``tidetable run``: starts the streaming job. Its options are the job's flags, as these are declared."""
+"""``tidetable run``: starts the streaming job. Its options are the job's flags as declared."""
 
 from itertools import groupby
 from typing import Any
@@ -9,10 +9,10 @@ from pipeline.job.launch import main
 from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import Flag, declared_flags
 
-# Other commands write one table, which has a short name there; so one profile serves them and the job.
+# The short names that other commands have for the table: so one profile serves them and the job.
 _ALSO = {"--bigtable_instance": "--instance", "--bigtable_table": "--table"}
 
-# The flags of Beam that most launches set: these are in the help, and a variable or a profile can set them.
+# Beam's flags that most launches set: the help lists them, and a variable or a profile can set them.
 _OF_BEAM = {
     "--runner": "DirectRunner, which runs the job here, or DataflowRunner",
     "--project": "project of the Dataflow job, and of the Bigtable instance",
@@ -66,7 +66,7 @@ def _hyphened(text: str) -> str:
 
 
 def _underscored(argument: str) -> str:
-    """Returns an argument with its flag, if it begins with one, as Beam spells it."""
+    """Returns an argument with its flag, if it has one, in Beam's spelling."""
     if not argument.startswith("--"):
         return argument
     name, equals, value = argument[2:].partition("=")
@@ -95,7 +95,7 @@ run = _RunCommand(
 
     \b
     Exit code:
-      0    the job was stopped in order, or submitted to Dataflow
+      0    the job ended as requested, or was submitted to Dataflow
       1    a table, a topic or a server lacks something, or the job failed
       2    wrong usage
       130  Ctrl-C while the job was starting

@@ -1,7 +1,6 @@
-"""The answers of the API: their JSON, as its documentation shows it, and the same records for Arrow.
+"""The answers of the API: models of their JSON, which its documentation shows, and the same records in Arrow.
 
-Answers are rendered where they are read, in a thread, and never checked against these models again: a page of ten
-thousand records would take a second.
+The thread that reads an answer renders it, without the models: to check ten thousand records would take a second.
 """
 
 import json
@@ -30,9 +29,9 @@ class _Json(BaseModel):
 
 
 class ProblemJson(_Json):
-    """Why there is no answer."""
+    """The reason why a request has no answer."""
 
-    error: str = Field(description="What is wrong, and what to do.")
+    error: str = Field(description="The problem and its remedy.")
 
 
 class TierJson(_Json):
@@ -51,12 +50,12 @@ class SchemaJson(_Json):
     table: str
     tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
-    metadata_in_keys: list[str] = Field(description="Metadata that has to be passed to find a sensor's events.")
+    metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
 
 
 class _PageJson(_Json):
-    next: str | None = Field(description="The address of the next page; null if there is none.")
+    next: str | None = Field(description="The address of the next page; null on the last one.")
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
     foreign_rows: int = Field(description="Rows left out because the schema never writes them.")
 
@@ -74,28 +73,28 @@ class MetricsJson(_Json):
 
 
 class PlacesJson(_Json):
-    """Where the rows of a sensor are."""
+    """The places of a sensor's rows."""
 
     places: list[dict[str, str]] = Field(
-        description="Each combination of the metadata in the sensor's row keys; one without fields if keys have none."
+        description="Each combination of the metadata in the sensor's row keys; an empty one if keys have none."
     )
 
 
 class NewestJson(_Json):
-    """What a sensor says now."""
+    """The newest readings of a sensor."""
 
     sensor_id: str
-    event_time: str = Field(description="Of the newest reading.")
+    event_time: str = Field(description="The time of the newest reading.")
     age_s: float = Field(description="Seconds since then, by the server's clock.")
     readings: dict[str, float]
     times: dict[str, str] = Field(description="The event time of each reading.")
 
 
 class LatestJson(_PageJson):
-    """What sensors say now."""
+    """The newest readings of sensors."""
 
     sensors: list[NewestJson]
-    more: bool = Field(description="Whether there are more sensors than these.")
+    more: bool = Field(description="Whether other sensors follow.")
 
 
 class EventJson(_Json):
@@ -146,7 +145,7 @@ class PointsJson(_Json):
     sensor_id: str
     metric: str
     source: str = Field(description="raw, or the tier whose windows answer.", examples=["raw", "1m"])
-    exact: bool = Field(description="Whether the line looks like one through all readings, in columns so wide.")
+    exact: bool = Field(description="Whether the line looks like one through all readings, in columns of this width.")
     start: str = Field(description="The start of the first column.")
     column_s: float = Field(description="The width of a column in seconds.")
     points: list[PointJson]
@@ -165,13 +164,13 @@ def rendered(
     """Renders a page.
 
     Args:
-        request: that asks for it.
-        table: that was read.
-        name: of the list in JSON.
-        records: as JSON values.
-        arrow: the same as an Arrow table, if that is the format.
-        following: the parameters of the next page that differ from this one's; empty if there is none.
-        more: fields of the page beside the list.
+        request: the request for the page.
+        table: the table that was read.
+        name: the name of the list in JSON.
+        records: the records as JSON values.
+        arrow: the same records as an Arrow table, if that is the format.
+        following: the parameters that the next page changes; empty on the last page.
+        more: the page's fields beside the list.
     """
     url = request.url.include_query_params(**following)
     next_page = f"{url.path}?{url.query}" if following else None

@@ -49,9 +49,9 @@ from pipeline.serve.parameters import (
 from pipeline.serve.reads import Reads
 
 _END_US = LATEST_US + 1
-_SEEN = 100  # events that tell a sensor's metrics
-_MOST_ROWS = 100_000  # that an answer from raw rows reads
-_MOST_SEARCHED = 50_000  # sensors that a page looks through; the next page goes on from there
+_SEEN = 100  # a sensor's newest events, whose metrics are its metrics
+_MOST_ROWS = 100_000  # read for an answer from raw rows
+_MOST_SEARCHED = 50_000  # sensors that one page looks through; the next page continues after them
 
 router = APIRouter(
     prefix="/api/v1",
@@ -135,7 +135,7 @@ async def latest(
     silent_for: SilentFor = "",
     limit: Limit = 1000,
 ) -> Response:
-    """What sensors say now: the newest reading of each metric. With silent_for, the longest silent first, one page."""
+    """The newest reading of each metric of sensors. With silent_for, one page, the longest silent sensors first."""
     silence = parse_duration(silent_for) if silent_for else None
 
     def read(table: SensorTable) -> Response:
@@ -158,7 +158,7 @@ async def latest(
 
 @router.get("/metrics", tags=["sensors"])
 async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metadata: Metadata) -> answers.MetricsJson:
-    """The metrics of a sensor: those of its newest readings, or else of its last events."""
+    """The metrics of a sensor: of its newest readings, or else of its last events."""
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> answers.MetricsJson:
@@ -289,7 +289,7 @@ async def points(
 
 
 def _most(search: str, limit: int) -> int | None:
-    """Returns how many sensors a page needs: one more than it has, to know of the next; None if it searches."""
+    """Returns the number of sensors to read for a page: one more than it shows; None for a search."""
     return None if search else limit + 1
 
 

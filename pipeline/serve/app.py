@@ -18,7 +18,7 @@ from pipeline.serve.protection import Protection
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
 _STATIC = Path(__file__).parent / "static"
-_CLOSED = 499  # what servers log for a client that left; nobody receives it
+_CLOSED = 499  # the code that servers log for a client that left
 
 
 def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | None = None) -> FastAPI:
@@ -26,8 +26,8 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
 
     Args:
         reads: the connection to the table.
-        token: what requests to the API have to present; None if nothing.
-        hosts: the names of the host under which the server answers; None for any.
+        token: the token that requests to the API have to present; None for no token.
+        hosts: the host names under which the server answers; None for any.
     """
 
     @asynccontextmanager

@@ -30,7 +30,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 @click.option(
     "--behind-proxy",
     is_flag=True,
-    help="Listen beyond this machine without a token: a proxy before the server authenticates.",
+    help="Listen beyond this machine without a token: a proxy in front of the server authenticates.",
 )
 @click.option(
     "--timeout",
@@ -38,7 +38,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long an answer may take.",
+    help="The longest time that an answer may take.",
 )
 @table_options
 @schema_options
@@ -75,7 +75,7 @@ def serve(
         timeout_graceful_shutdown=3,
         proxy_headers=False,
     )
-    # Fewer collections make a short command faster. A server would keep what many requests leave behind.
+    # A short command is faster with few collections. A server has to free what its requests leave.
     gc.freeze()
     gc.set_threshold(700, 10, 10)
     address = f"[{host}]" if ":" in host else host

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
-_MAX_TIES = 10_000  # records that share the time of a page's last one, beyond the page
+_MAX_TIES = 10_000  # records beyond a page that share the time of its last one
 
 T = TypeVar("T")
 
@@ -16,8 +16,8 @@ class Page(NamedTuple, Generic[T, Last]):
     """A part of an answer.
 
     Attributes:
-        records: of the page.
-        last: the last time, or sensor, that the page covers; None if nothing follows.
+        records: the page's records.
+        last: the last time, or sensor, that the page covers; None on the last page.
     """
 
     records: list[T]
@@ -25,12 +25,12 @@ class Page(NamedTuple, Generic[T, Last]):
 
 
 def page_by_time(read: Callable[..., Iterable[T]], limit: int, time_us: Callable[[T], int]) -> Page[T, int]:
-    """Returns the first records, with all those that share the time of the last one: the next page begins behind it.
+    """Returns the first records, and all that share the time of the last one: the next page begins after that time.
 
     Args:
-        read: returns the records; its argument ``limit`` is the most that will be taken, None if that is not known.
-        limit: of the page.
-        time_us: returns the time of a record.
+        read: a function that returns the records; its argument ``limit`` is the most to be taken, None if unknown.
+        limit: the number of records on a page.
+        time_us: a function that returns a record's time.
 
     Raises:
         ValueError: more than 10,000 records beyond the limit share a time.

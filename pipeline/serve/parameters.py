@@ -38,7 +38,7 @@ Metrics = Annotated[
         alias="metric",
         default_factory=list,
         max_length=_MAX_NAMES,
-        description="Return only this metric. Repeatable.",
+        description="A metric to return, instead of all. Repeatable.",
     ),
 ]
 Metadata = Annotated[
@@ -62,20 +62,18 @@ Tier = Annotated[
     ),
 ]
 SilentFor = Annotated[
-    str, Query(max_length=_MAX_TEXT, description="Only sensors that have sent nothing for so long, such as 1h.")
+    str, Query(max_length=_MAX_TEXT, description="Only sensors that have sent nothing for this time, such as 1h.")
 ]
 Prefix = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids begin with this.")]
 Search = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids contain this, in any case.")]
-After = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors behind this one, in the table's order.")]
+After = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors after this one, in the table's order.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="The number of records on a page.")]
-MaxPoints = Annotated[
-    int, Query(ge=4, le=20_000, description="At most so many points: four for each column of pixels.")
-]
+MaxPoints = Annotated[int, Query(ge=4, le=20_000, description="The most points: four for each column of pixels.")]
 Filling = Annotated[
     Fill,
     Query(
-        description="What to return for windows without a row: nothing, no statistics (null), averages and extremes of "
-        "the window before (previous), or between those around (linear)."
+        description="The answer for windows without a row: nothing, no statistics (null), averages and extremes of the "
+        "window before (previous), or values between those of the windows around (linear)."
     ),
 ]
 Fresh = Annotated[bool, Query(description="Whether to compute windows that are still open from their raw rows.")]
@@ -86,19 +84,19 @@ Accept = Annotated[str, Header(include_in_schema=False)]
 
 
 def is_arrow(asked: Format | None, accept: str) -> bool:
-    """Whether the parameter, or else the header, asks for Arrow."""
+    """Whether the parameter, or without one the header, asks for Arrow."""
     return asked == Format.ARROW if asked else ARROW in accept
 
 
 def as_mapping(metadata: list[str]) -> dict[str, str]:
-    """Returns the fields ``name=value`` as a mapping. Raises ValueError for others."""
+    """Returns fields ``name=value`` as a mapping. Raises ValueError for other text."""
     return dict(map(parse_pair, metadata))
 
 
 def as_range(start: str, end: str) -> tuple[int, int]:
-    """Returns a range of time in microseconds, within those of row keys; without a start, it is a day long.
+    """Returns a range of time in microseconds, within the times of row keys; without a start, it is a day long.
 
-    Raises ValueError if it does not end after it starts, or one of them is no time.
+    Raises ValueError if it does not end after it starts, or for text that is no time.
     """
     now_us = time.time_ns() // 1000
     end_us = parse_moment(end, now_us)

@@ -1,4 +1,4 @@
-"""Protects the server: who may ask, under which name of the host, and what a browser may do with the answers."""
+"""Protects the server: checks tokens and host names, and limits what a browser does with the answers."""
 
 import hmac
 import ipaddress
@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """Returns the token in a file. Raises ValueError if there is none, or it is too short to be a secret."""
+    """Returns the token in a file. Raises ValueError if it is missing, or too short to be a secret."""
     try:
         with path.open("rb") as file:
             token = file.read(_MOST_TOKEN_BYTES + 1).decode("ascii").strip()
@@ -62,9 +62,9 @@ class Protection:
 
     Args:
         app: the application.
-        token: what requests to the API have to present, as ``Authorization: Bearer …``; None if nothing.
-        hosts: the names that the Host header may have, without a port; None for any. On loopback, this keeps a web
-            site whose name resolves to this machine from reading the table through a visitor's browser.
+        token: the token that requests to the API present, as ``Authorization: Bearer …``; None for no token.
+        hosts: the names that the Host header may have, without a port; None for any. On loopback, they keep a web site
+            whose name resolves to this machine from reading the table through a visitor's browser.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, hosts: Collection[str] | None) -> None:

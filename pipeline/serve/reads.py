@@ -18,7 +18,7 @@ from pipeline.core.schema.table_schema import TableSchema
 
 # Reads at a time. Further requests wait for one of them: more threads would only make each read slower.
 _THREADS = 6
-_LONGEST_WAIT_S = 60.0  # for a thread
+_LONGEST_WAIT_S = 60.0  # for a free thread
 
 _T = TypeVar("_T")
 
@@ -40,8 +40,8 @@ class Reads:
 
     Attributes:
         name: the table.
-        schema: its schema, as it was when the connection was opened.
-        timeout_s: how long a read may take, once it has begun.
+        schema: the table's schema at the time of the connection.
+        timeout_s: the seconds that a read may take once it has begun.
     """
 
     def __init__(self, rows: RowReader, schema: TableSchema, timeout_s: float, connection: ExitStack) -> None:
@@ -57,7 +57,7 @@ class Reads:
     def open(cls, name: TableName, declared: DeclaredSchema, timeout_s: float) -> "Reads":
         """Connects to a table and reads its schema. Raises ServerProblem if it can't be read."""
         with ExitStack() as connection:
-            # Half of the time: an answer that names the cause is worth more than one that nothing came.
+            # Half of the time: an answer that names the cause is worth more than a timeout.
             rows = connection.enter_context(RowReader.open(name, timeout_s / 2))
             return cls(rows, agreed_schema(rows, declared), timeout_s, connection.pop_all())
 

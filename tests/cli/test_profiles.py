@@ -85,7 +85,7 @@ def test_precedence(write):
         ("[profiles.default]\nprojetc = 'p'", "{}: no command has an option projetc; did you mean project?"),
         ("[profiles.default]\nyes = true", "{}: yes can be set on the command line only"),
         ("[profiles.default]\ntier = '1d'", "{}: tier differs between commands; set it for one of them, in [profiles."),
-        ("[profiles.default.'read plto']", "{}: there is no command read plto; did you mean read plot?"),
+        ("[profiles.default.'read plto']", "{}: no command is called read plto; did you mean read plot?"),
         (
             "[profiles.default.'table describe']\ntabel = 't'",
             "{}: table describe has no option tabel to set; did you mean table?",

@@ -424,7 +424,7 @@ def test_the_help_describes_costs_and_exit_codes() -> None:
     expected = {
         (): [
             "never the whole table",
-            "plot had nothing to draw",
+            "plot found no data",
             "Exit codes: 0 success",
             "1 latest found no reading",
             "2 wrong usage",

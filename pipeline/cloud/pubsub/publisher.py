@@ -117,7 +117,7 @@ class Publisher:
         Attributes may have any name that Pub/Sub accepts, including those that ``send`` can't publish.
 
         Args:
-            messages: at most 1,000 messages and 10 MB. Pub/Sub requires that all have the same ordering key.
+            messages: 1,000 messages or fewer, of 10 MB in all and with the same ordering key, as Pub/Sub requires.
 
         Raises:
             UnacceptableMessage: the topic refuses the content of a message.

@@ -49,12 +49,12 @@ def filled(
     """Yields a record for every window of one sensor that starts in the range, oldest first.
 
     Args:
-        records: those that there are, oldest first.
-        window: of the records.
+        records: the existing records, oldest first.
+        window: the length of the records' windows.
         sensor_id: the sensor.
         start_us: the earliest start.
         end_us: the end of the range of starts.
-        fill: what windows without a record contain.
+        fill: the content of windows without a record.
     """
     starts = iter(window.starts(start_us, end_us))
     before: AggregateRecord | None = None

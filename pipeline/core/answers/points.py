@@ -4,8 +4,8 @@ M4 keeps the first, the last, the least and the greatest reading of each column 
 the same pixels as one through all readings. U. Jugel, Z. Jerzak, G. Hackenbroich, V. Markl, "M4: A Visualization-
 Oriented Time Series Data Aggregation", PVLDB 7 (2014).
 
-Aggregate rows that contain these four answer for whole windows. When a least or greatest value was read within its
-column does not change the picture, so rows need not tell.
+Aggregate rows that contain these four answer for whole windows. They need not contain the times of the least and the
+greatest value, which do not change the picture of a column.
 """
 
 import time
@@ -50,8 +50,8 @@ class Points:
         exact: whether the line colours the same pixels as one through all readings, in columns as wide as these.
         start_us: the start of the first column.
         column_us: the width of a column.
-        points: in order of time; at most four in a column.
-        rows_read: rows that the answer took.
+        points: the points in order of time, at most four in a column.
+        rows_read: the number of rows read for the answer.
     """
 
     sensor_id: str
@@ -92,8 +92,8 @@ class PointQuery(NamedTuple):
         start_us: the start of the range, inclusive.
         end_us: the end of the range, exclusive.
         max_points: the most points.
-        metadata: of the sensor, if row keys contain it.
-        open_for: how long after its end a window counts as open: raw rows answer for it.
+        metadata: the sensor's metadata, if row keys contain it.
+        open_for: the time after its end in which a window counts as open: raw rows answer for it.
         max_rows: the most rows to read.
     """
 
@@ -108,9 +108,9 @@ class PointQuery(NamedTuple):
 
 
 def points_of(schema: TableSchema, read: ReadRows, query: PointQuery, on_foreign: OnForeign) -> Points:
-    """Finds points: from the source that answers exactly with the fewest rows, or nearly with few enough.
+    """Returns points from the source that answers exactly with the fewest rows, or else nearly with few enough.
 
-    Raises ValueError if every answer would take too many rows, or if so few points are no column.
+    Raises ValueError if every answer would take too many rows, or for fewer points than a column has.
     """
     if query.max_points < _PER_COLUMN:
         raise ValueError(f"max_points is {query.max_points}; a column alone has {_PER_COLUMN}")
@@ -174,7 +174,7 @@ class _Search:
         return self._points(FROM_READINGS, columns, read, exact=True)
 
     def _nearly_from_tier(self, tier: Tier, read: BoundedReads) -> Points:
-        """Answers with averages for the first and the last readings if rows don't tell them."""
+        """Returns points of windows, with averages if rows lack the first and the last readings."""
         window = tier.window
         columns = _Columns(window, self._start_us, self._end_us, self._most_columns)
         start_us = window.start_of(self._start_us)

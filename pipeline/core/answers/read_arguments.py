@@ -1,4 +1,4 @@
-"""What a reader is asked for, checked: sensors, metrics and a range of time."""
+"""Checks the arguments of reads: sensors, metrics and a range of time."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -7,11 +7,11 @@ from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, format_time, to_us
 
 OPEN_FOR = timedelta(minutes=15)
-"""How long after its end a window counts as open by default: the job's allowed lateness, and time for its panes."""
+"""The time after its end in which a window counts as open: the job's allowed lateness, and time for its panes."""
 
 
 def named_metrics(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Returns the names without repetition, or None for all metrics. Raises ValueError if there is none."""
+    """Returns the names without repetition, or None for all metrics. Raises ValueError for an empty list or name."""
     if metrics is None:
         return None
     named = (metrics,) if isinstance(metrics, str) else tuple(dict.fromkeys(metrics))

@@ -1,4 +1,4 @@
-"""Answers a query for windows: from rows, or fresh from raw rows, with gaps filled or left."""
+"""Answers queries for windows: from aggregate rows, or fresh from raw rows, with gaps filled or left."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,20 +17,20 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.fixed import Window
 
 Answer = Callable[[str, int | None], Iterator[AggregateRecord]]
-"""Returns a sensor's windows, read in pages of so many rows."""
+"""Returns a sensor's windows, given its id and the number of rows in a page."""
 
 
 class WindowQuery(NamedTuple):
     """The windows to read.
 
     Attributes:
-        window: of the tier; None for the shortest.
+        window: the length of windows; None for the shortest.
         start_us: the earliest start, inclusive.
         end_us: the latest start, exclusive.
-        metrics: return only these, and only windows that have one of them; None for everything.
-        fill: what windows without a row contain.
+        metrics: the metrics to return, without windows that have none of them; None for all.
+        fill: the content of windows without a row.
         fresh: whether to compute open windows from raw rows.
-        open_for: how long after its end a window counts as open.
+        open_for: the time after its end in which a window counts as open.
         max_rows: the most rows that a fresh answer reads.
     """
 
@@ -48,7 +48,7 @@ def answers(schema: TableSchema, read: ReadRows, query: WindowQuery, on_foreign:
     """Returns the function that answers for each sensor.
 
     Raises:
-        ValueError: at once, if there is no such tier, or too many windows to fill gaps.
+        ValueError: at once, if the table lacks the tier, or for too many windows to fill.
         TooManyRows: while reading, if a fresh answer needs more rows than the query allows, over all sensors.
     """
     tier = tier_of(schema, query.window)

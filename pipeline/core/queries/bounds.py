@@ -12,10 +12,10 @@ class TooManyRows(ValueError):
 
 
 class BoundedReads:
-    """Reads rows, from any thread, until they are more than ``most``, and raises TooManyRows then: a ReadRows.
+    """A ReadRows, for any threads, that raises TooManyRows once it has read more than ``most`` rows.
 
     Attributes:
-        rows: read so far.
+        rows: the number of rows read so far.
     """
 
     def __init__(self, read: ReadRows, most: int) -> None:

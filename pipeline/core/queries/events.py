@@ -24,7 +24,7 @@ _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row contains all events of a spa
 _MAX_PAGE_BUCKETS = 1000
 _ROWS_PER_EVENT = 8  # an estimate for layouts with a row per metric, to read a few events in one request
 
-# If a query spans more coarse times than this, seek those that have rows, instead of reading a range for each.
+# A query that spans more coarse times than this seeks those with rows, instead of reading a range for each.
 _MAX_RANGES = 100
 
 
@@ -35,9 +35,9 @@ class Query:
     Args:
         start_us: the earliest event time, inclusive.
         end_us: the latest event time, exclusive.
-        metrics: return only these readings, and no metadata; None for everything.
-        limit: return only this number of newest events; None for all.
-        metadata: values of the metadata fields that are part of row keys, as far as known.
+        metrics: the only readings to return, without metadata; None for everything.
+        limit: the number of newest events to return; None for all.
+        metadata: the known values of the metadata fields in row keys.
     """
 
     start_us: int = 0
@@ -96,8 +96,8 @@ def events_of_all(
     """Returns the events of all sensors, on every schema.
 
     If keys have the sensor and then the time, one scan reads them sensor by sensor, each newest first. If a metric
-    comes before the time, costs a scan for each sensor as well. If keys begin with the time, the order is that of time,
-    the newest first.
+    comes before the time, costs a scan for each sensor. If keys begin with the time, events come by time, the newest
+    first.
 
     Raises:
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
@@ -126,8 +126,8 @@ def sensors_of(
     """Returns every sensor that has a raw row and the prefix, each once, in the order of keys, with one seek each.
 
     If other fields precede the sensor in keys, costs one seek for each combination of them with a sensor. Do not use
-    this if keys begin with the time: it would seek every row. With ``after``, returns the sensors that follow this one:
-    if other fields precede the sensor in keys, those before it cost their seeks again.
+    this if keys begin with the time: it would seek every row. With ``after``, returns the sensors that follow this one;
+    if other fields precede the sensor in keys, the sensors before it cost their seeks again.
 
     Raises:
         ValueError: at once, for metadata that does not precede the sensor in keys.
@@ -233,7 +233,7 @@ def _events_of(
     if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # the query lies between two milliseconds, and times are stored in milliseconds
     streams = [
-        # The newest events of all streams are among the newest of each, which allows to limit each stream.
+        # Each stream can be limited: the newest events of all streams are among the newest of each.
         islice(
             _records(schema, read, _scan(schema, read, each, query, on_foreign), selection, query, each, on_foreign),
             query.limit,
@@ -262,7 +262,7 @@ def _by_metric(
 
 
 def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign) -> Scan:
-    """Returns the scan of a query. If it spans many coarse times, the scan seeks those that have rows."""
+    """Returns the scan of a query. If it spans many coarse times, the scan seeks those with rows."""
     key, start_us, end_us = schema.key, query.start_us, query.end_us
     coarse = key.coarse_time
     if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
@@ -386,7 +386,7 @@ def _matcher(query: Query) -> Callable[[RawRecord], bool]:
 
 
 def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
-    """Drops what the query does not ask for. Comes last, because metadata is needed to merge the parts of events."""
+    """Drops other readings and metadata. Comes last: metadata is needed to merge the parts of events."""
     if query.metrics is None:
         return events
     return (replace(event, readings=_pick(event.readings, query.metrics), metadata={}) for event in events)

@@ -1,7 +1,7 @@
 """Finds every row of a sensor: raw rows, aggregate rows of all tiers, newest readings and the work list.
 
-Keys alone are read, parsed, and compared with the sensor's id. So no row of another sensor is found, whatever the ids
-have in common, and no row that another program wrote.
+Reads keys alone, parses them, and compares their sensor with the id: so it finds no row of another sensor, however
+similar the ids, and no row of another program.
 """
 
 import re
@@ -29,14 +29,14 @@ def rows_of_sensor(
 ) -> Iterator[tuple[str, bytes]]:
     """Yields the kind and the key of every row of a sensor.
 
-    Reads the sensor's rows alone, and seeks each tier. If something other than the sensor comes first in the keys of
-    raw rows, the server searches all of them, and sends those of the sensor.
+    Reads the sensor's rows alone, and seeks each tier. If another field comes first in the keys of raw rows, the server
+    searches all of them, and sends those of the sensor.
 
     Args:
-        schema: of the table.
-        read: reads its rows.
+        schema: the table's schema.
+        read: reads rows.
         sensor_id: the sensor.
-        on_foreign: receives rows among them that the schema does not write.
+        on_foreign: receives rows that the schema does not write.
     """
     for key in _raw_keys(schema, read, sensor_id, on_foreign):
         yield RAW, key

@@ -47,14 +47,14 @@ def seek(
     skip: Collection[bytes] = _RESERVED,
     reverse: bool = False,
 ) -> tuple[bytes, _T] | None:
-    """Returns the first key of the range that can be parsed, and what it parses to; None if there is none.
+    """Returns the first key of the range that can be parsed, and its parsed form; None if the range has none.
 
     Costs one seek, and one more for each reserved prefix that it skips. Foreign rows before the key are read in pages
     of growing size.
 
     Args:
         read: reads rows.
-        key_range: where to look.
+        key_range: the keys to search.
         parse: parses a key; a ValueError marks the row as foreign.
         on_foreign: receives foreign rows.
         skip: first key segments of rows of another kind, to be skipped.
@@ -92,13 +92,13 @@ def skip_scan(
     skip: Collection[bytes] = _RESERVED,
     reverse: bool = False,
 ) -> Iterator[tuple[bytes, _T]]:
-    """The first key of each prefix in the range, and what it parses to: one :func:`seek` per prefix, one for the end.
+    """Yields the first key of each prefix in the range, and its parsed form: a :func:`seek` per prefix, and one more.
 
     Args:
         read: reads rows.
-        key_range: where to look.
+        key_range: the keys to search.
         parse: parses a key; a ValueError marks the row as foreign.
-        prefix_of: returns the prefix of a key, given the key and what it parses to; the scan goes on after all keys
+        prefix_of: returns the prefix of a key, given the key and its parsed form; the scan continues after all keys
             with that prefix.
         on_foreign: receives foreign rows.
         skip: first key segments of rows of another kind, to be skipped.
@@ -110,5 +110,5 @@ def skip_scan(
 
 
 def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:
-    """What is left of the range once the scan has passed the prefix."""
+    """Returns the part of the range that is left once the scan has passed the prefix."""
     return key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))

@@ -13,13 +13,12 @@ from pipeline.core.schema.table_schema import TableSchema
 
 
 class SensorLocator:
-    """Looks up the metadata in a sensor's row keys. There may be several values: a sensor may have moved.
+    """Looks up the metadata in a sensor's row keys. It may have several values: a sensor may have moved.
 
-    Results are cached; rows that are written later may be missed. Rows whose keys the schema does not write are
-    skipped.
+    Caches the results, and so may miss rows that are written later. Skips rows whose keys the schema does not write.
 
     Args:
-        schema: the schema of the table.
+        schema: the table's schema.
         read: reads rows.
     """
 

@@ -1,7 +1,7 @@
 """Sweeps: read the events, or the aggregate rows, of many sensors in one span of time.
 
-A query (:mod:`pipeline.core.queries.events`) reads one sensor; a sweep reads a range of keys, which allows to sweep the
-parts of a table in parallel. If other fields precede the time in keys, the sweep seeks each prefix, reads its rows
+A query (:mod:`pipeline.core.queries.events`) reads one sensor; a sweep reads a range of keys, so that the parts of a
+table can be swept in parallel. If other fields precede the time in keys, the sweep seeks each prefix, reads its rows
 between two instants, and skips the rest: it costs the rows in its span, and one seek per prefix. Like queries, sweeps
 are pure functions.
 """
@@ -68,12 +68,12 @@ def events_within(
     """Yields the events of the span in a range of keys, without metadata; in parts if rows contain parts of events.
 
     Args:
-        schema: the schema of the table.
+        schema: the table's schema.
         read: reads rows.
         keys: a range of the table's keys.
-        span: 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1.
-        on_foreign: receives the rows that the schema does not write and that the sweep reads: all that may contain
-            events of the span, and some others; possibly one of them twice.
+        span: the span, with 0 ≤ start_us < end_us ≤ :data:`LATEST_US` + 1.
+        on_foreign: receives rows that the schema does not write: all that may contain events of the span, and some
+            others; possibly one of them twice.
 
     Raises:
         ForeignRow: such a row, unless ``on_foreign`` leaves it out.
@@ -114,7 +114,7 @@ def window_rows(
         read: reads rows.
         selection: the cells to read.
         keys: a range that contains only such rows: below :func:`aggregate_prefix`.
-        span: the window starts.
+        span: the span of the windows' starts.
         parse: parses a key; a ValueError marks the row as foreign.
         range_of: returns the keys of a sensor's windows that start between two times, like :func:`aggregate_range`.
         on_foreign: receives the rows with other keys that the sweep reads; possibly one of them twice.

@@ -16,7 +16,7 @@ from pipeline.core.windows.fixed import Window
 
 
 def tier_of(schema: TableSchema, window: Window | None) -> Tier:
-    """Returns the tier with windows of that length; the shortest for None. Raises ValueError if there is none."""
+    """Returns the tier with windows of that length; the shortest for None. Raises ValueError if the table lacks it."""
     prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
     found = next((tier for tier in schema.tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
     if found is None:
@@ -38,7 +38,7 @@ def windows_of(
 ) -> Iterator[AggregateRecord]:
     """Yields the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive.
 
-    With ``metrics``, yields only these, and only windows that have one of them.
+    With ``metrics``, yields only these metrics, and only windows that have one of them.
     """
     key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
     columns = None if metrics is None else aggregates.qualifiers(metrics, tier.statistics)

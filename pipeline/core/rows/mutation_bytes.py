@@ -73,7 +73,7 @@ def request_of(header: bytes, entries: Iterable[tuple[bytes, list[bytes]]]) -> b
     """Encodes a ``MutateRowsRequest``.
 
     Args:
-        header: from :func:`request_header`.
+        header: the bytes from :func:`request_header`.
         entries: each row's key, and its mutations from :func:`mutations_of`.
     """
     parts = [header]

@@ -53,7 +53,7 @@ def by_name(values: dict[str, _Value]) -> dict[str, _Value]:
 
 
 def newest_first(record: RawRecord) -> int:
-    """A sort key that puts the newest event first, across sensors."""
+    """Returns a sort key that puts the newest event first, across sensors."""
     return -record.event_time_us
 
 
@@ -64,8 +64,8 @@ class MetricSummary:
     Attributes:
         count, sum, min, max, avg, stddev: None if the row does not contain it.
         more: the other statistics by name, like ``p95`` and ``last``; times are in µs.
-        sketch: of all values: it gives any quantile, and merges with others. None if there is none.
-        courses: by the name of their cell: what merges statistics that depend on time.
+        sketch: the sketch of all values, which gives any quantile and merges with others; None without one.
+        courses: the courses, which merge statistics that depend on time, by the name of their cell.
     """
 
     count: int

@@ -39,7 +39,7 @@ class KeyRange(NamedTuple):
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """Returns the first key after all keys with this prefix; empty, the end of the table, if there is none."""
+    """Returns the first key after all keys with this prefix; empty, the end of the table, without such a key."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 
