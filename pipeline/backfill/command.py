@@ -65,8 +65,8 @@ class BeamCommand(click.Command):
     type=_DURATION,
     default="1h",
     show_default=True,
-    help="How long after its end a window may be in the state of the jobs that write the table: the allowed lateness, "
-    "and how far the watermark is behind. 0s if no job is running.",
+    help="How long after its end the jobs that write the table may keep a window in their state: the allowed lateness, "
+    "plus the delay of the watermark. 0s if no job is running.",
 )
 @click.option(
     "--late-firing",
@@ -80,7 +80,7 @@ class BeamCommand(click.Command):
     type=_DURATION,
     default="1h",
     show_default=True,
-    help="The furthest ahead of now that an event may be.",
+    help="How far ahead of now an event may be.",
 )
 @click.option("--dead-letters", metavar="FILE", help="Write refused records to this file, replacing it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
@@ -104,17 +104,18 @@ def backfill(
     """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
 
     INPUT is a file or a glob, local or in a bucket (gs://…): .csv, .ndjson, or .pb and .binpb (length-delimited
-    SensorEvent messages), plain or as .gz; .avro or .parquet. Reads records like publish. A field of Avro or Parquet
-    is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration is a reading in seconds.
+    SensorEvent messages), plain or as .gz; .avro or .parquet. Records are read as publish reads them. A field of Avro
+    or Parquet is like one of NDJSON; dates, times and UUIDs are metadata, and a Parquet duration is a reading in
+    seconds.
 
-    With --message-mapping, a record becomes events as a message of the job does: delimited messages of another type,
-    or with message = "json", lines of NDJSON and the columns of CSV, Avro and Parquet.
+    With --message-mapping, a record becomes events as a message of the job does. Records are delimited messages of
+    another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
     replaces the aggregate row. Running the same files again changes nothing.
 
-    Counts events that are older than the table keeps readings, and stops before it writes anything if there are any;
-    --accept-expired writes them too. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line
+    First counts the events that are older than the table keeps readings. If it finds any, it writes nothing, unless
+    --accept-expired is set. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line
     each, in the format of dead-letters export.
 
     Runs in this process. Pass Beam's flags after "--" to run on Dataflow: … -- --runner=DataflowRunner --region=…

@@ -1,4 +1,4 @@
-"""Reads files of readings into messages, like those of a publisher; records that are not events become dead letters."""
+"""Reads files of readings into messages like a publisher's. Records that are not events become dead letters."""
 
 import gzip
 import os
@@ -41,12 +41,12 @@ from pipeline.transforms import metrics
 
 FILE = "file"
 LINE = "line"
-"""Attributes of a message from a file: the file, and for a refused record its line, or its number, there."""
+"""Attributes of a message from a file: the file's path, and a refused record's line or number."""
 
 _MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
-_MOST_EVENTS = 500  # per message
+_MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
-_RANGE_BYTES = 64 << 20  # of a block-structured file, per worker
+_RANGE_BYTES = 64 << 20  # the part of a block-structured file for each worker
 _GLOB = frozenset("*?[")  # characters that make a path a pattern
 
 
@@ -153,12 +153,12 @@ class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
     One worker reads a file; several share an Avro or Parquet file. A message contains many events of one file. An event
-    that breaks a rule of the contract gets a message of its own, with its line; the decoder refuses it. So does a
-    record that a mapping is for; the decoder reads it.
+    that breaks a rule of the contract has a message of its own, with its line, which the decoder refuses. A record for
+    a mapping also has a message of its own, which the decoder maps.
 
     Args:
         paths: the files, as :func:`find_files` returns them.
-        maker: makes events of records, or messages for mappings.
+        maker: the maker of events, or of messages for mappings, from records.
     """
 
     def __init__(self, paths: Sequence[str], maker: Maker) -> None:
@@ -179,7 +179,7 @@ class ReadFiles(beam.PTransform):
 
 
 class _Range(NamedTuple):
-    """A byte range of a file, which owns the blocks that start in it; the whole file if the format has no blocks."""
+    """A byte range of a file, with the blocks that start in it; the whole file if the format has no blocks."""
 
     path: str
     start: int = 0
@@ -193,7 +193,7 @@ def _ranges(path: str) -> Iterator[_Range]:
             with closing(_open(path)) as file:
                 size = file.seek(0, os.SEEK_END)
     except UnreadableFile:
-        pass  # the step that reads it reports this
+        pass  # the step that reads the file reports this
     starts = range(0, max(size, 1), _RANGE_BYTES)
     for start in starts:
         yield _Range(path, start, sys.maxsize if start == starts[-1] else start + _RANGE_BYTES)
@@ -244,7 +244,7 @@ class _ReadRangeFn(beam.DoFn):
         if isinstance(record, Refusal):
             yield self._refuse(file, record)
             return
-        if isinstance(record, Replay) and not record.events:  # of a type that only a mapping can read
+        if isinstance(record, Replay) and not record.events:  # only a mapping can read it
             yield _message_of(file, MappedRecord(0, record.message))
         for event in record.events if isinstance(record, Replay) else (record,):
             size = event.ByteSize()

@@ -70,7 +70,7 @@ _REFUSED, _REMARK = "refused", "remark"
 
 
 class RecordNote(NamedTuple):
-    """A refusal of, or a remark about, a record; line 0 stands for the whole file."""
+    """A refusal of a record, or a remark on it; line 0 stands for the whole file."""
 
     file: str
     line: int
@@ -79,18 +79,18 @@ class RecordNote(NamedTuple):
 
 @dataclass(frozen=True)
 class Backfill:
-    """What to backfill.
+    """The requested backfill.
 
     Args:
         paths: the files.
-        maker: makes events of their records, or messages for mappings.
+        maker: the maker of events, or of messages for mappings, from records.
         target: the table.
-        expiry: how long the table keeps readings.
-        max_future: the furthest ahead of now that an event may be.
-        allowed_lateness: of the jobs that write the table.
-        late_firing: of these jobs.
+        expiry: the ages at which the table loses readings.
+        max_future: the maximum time by which an event may be ahead of now.
+        allowed_lateness: the allowed lateness of the jobs that write the table.
+        late_firing: the late firing interval of these jobs.
         dead_letters: the file for refused records; None to drop them.
-        as_line: formats a dead letter as a line of that file.
+        as_line: the function that formats a dead letter as a line of that file.
         beam_flags: Beam's flags.
     """
 
@@ -126,7 +126,7 @@ def find_inputs(
     Args:
         patterns: paths and globs, local or in buckets.
         dead_letters: the file for refused records, if any.
-        maker: has the names of the columns, or the mappings.
+        maker: the maker, with the names of the columns or the mappings.
         options: Beam's options.
 
     Raises:
@@ -159,12 +159,12 @@ def find_inputs(
 
 
 def bytes_of(files: Mapping[str, int], options: PipelineOptions) -> int:
-    """Returns what :func:`bytes_read` will reach at the end; 0 for a job on Dataflow, which it does not measure."""
+    """Returns the final value of :func:`bytes_read`; 0 for a job on Dataflow, which is not measured."""
     return sum(size for path, size in files.items() if is_metered(path)) if runs_here(options) else 0
 
 
 def bytes_read() -> int:
-    """Returns how many bytes of the files a job in this process has read so far."""
+    """Returns the number of bytes that a job in this process has read so far."""
     return METER.bytes_read
 
 
@@ -240,7 +240,7 @@ def _to_one_file(path: str) -> WriteToText:
 
 def _note_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
     attributes = letter.attributes
-    # The contract has no reason for a record that is not an event.
+    # A record that is not an event has no reason in the contract.
     text = attributes[DETAIL] if attributes[STEP] == _READ else f"{attributes[REASON]}: {attributes[DETAIL]}"
     return _REFUSED, (attributes.get(FILE, ""), int(attributes.get(LINE, 0)), text)
 
@@ -253,7 +253,7 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Bac
         try:
             totals = bounded.run(options, lambda pipeline: build(pipeline, path), [backfill.target.schema])
         except ServerProblem as problem:
-            # A failed write does not say what to, but Beam says in which step.
+            # The error of a failed write does not name the file, but Beam names the step.
             if backfill.dead_letters and f"while running '{_WRITE_LETTERS}/" in str(problem.__cause__):
                 raise ServerProblem(f"{backfill.dead_letters}: {problem}") from problem
             raise
@@ -286,7 +286,7 @@ def _check_output(path: str, inputs: Iterable[str]) -> None:
         raise BadFlag(f"{path} is one of the input files, and the refused records would replace it")
     if path.endswith("/"):
         raise BadFlag(f"{path} is the path of a folder; --dead-letters takes a file")
-    # Beam deletes the file that its output replaces, and would take such a path for a glob.
+    # Beam deletes the file that its output replaces, and would read such a path as a glob.
     if is_pattern(path):
         raise BadFlag(f"{path}: an output path can't contain *, ? or [, the characters of globs")
 

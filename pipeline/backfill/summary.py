@@ -26,10 +26,10 @@ class Summary:
     """The result of a backfill.
 
     Args:
-        table: the table that it wrote.
+        table: the written table.
         files: the number of input files.
         totals: the job's counters.
-        seconds: the time that it took.
+        seconds: the duration.
     """
 
     table: TableName

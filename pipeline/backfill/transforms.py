@@ -1,4 +1,4 @@
-"""Writes the aggregate rows of the windows that files have events in, from these events and the table's raw rows."""
+"""Writes the aggregate rows of windows with events in the files, from these events and the table's raw rows."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -114,16 +114,16 @@ class CompleteWindows(beam.PTransform):
     """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
 
     The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the
-    event's value counts; the raw row has it too by then. Leaves a window as it is, and lists it, if Bigtable may have
-    collected part of its raw rows, since the new row would count less than the stored one. Writes and lists a window
-    if a job may still write it, or a longer window around it: the job's next pane will lack these events.
+    event's value counts, which is then in the raw row too. Leaves a window unchanged, and lists it, if Bigtable may
+    have collected part of its raw rows: the new row would count less than the stored one. Writes and also lists a
+    window if a job may still write it, or a longer window around it: the job's next pane will lack these events.
 
     Several backfills may run at once. Each checks its aggregate rows again after writing them, when all of its raw rows
     are in the table. Thus the last writer of a row has read the raw rows of all backfills.
 
     Args:
-        table: the table's name, its schema, and what Bigtable may have collected.
-        written: the output of the step that writes the raw rows. It is empty, and ready when the step has ended.
+        table: the table's name, schema and retention.
+        written: the empty output of the step that writes the raw rows, which is ready when the step has ended.
         allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
         late_firing: the late firing interval of that job.
     """
@@ -140,9 +140,7 @@ class CompleteWindows(beam.PTransform):
         self._written = written
         self._job = allowed_lateness, late_firing
 
-    def expand(
-        self, events: PCollection
-    ) -> Any:  # CompletedWindows; Beam takes the annotation for a type hint and warns
+    def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
         _, schema, _ = self._table
         window = schema.tiers[0].window
         complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)

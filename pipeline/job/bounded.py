@@ -17,7 +17,7 @@ from pipeline.private_apis.local_runner import LocalRunner
 from pipeline.private_apis.option_views import kept_views
 from pipeline.transforms.metrics import totals_of
 
-# With these flags there is no job to wait for, or no waiting.
+# These flags leave no job to wait for, or do not wait.
 _REFUSED_FLAGS = ("--streaming", "--update", "--template_location", "--dataflow_job_file", "--no_wait_until_finish")
 
 
@@ -26,7 +26,7 @@ def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
 
     Args:
         argv: Beam's own flags, like ``--runner=DataflowRunner``.
-        project: of Dataflow and the buckets, unless a flag names another.
+        project: the project of Dataflow and the buckets, unless a flag names another.
 
     Raises:
         BadFlag: a flag is unknown to Beam, does not work for a job that ends, or is missing for Dataflow.
@@ -48,9 +48,9 @@ def run(
     """Runs a job to its end, here or on Dataflow.
 
     Args:
-        options: as :func:`beam_options` makes them.
-        build: adds the job's steps to an empty pipeline.
-        schemas: of the job's tables, for its labels on Dataflow.
+        options: the options that :func:`beam_options` returned.
+        build: the function that adds the job's steps to an empty pipeline.
+        schemas: the schemas of the job's tables, for its labels on Dataflow.
 
     Returns:
         The totals of our counters, by name.

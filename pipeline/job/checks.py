@@ -1,4 +1,4 @@
-"""Launch checks: whether everything that the job uses exists, before it reads a message."""
+"""Launch checks: everything that the job uses must exist before it reads a message."""
 
 import sys
 import time
@@ -27,14 +27,14 @@ from pipeline.job.settings import BadFlag, MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
-_BACKLOG = timedelta(days=1)  # the age that windows may have and still be open, if the watermark is behind
+_BACKLOG = timedelta(days=1)  # the age of the oldest windows that a delayed watermark may keep open
 
 
 def read_types(flags: MessageFlags) -> MessageTypes:
     """Returns the types of messages, with every mapping compiled.
 
     Raises:
-        BadFlag: a mapping or descriptors do not hold, there is no such function, or the default type is none of them.
+        BadFlag: a mapping or a descriptor is invalid, the function is missing, or the default type is unknown.
         ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
     with _blamed_on("--message_mapping"):
@@ -106,7 +106,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
-    """Notes in each table what later jobs need to know of this one. To be called last before the job starts."""
+    """Notes in each table what later jobs need to know of this one. Call it last before the job starts."""
     now_us = time.time_ns() // 1000
     for target in targets:
         try:
@@ -127,7 +127,7 @@ def _read_target(name: TableName, settings: Settings) -> Target:
     if present is None:
         raise _no_table(Target(name, declared.schema()), declared)
     if SCHEMA_FAMILY in present and not declared.default and read_schema(name) is None and not has_rows(name):
-        # Its schema may be stored any moment, and need not be the default one.
+        # Another program may be about to store a schema, not necessarily the default one.
         raise ServerProblem(
             f"table {name} is empty, and has the family of a schema but no schema yet: store one with "
             f"{_create_command(Target(name, declared.schema()), declared, present)} --apply (with --schema FILE "

@@ -57,7 +57,7 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_RUNNING,
 )
 _TIMEOUT_S = 10.0
-# The formats of a job's state, of which another release may read only some.
+# The formats of a job's state; another release may not read all of them.
 _FORMATS = {
     "windows": group_windows.VERSION,
     "parts": grouped_readings.VERSION,
@@ -127,7 +127,7 @@ def _has_package(options: PipelineOptions) -> bool:
 
 
 def tell_of_decoder(options: PipelineOptions, decoder: str) -> None:
-    """Says that the workers need a decoder function too. Those of a Flex Template run the launcher's own image."""
+    """Prints that the workers need the decoder function too, unless they run a Flex Template's own image."""
     if not is_flex_launch(options.view_as(GoogleCloudOptions).template_location):
         _say(f"the workers call {decoder} too: their image, or a package that is staged for them, must contain it")
 
@@ -140,8 +140,8 @@ def fingerprint(steps: dict[str, str]) -> str:
 def schema_label(schemas: Sequence[TableSchema]) -> str:
     """Returns the value of the schema label: ``default``, ``tall-1a2b3c4d`` or ``2-tables-1a2b3c4d``.
 
-    ``default`` is one table of the default schema. The hash of others leaves out policies and rates, which do not
-    concern the job.
+    ``default`` stands for one table of the default schema. The hash leaves out policies and rates, which do not concern
+    the job.
     """
     parts = [_hashed_keys(schema) for schema in schemas]
     if parts == [_hashed_keys(TableSchema.default())]:
@@ -155,7 +155,7 @@ def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
 
 
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
-    """Returns what the state of a job depends on besides its steps: an update with other values would misread it."""
+    """Returns the settings on which a job's state depends besides its steps: an update with others would misread it."""
     declared = [target.schema.statistics.globs for target in targets]
     return {
         **({"[statistics]": json.dumps(declared)} if any(declared) else {}),
@@ -171,9 +171,9 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
 def began_at_us(options: PipelineOptions) -> int:
     """Returns when the job about to be submitted begins to see events, in microseconds since the epoch.
 
-    An update keeps the state of the job that it replaces, and so its beginning. If that is unknown, it is now, the
-    latest that it can be. A Flex Template's job starts at once, like one that is submitted from a shell. A classic
-    template may be started at any time, so every window counts as begun before its job.
+    An update keeps the state of the job that it replaces, and thus its beginning; if that is unknown, the beginning is
+    now, the latest possible time. A Flex Template's job starts at once, like one that is submitted from a shell. A
+    classic template may be started at any time, so every window counts as begun before its job.
 
     Raises:
         ServerProblem: no job of that name runs that could be updated.
@@ -197,13 +197,13 @@ def submit(
 ) -> PipelineResult:
     """Submits the job and returns at once: a Flex Template's launcher must not wait for a job that never ends.
 
-    If the submission fails, no staged files stay behind.
+    A submission that fails removes its staged files.
 
     Args:
         pipeline: the job.
-        schemas: of its tables, for a label.
-        began_us: when it begins to see events, for a label; see :func:`began_at_us`.
-        state: the settings that its state depends on; see :func:`state_of`.
+        schemas: the schemas of the job's tables, for a label.
+        began_us: the time at which the job begins to see events, for a label; see :func:`began_at_us`.
+        state: the settings on which the job's state depends; see :func:`state_of`.
 
     Raises:
         ServerProblem: Google refused, or could not be reached.
@@ -240,7 +240,7 @@ def _report(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
 def _check_update(options: PipelineOptions, graph: str) -> bool:
     """Compares this graph with the running job's. Dataflow would do so only after starting workers.
 
-    A mapping of steps says that the graphs differ, so it skips the comparison.
+    With a mapping of steps the graphs are meant to differ, so they are not compared.
 
     Returns:
         Whether the running job is known; if not, Dataflow alone decides whether it can be updated.
@@ -268,7 +268,7 @@ def _running_job(options: PipelineOptions) -> dataflow.Job | None:
     """Returns the job to update; None if a Flex Template's launcher may not list jobs.
 
     Raises:
-        ServerProblem: there is no such job, or Dataflow could not be asked.
+        ServerProblem: no such job runs, or Dataflow could not be asked.
     """
     cloud = options.view_as(GoogleCloudOptions)
     try:
@@ -286,7 +286,7 @@ def _running_job(options: PipelineOptions) -> dataflow.Job | None:
 
 
 def _find_job(options: PipelineOptions, *states: dataflow.JobState) -> dataflow.Job | None:
-    """Returns the job of that name in one of the states, with all of its fields; None if there is none."""
+    """Returns the job of that name in one of the states, with all of its fields; None if there is no such job."""
     cloud = options.view_as(GoogleCloudOptions)
     with explained(f"Dataflow in {cloud.region} of {cloud.project}"):
         client = jobs_client(options)

@@ -64,7 +64,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
     elif flushed:
         _say("stopped; windows that have not ended have no aggregates yet, as --early_firing is 0")
     else:
-        _say("stopped; aggregates of the last firing interval may be behind")
+        _say("stopped; aggregates may lack events of the last firing interval")
     return 0
 
 
@@ -74,7 +74,7 @@ def _report_stall(seconds: float, targets: Sequence[Target], settings: Settings)
 
 
 def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
-    """Returns what the launch checks find missing now; None if nothing."""
+    """Returns the problem that the launch checks find now; None if they find none."""
     try:
         check_launch(settings, targets)
     except ServerProblem as problem:
@@ -100,7 +100,7 @@ class _StopSignal:
 
 
 class _Watch:
-    """Waits in a thread for the job to end by itself, which a job that reads for ever only does by failing."""
+    """Waits in a thread for the job to end by itself: a job that reads for ever ends only if it fails."""
 
     def __init__(self, result: PipelineResult, wake: threading.Event) -> None:
         self.failure: BaseException | None = None

@@ -57,11 +57,11 @@ def build_graph(
     Args:
         messages: ``PubsubMessage`` elements.
         targets: the tables to write.
-        settings: of the job.
-        clock: returns the current time.
-        began_us: when the job began, in microseconds since the epoch; None if the job alone writes the tables, and
-            they were empty when it began.
-        types: of the messages; the built-in ones by default.
+        settings: the job's settings.
+        clock: the function that returns the current time.
+        began_us: the time at which the job began, in microseconds since the epoch; None for a job that alone writes
+            tables that were empty when it began.
+        types: the message types; the built-in ones by default.
     """
     raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(
         targets, settings, clock, types

@@ -29,7 +29,7 @@ class TidetableOptions(PipelineOptions):
             "--message_mapping",
             action="append",
             metavar="FILE",
-            help="TOML file that says how a message becomes events, local or gs://; repeatable, or separated by commas",
+            help="TOML file that maps messages to events, local or gs://; repeatable, or separated by commas",
         )
         group.add_argument(
             "--message_descriptors",
@@ -45,7 +45,7 @@ class TidetableOptions(PipelineOptions):
         group.add_argument(
             "--default_message_type",
             metavar="NAME",
-            help=f"type of messages without the attribute message_type; {EVENT_TYPE} by default, but none if there are "
+            help=f"type of messages without the attribute message_type; {EVENT_TYPE} by default, but none with "
             "mappings or a decoder",
         )
         group.add_argument(

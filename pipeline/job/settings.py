@@ -45,7 +45,7 @@ _MESSAGE_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
-# What runs in place of DirectRunner, which would first try to download another runner and then fall back to these.
+# The runners in place of DirectRunner, which would first try to download another one and then fall back to these.
 STREAMING_RUNNER = "BundleBasedDirectRunner"
 BOUNDED_RUNNER = "FnApiRunner"
 _DATAFLOW_RUNNER = "DataflowRunner"
@@ -65,9 +65,9 @@ class Target(NamedTuple):
     """A table to write.
 
     Attributes:
-        name: of the table.
-        schema: of the table.
-        retention: what may be collected of the table; None if that follows from the policies of the schema.
+        name: the table's name.
+        schema: the table's schema.
+        retention: the retention of the table's cells; None if it follows from the schema's policies.
     """
 
     name: TableName
@@ -76,19 +76,19 @@ class Target(NamedTuple):
 
     @property
     def effective_retention(self) -> Retention:
-        """What may be collected of the table."""
+        """The retention of the table's cells."""
         return self.retention or Retention.of(self.schema)
 
 
 class MessageFlags(NamedTuple):
-    """What the flags say about the types of messages. Nothing is read yet: see ``read_types`` in ``checks``.
+    """The flags about the types of messages. ``read_types`` in ``checks`` reads the files.
 
     Attributes:
         mappings: paths of mappings.
         descriptors: paths of descriptors, and of schemas that Pub/Sub holds.
         decoder: ``module:function``, or None.
         default: the type of messages without the attribute ``message_type``; None if they are refused.
-        unknown_fields: what becomes of fields that the built-in types do not have.
+        unknown_fields: the treatment of fields that the built-in types do not have.
     """
 
     mappings: tuple[str, ...] = ()
@@ -102,8 +102,8 @@ class MessageFlags(NamedTuple):
 class Settings:
     """The settings of the job.
 
-    Exactly one of the two inputs is set. Without a dead-letter topic, dead letters are dropped. There is at least one
-    table; ``declared`` applies to all of them.
+    Exactly one of the two inputs is set. Without a dead-letter topic, dead letters are dropped. ``declared``
+    applies to each of the tables, at least one.
     """
 
     input_subscription: str | None
@@ -148,7 +148,7 @@ def choose_runner(options: PipelineOptions, direct_runner: str) -> None:
 
     Args:
         options: changed in place.
-        direct_runner: what runs in place of DirectRunner: :data:`STREAMING_RUNNER` or :data:`BOUNDED_RUNNER`.
+        direct_runner: the runner in place of DirectRunner: :data:`STREAMING_RUNNER` or :data:`BOUNDED_RUNNER`.
 
     Raises:
         BadFlag: the flag names any other runner.
@@ -210,7 +210,7 @@ def _without_unknown(argv: Sequence[str]) -> list[str]:
     unknown, declared = _checked(argv, ours=True)
     for argument in unknown:
         print(plain(f"tidetable: {_unknown_argument(argument, declared)}; ignored"), file=sys.stderr)
-    # A value behind an unknown flag stays: it may equal the value of another flag, and Beam skips it.
+    # The value after an unknown flag stays: it may equal the value of another flag, and Beam skips it.
     return [argument for argument in argv if not (argument.startswith("--") and argument in unknown)]
 
 
@@ -279,7 +279,7 @@ def _messages(flags: TidetableOptions) -> MessageFlags:
     )
     unknown_fields = _choice("--unknown_fields", flags.unknown_fields, ("count", "refuse"))
     if descriptors and not mappings:
-        raise BadFlag("--message_descriptors needs --message_mapping, which says how its messages become events")
+        raise BadFlag("--message_descriptors needs --message_mapping, which defines how its messages become events")
     if not (default or mappings or decoder):
         default = EVENT_TYPE
     return MessageFlags(mappings, descriptors, decoder, default, "refuse" if unknown_fields == "refuse" else "count")

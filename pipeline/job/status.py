@@ -1,4 +1,4 @@
-"""The line that a job at a terminal prints now and then: what it has done so far, and how far behind it is."""
+"""The line that a job at a terminal prints now and then: its progress, and the delay of its events."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -39,7 +39,7 @@ class Emulator:
 
     name: str
     variable: str  # the environment variable that Google's clients read
-    gcloud_name: str  # gcloud beta emulators NAME start
+    gcloud_name: str  # its name in gcloud beta emulators
     executable: str  # relative to the SDK's platform/
 
 

@@ -20,7 +20,7 @@ from pipeline.core.events.reasons import Reason
 from pipeline.core.events.wire import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-MAX_SENSORS = 100_000  # 5 KiB each, and each has an event in transit
+MAX_SENSORS = 100_000  # each takes 5 KiB and has an event in transit
 
 _SECOND = 1_000_000
 _MINUTE = 60 * _SECOND

@@ -1,7 +1,7 @@
-"""Computes independently what the table must contain, and compares it with what the table contains.
+"""Computes independently the rows that the table must contain, and compares them with the table's.
 
-This module deliberately shares no code with the pipeline: it computes row keys, value texts and statistics a second
-time, in a different way, from the published events alone. Do not make it call the pipeline's core.
+This module deliberately shares no code with the pipeline: it computes row keys, value texts and statistics in a
+different way, from the published events alone. Do not make it call the pipeline's core.
 """
 
 import math
@@ -22,7 +22,7 @@ class Expectation:
     """The rows that the published events must become.
 
     Args:
-        events: as for :meth:`add`.
+        events: the published events; more can be added.
         newest: whether the table has rows of newest readings.
     """
 

@@ -100,20 +100,19 @@ def publish(
     event does not have the reading or metadata. An NDJSON file has one flat object per line; numbers are readings,
     strings and booleans are metadata. A .pb or .binpb file contains SensorEvent messages, each preceded by its length.
 
-    FILE may also be what read prints with --output, or what dead-letters export writes: each dead letter becomes a
-    message with its attributes and ordering key, as in dead-letters replay. If its events were edited, they are
-    published instead of its payload.
+    FILE may also be an output of read --output or of dead-letters export: each dead letter becomes a message with its
+    attributes and ordering key, as in dead-letters replay. Edited events are published instead of its payload.
 
-    With --message-mapping, FILE contains messages of another type, delimited, or lines of JSON: they are published as
-    they are, marked with message_type. Or the mapping, with message = "json", is for the columns of CSV, Avro or
-    Parquet: then the events that it makes are published.
+    With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON, which are published
+    unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
+    Parquet; then the events that it makes are published.
 
     Records that are not valid events are refused, and the reason is printed.
 
     A job counts old events too: it reads each of their windows from the table. For many of them, backfill is faster.
 
     With --project, --instance and --table, the command first checks for events that are older than the table keeps
-    readings. If there are any, it publishes nothing unless --accept-expired is set.
+    readings. If it finds any, it publishes nothing unless --accept-expired is set.
 
     \b
     Exit codes:

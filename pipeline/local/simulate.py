@@ -23,7 +23,7 @@ from pipeline.local.fleet import simulate as simulate_fleet
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 Wait = Callable[[Sequence[SensorEvent]], None]
-"""Returns when a message with these events is due."""
+"""Waits until a message with these events is due."""
 
 
 @click.command()
@@ -83,11 +83,11 @@ def simulate(
 ) -> None:
     """Publish the events of a simulated fleet of sensors.
 
-    The events have daily cycles, noise, drift and outages. Some are late, and some messages are malformed, for every
-    reason for which the pipeline refuses them.
+    The events have daily cycles, noise, drift and outages. Some are late. Some messages are malformed, for each reason
+    that the pipeline refuses.
 
-    With --live, each event is published when it happens, for a load test: --rate divides among the sensors in place of
-    --interval, and no event is late. The summary says how far publishing fell behind.
+    With --live, for a load test, each event is published when it happens, none is late, and --rate, divided among the
+    sensors, replaces --interval. The summary has the longest delay of publishing.
 
     The exit code is 0, or 130 after Ctrl-C. Messages already sent are published either way.
     """
@@ -170,7 +170,7 @@ class LiveClock:
         behind_s: the longest, in seconds, that an event waited for the simulation or for the topic.
     """
 
-    _NAP_SECONDS = 0.1  # how soon it notices that it should stop
+    _NAP_SECONDS = 0.1  # the time in which it notices a stop
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class LiveClock:
         """Returns when all of the events have happened, or soon after ``stopped()`` returns True."""
         newest_us = max([event.event_time.ToMicroseconds() for event in events], default=0)
         if newest_us <= self._newest_us:
-            return  # on its way for a while: it is not due anew
+            return  # an older event was delayed on its way; it is due already
         self._newest_us = newest_us
         while (early := newest_us / 1_000_000 - self._clock()) > 0 and not self._stopped():
             self._sleep(min(early, self._NAP_SECONDS))

@@ -99,7 +99,7 @@ class Estimate:
 
 
 def estimate_of(workload: Workload) -> Estimate:
-    """Returns all figures, as fast for 10^8 sensors as for a thousand."""
+    """Returns all figures, in a time that does not depend on the number of sensors."""
     raw, tiers = raw_writes(workload), tier_writes(workload)
     growth = stored_per_day(workload)
     storage = {family: _kept(workload, family, growth[family]) for family in growth}

@@ -66,7 +66,7 @@ class RowSize:
 
 
 def _row(key: float, cells: Sequence[_CellSize], events_of_key: int = 1) -> RowSize:
-    """Returns the size of one row, whose key is stored once for so many events."""
+    """Returns the size of one row, whose key is stored once for ``events_of_key`` events."""
     stored: dict[str, float] = defaultdict(float)
     stored[cells[0][0]] += key / events_of_key
     for family, name, value in cells:

@@ -45,5 +45,5 @@ class Workload:
 
 
 def names(kind: str, count: int) -> tuple[str, ...]:
-    """Returns so many generated names of 16 bytes."""
+    """Returns ``count`` generated names of 16 bytes."""
     return tuple(f"{kind}_{number:0{15 - len(kind)}}" for number in range(count))

@@ -1,4 +1,4 @@
-"""Beam's Bigtable connector for encoded rows, several in an element, with errors that say what failed.
+"""Beam's Bigtable connector for elements of several encoded rows, with errors that name the cause.
 
 Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
 
@@ -49,7 +49,7 @@ _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 class WriteToBigTable(bigtableio.WriteToBigTable):
     """Writes ``Row`` elements, or ``EncodedRows``, with Beam's connector.
 
-    Bundles fail as with the connector itself, but the error also says how many rows Bigtable refused, and why.
+    Bundles fail as with the connector itself, but the error also states how many rows Bigtable refused, and why.
     """
 
     def expand(self, rows: PCollection) -> PCollection:

@@ -1,15 +1,15 @@
 """Adds to Beam's DirectRunner what a streaming job needs: a stop that loses nothing, panes on time, correct counters.
 
 The DirectRunner acknowledges the messages of a pull before it processes them, and ``cancel()`` drops messages in
-process: a plain stop loses messages, and there is no drain. On an idle subscription, its one thread waits in a pull for
+process: a plain stop loses messages, and it can't drain. On an idle subscription, its one thread waits in a pull for
 up to 30 seconds and fires no pane in that time. So a gate replaces its Pub/Sub client:
 
 - The runner pulls only after it has processed all earlier bundles. The first pull after the gate is closed therefore
   means that every acknowledged message has been written.
 - Panes wait for the clock, and a stop would lose them. So once everything acknowledged is processed, the runner's clock
   is set forward, by more than any pane waits.
-- A pull returns the waiting messages at once. If there are none, the gate waits a moment, not the server: cancelling a
-  pull that waits at the server would leave its messages leased until their deadline.
+- A pull returns the waiting messages at once. If none wait, the gate waits a moment, not the server: cancelling a pull
+  that waits at the server would leave its messages leased until their deadline.
 - The gate pulls more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
   every DoFn, with its clients, for every bundle.
 
@@ -134,7 +134,7 @@ class PullGate:
                 return
 
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
-        """Pulls until there are enough messages or no more. Returns None if Pub/Sub is unavailable."""
+        """Pulls until it has enough messages or gets no more. Returns None if Pub/Sub is unavailable."""
         limits = {"max_messages": _MESSAGES_PER_PULL, "return_immediately": True}
         try:
             pulled = self._client.pull(**request | limits | _CALL)

@@ -42,21 +42,21 @@ _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 class BulkWriteRows(beam.PTransform):
     """Writes ``Row`` or ``EncodedRows`` elements to a table. Outputs refused rows as ``Message`` dead letters.
 
-    A bundle ends when each of its rows is confirmed or a dead letter. It fails if a row can be neither, or if so many
-    rows are refused that the rows are not to blame. A failed bundle loses nothing: the runner tries it again.
+    A bundle ends when each of its rows is confirmed or a dead letter. It fails if a row can be neither, or if too many
+    rows are refused for the rows to be the cause. A failed bundle loses nothing: the runner tries it again.
 
-    Rows of the work list are written after all other rows of the bundle: whoever reads one finds the events of its
-    window. If the schema is known, the windows of refused rows are put on the work list too: their aggregates count
-    events that are dead letters now.
+    Rows of the work list are written after all other rows of the bundle, so that a reader of the list finds the events
+    of its windows. If the schema is known, the windows of refused rows are put on the work list too: their aggregates
+    count events that are dead letters now.
 
     Args:
-        project: of the instance.
-        instance: of the table.
-        table: its id.
-        app_profile: routes the requests; None for the instance's default.
-        limits: of the writer.
-        clock: returns seconds since the epoch, for dead letters.
-        schema: of the table; None if it is not known.
+        project: the instance's project.
+        instance: the table's instance.
+        table: the table's id.
+        app_profile: the app profile that routes the requests; None for the instance's default.
+        limits: the writer's limits.
+        clock: the function that returns seconds since the epoch, for dead letters.
+        schema: the table's schema; None if it is not known.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class _BulkWriteFn(beam.DoFn):
     def start_bundle(self) -> None:
         self._writer.abandon()  # drops the rows of a bundle that failed: they come again
         self._last = EncodedRows()
-        self._lacking: set[tuple[str, int]] = set()  # windows of refused rows
+        self._lacking: set[tuple[str, int]] = set()  # the windows of refused rows
 
     def process(self, element: Row | EncodedRows) -> list[Message] | None:
         if isinstance(element, Row):
@@ -166,9 +166,9 @@ class _BulkWriteFn(beam.DoFn):
 
 
 def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
-    """Returns the sensor and the start of each shortest window that the timestamps of the row's cells lie in.
+    """Returns the sensor and the start of each shortest window that contains a timestamp of the row's cells.
 
-    For an aggregate row of a longer window, that is the first of the windows in it. Empty for a foreign row.
+    For an aggregate row of a longer window, that is its first shortest window. Empty for a foreign row.
     """
     window = schema.tiers[0].window
     sensor_id = _sensor_of(row.key, schema)

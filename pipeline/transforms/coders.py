@@ -17,7 +17,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 
 
 class AccumulatorCoder(Coder):
-    """Encodes an accumulator with its own ``to_bytes``: compact, because there is one for each sensor and window."""
+    """Encodes an accumulator with its own ``to_bytes``: compact, because each sensor and window has one."""
 
     def __init__(self, kind: type[Accumulator]) -> None:
         self._kind = kind
@@ -62,9 +62,7 @@ class StatsCoder(Coder):
 
 
 class RowsCoder(Coder):
-    """Encodes rows as :mod:`pipeline.core.rows.row_bytes` does. Runners rarely store rows, but often ask for their
-    size.
-    """
+    """Encodes rows with :mod:`pipeline.core.rows.row_bytes`. Runners rarely store rows, but often ask for sizes."""
 
     def encode(self, value: EncodedRows) -> bytes:
         return rows_bytes(value)

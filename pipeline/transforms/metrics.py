@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # commands read totals by these names, and must not wait for 
 
 NAMESPACE = "tidetable"
 
-# The streaming job. ``backfill`` uses these names too, for what it does alike.
+# The streaming job. ``backfill`` uses the same names for the same things.
 
 # Pub/Sub messages read.
 MESSAGES = "messages"
@@ -54,8 +54,8 @@ EXPIRED_EVENTS = "expired_events"
 # the publisher's clock is ahead.
 EVENT_DELAY_MS = "event_delay_ms"
 
-# Of each type that is read through a mapping or a decoder function: messages; valid events; messages or elements that
-# conditions of the mapping left out; and messages refused, if only for one element. of_type() names the counters.
+# For each type that is read through a mapping or a decoder function: messages; valid events; messages or elements that
+# conditions of the mapping left out; and messages refused, even for one element only. of_type() names the counters.
 TYPE_COUNTERS = ("messages_of", "events_of", "skipped_of", "refused_of")
 
 # The bulk writer.

@@ -15,8 +15,7 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
-# How long a table that is out of reach is waited for: as long as Beam's connector waits when it writes.
-_RETRY_S = 600.0
+_RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
 
 
 class TableReadingFn(beam.DoFn):
