@@ -38,6 +38,9 @@ def shown(records):
     ],
 )
 def test_gaps(fill, expected):
+    """Every window without a row is filled as asked: not at all, with zeros, the row before, or a line between its
+    neighbours.
+    """
     found = list(hours(RECORDS, fill=fill))
     assert [each.start_us for each in found] == [START + n * HOUR for n in range(6)]
     assert [found[1], found[4]] == RECORDS
@@ -50,15 +53,18 @@ def test_gaps(fill, expected):
 
 
 def test_a_sensor_without_a_row():
+    """Nothing is carried into the windows of a sensor that has no row."""
     assert [each.metrics for each in hours([], fill=Fill.PREVIOUS)] == [{}] * 6
 
 
 def test_a_metric_that_only_one_neighbour_has():
+    """No line can be drawn for it, so the filled window lacks the metric."""
     found = list(hours([record(0, "u", avg=1.0), record(2, avg=2.0)], fill=Fill.LINEAR))
     assert found[1].metrics == {}
 
 
 def test_days_of_a_zone():
+    """Days of 23 hours are filled with their own starts."""
     window = parse_window("1d@Europe/Berlin")
     start_us, end_us = parse_time("2026-03-28T23:00"), parse_time("2026-03-30T22:00")
     found = list(filled([], window, "s", start_us, end_us, Fill.NULL))
@@ -66,6 +72,7 @@ def test_days_of_a_zone():
 
 
 def test_a_range_of_too_many_windows():
+    """More than 100,000 windows are refused with their number."""
     check_fill(HOURLY, START, START + MAX_WINDOWS * HOUR)
     with pytest.raises(ValueError, match="100,001 windows of 1h"):
         check_fill(HOURLY, START, START + MAX_WINDOWS * HOUR + 1)

@@ -102,6 +102,7 @@ def test_a_row_that_counts_more_than_its_raw_rows_stays():
 
 
 def test_closed_windows_cost_no_raw_rows():
+    """Raw rows are read for open windows alone; the others are their aggregate rows."""
     schema = parse_schema("")
     group = Group(schema, MIDNIGHT)
     group.receive(*(event("s", MIDNIGHT + n * MINUTE, {"t": 1.0}) for n in range(20 * 60)))
@@ -113,6 +114,7 @@ def test_closed_windows_cost_no_raw_rows():
 
 
 def test_metrics():
+    """Only the requested metrics are returned, and no window without any of them."""
     schema = parse_schema("")
     group = Group(schema, MIDNIGHT + MINUTE)
     group.receive(event("s", MIDNIGHT, {"t": 1.0, "u": 2.0}), event("s", MIDNIGHT + 1, {"u": 2.0}))

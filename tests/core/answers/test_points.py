@@ -107,6 +107,7 @@ def found(schema, table, start_us, end_us, max_points, max_rows=100_000, open_fo
     st.integers(4, 400),
 )
 def test_the_line_colours_the_same_pixels(text, readings, offset_us, length_us, max_points):
+    """At most the requested points colour the same pixels as all readings do."""
     schema = parse_schema(text)
     readings = {START + time_us: value for time_us, value in readings.items()}
     start_us, end_us = START + offset_us, START + offset_us + length_us
@@ -143,11 +144,13 @@ def test_a_day_at_1_hz_is_read_from_minutes(day):
 
 
 def test_the_longest_windows_that_answer(day):
+    """A day is read from its 24 hours if they suffice for the columns."""
     schema, table = day
     assert found(schema, table, START, START + 24 * HOUR, 64).rows_read == 24
 
 
 def test_zoomed_in_readings_answer(day):
+    """A range with fewer readings than points is read from raw rows."""
     schema, table = day
     points = found(schema, table, START, START + 10 * MINUTE, 4000)
     assert (points.source, len(points.points)) == ("raw", 600)
@@ -170,6 +173,7 @@ def test_the_end_of_the_range_is_from_raw_rows():
 
 
 def test_rows_written_before_the_statistics_were_declared(day):
+    """Aggregate rows without first and last do not answer; raw rows do."""
     schema, _ = day
     readings = {START + n * SECOND: float(n) for n in range(7200)}
     older = parse_schema(TIERS.replace('"first", "last", ', ""))
@@ -190,9 +194,11 @@ def test_too_many_rows():
 
 
 def test_nothing_there():
+    """An empty table has no points."""
     assert found(parse_schema(""), Memory(), START, START + HOUR, 4000).points == ()
 
 
 def test_too_few_points():
+    """Fewer than four points cannot show a column, and are refused."""
     with pytest.raises(ValueError, match="max_points is 3"):
         found(parse_schema(""), Memory(), START, START + HOUR, 3)

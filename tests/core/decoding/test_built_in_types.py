@@ -75,6 +75,7 @@ def _both(message, latest_us=LATEST_US):
 
 @given(strategies.events(), st.sampled_from(["BINARY", "JSON"]))
 def test_an_event(event, encoding):
+    """The built-in type, written as a mapping, decodes an event as its own reader does."""
     message = _message(sensor_event(*event[:5]), encoding)
     built_in, mapped = _both(message)
     assert mapped == built_in == ([event[:5]], set())
@@ -82,6 +83,7 @@ def test_an_event(event, encoding):
 
 @given(st.lists(strategies.events(), max_size=5, unique_by=lambda event: event[:2]))
 def test_a_batch(events):
+    """The built-in batch, written as a mapping, decodes events as its own reader does."""
     message = _message(SensorEventBatch(events=[sensor_event(*event[:5]) for event in events]), "BINARY")
     built_in, mapped = _both(message)
     assert mapped == built_in == ([event[:5] for event in events], set())
@@ -146,6 +148,7 @@ def test_an_event_that_is_refused(reason):
     ],
 )
 def test_a_message_that_is_refused(name, data, attributes, reason):
+    """The mapping refuses a message for the same reason as the built-in reader."""
     built_in, mapped = _both(Message(data, {"message_type": name, **attributes}))
     assert mapped == built_in == ([], {reason})
 
@@ -229,6 +232,7 @@ def test_json_of_another_type(report):
     ],
 )
 def test_json_that_is_no_such_type(report, fields, reason):
+    """JSON that does not fit the declared type is refused with its reason."""
     assert report(**({"ratio": 1} | fields)) == ([], {reason})
 
 
@@ -244,5 +248,6 @@ _json = st.recursive(
 
 @given(_json)
 def test_any_json_is_events_or_refused(document):
+    """Any JSON document is decoded or refused, and raises nothing else."""
     mapped = MappedType("report.toml", REPORT, descriptor_set(FOREIGN))
     _outcome(mapped, Message(json.dumps(document).encode(), {"googclient_schemaencoding": "JSON"}))

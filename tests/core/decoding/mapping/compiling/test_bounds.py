@@ -20,6 +20,7 @@ T = 1771324200
     ],
 )
 def test_a_search_above_the_elements_is_made_once(where, mapped, monkeypatch):
+    """A selector above the elements looks at each tag once, not once for each element."""
     looked_at = []
     monkeypatch.setattr(resolve, "plainly", lambda value: looked_at.append(value) or plainly(value))
     tags = [{"key": "other"}] * 50 + [{"key": "site", "value": "roof"}]
@@ -30,6 +31,7 @@ def test_a_search_above_the_elements_is_made_once(where, mapped, monkeypatch):
 
 
 def test_a_problem_above_the_elements_is_one_of_each(mapped):
+    """What fails above the elements is reported for each of them."""
     text = JSON.replace('"id"', '"{id:d}"') + 'each = "e[]"\n[readings]\nv = ".v"\n'
     result = mapped(text, json.dumps({"id": "a", "t": T, "e": [{"v": 1}, {"v": 2}]}))
     assert [problem.reason for problem in result.problems] == [Reason.NOT_A_NUMBER] * 2
@@ -43,6 +45,7 @@ def test_a_problem_above_the_elements_is_one_of_each(mapped):
     ],
 )
 def test_a_text_that_is_composed_for_each_element_is_bounded(text, reason, mapped):
+    """A long text above the elements is refused before it is copied into each."""
     text += 'each = "e[]"\n[readings]\nv = ".v"\n'
     result = mapped(text, json.dumps({"id": "a", "t": T, "site": "s" * 4096, "e": [{"n": "1", "v": 1}]}))
     assert [problem.reason for problem in result.problems] == [reason]
@@ -51,6 +54,7 @@ def test_a_text_that_is_composed_for_each_element_is_bounded(text, reason, mappe
 
 @pytest.mark.parametrize("values", [{"1": 1}, {"1": {"2": 1}}])
 def test_a_long_key_is_not_copied_for_each_value_below_it(values, mapped):
+    """Names are cut, so that a long key costs its length once."""
     result = mapped(JSON + '[readings]\n"*" = "o.**"\n', json.dumps({"id": "a", "t": T, "o": {"k" * 100_000: values}}))
     (made,) = result.events
     assert all(128 < len(name) < 1100 for name in made.readings)

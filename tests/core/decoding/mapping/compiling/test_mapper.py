@@ -49,6 +49,7 @@ def uplink(mapper):
 
 
 def test_uplink_with_leaves_of_a_struct_the_best_gateway_and_tags(mapped, uplink):
+    """An uplink becomes readings of a struct's leaves and the best gateway, and metadata of its tags."""
     readings = {"temperature": 21.5, "door": 1, "air.co2": 412, "air.levels.0": 1, "air.levels.1": 2}
     readings |= {"rssi": -40, "snr": 7.5, "counter": 0}
     metadata = {"gateway": "b", "site": "roof", "level": "tag", "status": "ok"}
@@ -56,6 +57,7 @@ def test_uplink_with_leaves_of_a_struct_the_best_gateway_and_tags(mapped, uplink
 
 
 def test_uplink_that_no_gateway_heard_and_without_object(mapped, uplink):
+    """Fields that are not set are left out."""
     del uplink.receptions[:]
     uplink.ClearField("object")
     assert events(mapped(UPLINK, uplink)) == [
@@ -64,6 +66,7 @@ def test_uplink_that_no_gateway_heard_and_without_object(mapped, uplink):
 
 
 def test_two_leaves_with_one_dotted_name_are_refused(mapped, uplink):
+    """Two leaves with the same dotted name are a NAME_COLLISION."""
     uplink.object.update({"air.co2": 1})
     with pytest.raises(BadData, match=r"air\.co2.* is mapped twice") as error:
         mapped(UPLINK, uplink)
@@ -101,6 +104,7 @@ def telemetry(types):
 
 
 def test_bytes_that_hold_a_message_whose_oneof_is_set_in_part(mapped, mapper, telemetry):
+    """Bytes are parsed as the declared message, and its set variant is mapped."""
     body = telemetry(time=T - 5, weather={"temperature": 0, "gas": 12})
     assert events(mapped(MESH, _mesh(mapper, body.SerializeToString()))) == [
         (
@@ -117,6 +121,7 @@ def test_bytes_that_hold_a_message_whose_oneof_is_set_in_part(mapped, mapper, te
 
 
 def test_the_first_time_that_is_set_and_last_the_publish_time(mapped, mapper, telemetry):
+    """The first time that is set counts; the publish time is used last."""
     message = _mesh(mapper, telemetry(power={"level": 80}).SerializeToString(), heard_at=0)
     published = datetime(2026, 2, 17, 11, tzinfo=UTC)
     assert events(mapped(MESH, message, publish_time=published))[0][1] == T_US + 1800_000_000
@@ -125,6 +130,7 @@ def test_the_first_time_that_is_set_and_last_the_publish_time(mapped, mapper, te
 
 
 def test_a_condition_skips_a_message_before_its_bytes_are_parsed(mapped, mapper):
+    """A message that a condition skips may contain bytes of any kind."""
     result = mapped(MESH, _mesh(mapper, b"\xff hello", port="TEXT"))
     assert (result.events, result.problems, result.skipped) == ([], [], 1)
     message = mapper(MESH).message_class()
@@ -133,6 +139,7 @@ def test_a_condition_skips_a_message_before_its_bytes_are_parsed(mapped, mapper)
 
 
 def test_bytes_that_hold_no_such_message(mapped, mapper):
+    """Bytes that are not the declared message are UNPARSEABLE."""
     with pytest.raises(BadData, match=r"packet\.open\.body is not a mesh\.Telemetry") as error:
         mapped(MESH, _mesh(mapper, b"\xff"))
     assert error.value.reason is Reason.UNPARSEABLE
@@ -159,6 +166,7 @@ TOPIC = {"topic": "v1/plant/DATA/line/press/1"}
 
 
 def test_metrics_with_names_aliases_types_and_times_of_their_own(mapped):
+    """Each metric is named, typed and timed by its own fields."""
     metrics = [
         {"name": "Oil/Temp °C", "datatype": 2, "small": 0xFFFF, "time": T * 1000 + 1},
         {"alias": 7, "datatype": 4, "large": (1 << 64) - 5},
@@ -178,6 +186,7 @@ def test_metrics_with_names_aliases_types_and_times_of_their_own(mapped):
 
 
 def test_two_values_of_one_metric_and_time_are_refused_and_the_rest_is_kept(mapped):
+    """Two values of one metric and time are refused, unless they are equal; other events are kept."""
     metrics = [{"name": "a", "number": 1}, {"name": "a", "number": 2}, {"name": "b", "number": 3, "time": T * 1000 + 1}]
     result = mapped(INDUSTRIAL, {"time": T * 1000, "metrics": metrics}, TOPIC)
     assert [made.readings for made in result.events] == [{"b": 3}]
@@ -189,6 +198,7 @@ def test_two_values_of_one_metric_and_time_are_refused_and_the_rest_is_kept(mapp
 
 
 def test_names_that_are_rewritten_to_the_same_name_are_refused(mapped):
+    """Two names that become one are a NAME_COLLISION."""
     metrics = [{"name": "a b", "number": 1}, {"name": "a?b", "number": 1}]
     result = mapped(INDUSTRIAL, {"time": T * 1000, "metrics": metrics}, TOPIC)
     assert [(problem.reason, problem.detail) for problem in result.problems] == [
@@ -197,6 +207,7 @@ def test_names_that_are_rewritten_to_the_same_name_are_refused(mapped):
 
 
 def test_a_value_without_a_name_and_a_topic_of_another_form_are_refused(mapped):
+    """A value without a name, or a topic without the sensor, is refused with its reason."""
     metrics = [{"name": "a", "number": 1}, {"number": 1}]
     result = mapped(INDUSTRIAL, {"time": T * 1000, "metrics": metrics}, TOPIC)
     assert [(problem.reason, problem.detail) for problem in result.problems] == [
@@ -208,6 +219,7 @@ def test_a_value_without_a_name_and_a_topic_of_another_form_are_refused(mapped):
 
 
 def test_text_of_proto2_that_is_not_utf_8_is_refused(mapped, mapper):
+    """Text that is not UTF-8 makes the event UNPARSEABLE."""
     message = mapper(INDUSTRIAL).message_class.FromString(b"\x12\x0c\x0a\x01\xff\x69\x00\x00\x00\x00\x00\x00\x00\x00")
     message.time = T * 1000
     result = mapped(INDUSTRIAL, message, TOPIC)
@@ -231,6 +243,7 @@ part = "body.parts[-1]"
 
 
 def test_presence_defaults_and_groups_of_proto2(mapped):
+    """Set fields are mapped, with declared defaults and groups; unset ones are left out."""
     assert events(mapped(OLD, {"id": "a", "time": T})) == [("a", T_US, {}, {})]
     values = {"id": "a", "time": T, "level": 0, "mode": 0, "body": {"weight": 1.5, "parts": ["p", "q"]}}
     values |= {"point": [{}, {"x": 2}], "labels": {"k": "v"}}
@@ -240,6 +253,7 @@ def test_presence_defaults_and_groups_of_proto2(mapped):
 
 
 def test_keys_and_values_of_proto2_maps_that_are_not_utf_8_are_refused(mapped, mapper):
+    """Map entries that are not UTF-8 are refused, whether a path or a star reads them."""
     text = OLD.replace('"labels.*" = "labels.*"', '"*" = "labels.*"')
     for entry in (b"\x0a\x01\xff\x12\x01v", b"\x0a\x01k\x12\x01\xff"):
         message = mapper(OLD).message_class.FromString(b"\x0a\x01a\x32" + bytes([len(entry)]) + entry)
@@ -250,6 +264,7 @@ def test_keys_and_values_of_proto2_maps_that_are_not_utf_8_are_refused(mapped, m
 
 
 def test_editions(mapped):
+    """Presence follows each field's features."""
     text = (
         'message = "edition.Report"\nsensor = "id"\ntime = { path = "time", unit = "s" }\n'
         '[readings]\nalways = "always"\nvalue = "inner.value"\n'
@@ -282,6 +297,7 @@ def _request(*metrics):
 
 
 def test_four_levels_with_a_oneof_on_the_way_and_attributes_by_key(mapped):
+    """Elements four levels deep become events, with attributes that keys select."""
     cpu = [{"key": "cpu", "value": {"number": 3}}]
     gauge = {
         "points": [{"time_ns": T * 10**9 + 1500, "as_double": 0.25, "attributes": cpu}, {"time_ns": 0, "as_int": 1}]
@@ -317,6 +333,7 @@ def test_four_levels_with_a_oneof_on_the_way_and_attributes_by_key(mapped):
 
 
 def test_an_integer_of_a_oneof_is_exact_or_refused(mapped):
+    """An integer that no double can hold is an INEXACT_INTEGER."""
     points = {"points": [{"time_ns": T * 10**9, "as_int": (1 << 53) + 1}]}
     result = mapped(TELEMETRY, _request({"name": "a", "gauge": points}))
     assert [problem.reason for problem in result.problems] == [Reason.INEXACT_INTEGER]
@@ -341,6 +358,7 @@ status = { name_of = ".status" }
 
 
 def test_positions_of_vehicles_and_any_with_several_types(mapped, types):
+    """An Any is read as each of the declared types; others are left out."""
     feed = types.message_class("fleet.Feed")(timestamp=T)
     for name in "abcd":
         feed.vehicles.add(id=name, position={"latitude": 52.5}, status=2)
@@ -365,6 +383,7 @@ def test_positions_of_vehicles_and_any_with_several_types(mapped, types):
 
 
 def test_json_objects_with_the_same_language(mapped):
+    """Paths, selectors and stars read JSON objects as they read messages."""
     text = (
         JSON
         + '[readings]\n"*" = "values.**"\nbest = "heard[max rssi].rssi"\n[metadata]\nsite = "tags[key=site].value"\n'
@@ -377,6 +396,7 @@ def test_json_objects_with_the_same_language(mapped):
 
 
 def test_json_with_an_array_at_the_root(mapped):
+    """Each object of an array at the root is an event; others are skipped."""
     text = 'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\n[readings]\nv = "[].v"\n'
     payload = f'[{{"id": "a", "t": {T}, "v": 1}}, {{"id": "b", "t": "{T}", "v": "2.5"}}, null, {{"id": "c"}}]'
     result = mapped(text, payload)
@@ -385,6 +405,7 @@ def test_json_with_an_array_at_the_root(mapped):
 
 
 def test_json_with_arrays_of_plain_values_and_an_object_as_entries(mapped):
+    """An object is a list of entries with keys, and plain values are elements."""
     text = 'message = "json"\neach = "series[].value[]"\nsensor = "series[].key"\ntime = "$publish_time"\n'
     text += '[readings]\nv = "."\n'
     published = datetime.fromtimestamp(T, UTC)
@@ -394,6 +415,7 @@ def test_json_with_arrays_of_plain_values_and_an_object_as_entries(mapped):
 
 @pytest.mark.parametrize("payload", ["1", '"a"', "true", '{"id": 1}', '[{"id": []}]'])
 def test_json_of_another_form_is_refused(mapped, payload):
+    """JSON of another form than the mapping's has no event: it is refused, skipped or reported."""
     text = (
         'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\n[readings]\nv = "[].v.w"\n'
     )
@@ -407,6 +429,7 @@ def test_json_of_another_form_is_refused(mapped, payload):
 
 
 def test_several_paths_of_each_and_elements_of_both_in_one_event(mapped):
+    """Elements of several paths that have one sensor and time are one event."""
     text = JSON + 'each = ["a[]", "b[].c[]"]\nskip_if = [{ path = "no", is = true }, { path = "b[].no", is = true }]\n'
     text += '[readings]\nx = "a[].x"\ny = "b[].c[].y"\nz = "b[].z"\n'
     payload = (
@@ -419,17 +442,20 @@ def test_several_paths_of_each_and_elements_of_both_in_one_event(mapped):
 
 
 def test_elements_below_several_members_of_a_oneof_count_once(mapped):
+    """An element is skipped once, however many paths lead to it."""
     text = TELEMETRY.replace('each = "', 'each = "')
     result = mapped(text, _request({"name": "debug.a", "gauge": {"points": [{}]}}, {"name": "debug.b"}))
     assert (result.events, result.skipped) == ([], 2)
 
 
 def test_without_each_an_event_without_readings_is_left_to_the_rules_of_events(mapped):
+    """The mapping makes an event without readings, which validation refuses."""
     result = mapped(JSON + '[readings]\nv = "v"\n', '{"id": "a", "t": 1771324200}')
     assert result == ([MadeEvent("a", T_US, {}, {}, "")], [], 0)
 
 
 def test_a_required_value(mapped):
+    """An element without a required value is a MISSING_FIELD; the others are events."""
     text = JSON + 'each = "e[]"\n[readings]\nv = { path = ".v", required = true }\n'
     result = mapped(text, '{"id": "a", "t": 1771324200, "e": [{"v": 1}, {}]}')
     assert [made.readings for made in result.events] == [{"v": 1}]
@@ -439,6 +465,7 @@ def test_a_required_value(mapped):
 
 
 def test_event_id_and_what_pub_sub_adds(mapped):
+    """Attributes, the ordering key, the message id and the publish time are values like others."""
     text = (
         'message = "json"\nsensor = "$ordering_key"\ntime = { path = "@sent", unit = "ms" }\nevent_id = "$message_id"\n'
     )
@@ -449,6 +476,7 @@ def test_event_id_and_what_pub_sub_adds(mapped):
 
 
 def test_elements_with_other_ids_are_other_events(mapped):
+    """Elements of one time are one event only if their event ids are the same."""
     text = JSON + 'each = "e[]"\nevent_id = ".i"\n[readings]\n"*" = ".v.*"\n'
     elements = '[{"i": "1", "v": {"a": 1}}, {"i": "2", "v": {"a": 2}}, {"i": "1", "v": {"b": 3}}]'
     result = mapped(text, f'{{"id": "s", "t": 1771324200, "e": {elements}}}')
@@ -457,6 +485,7 @@ def test_elements_with_other_ids_are_other_events(mapped):
 
 
 def test_a_star_leaves_out_what_other_entries_use_but_not_what_is_only_asked_for_presence(mapped):
+    """A star leaves out values that other entries take, and keeps those whose presence a condition asks for."""
     text = (
         JSON
         + 'skip_unless = { path = "o.sub", set = true }\n[readings]\n"*" = "o.**"\nb = "o.a"\n[metadata]\nc = "o.c"\n'
@@ -466,12 +495,14 @@ def test_a_star_leaves_out_what_other_entries_use_but_not_what_is_only_asked_for
 
 
 def test_what_a_star_leaves_out_is_not_converted(mapped):
+    """An excepted integer that no double can hold is no problem."""
     text = JSON + '[readings]\n"*" = { path = "o.*", except = "big*" }\n'
     payload = f'{{"id": "s", "t": 1771324200, "o": {{"a": 1, "big_one": {(1 << 53) + 1}}}}}'
     assert events(mapped(text, payload)) == [("s", T_US, {"a": 1}, {})]
 
 
 def test_a_star_whose_condition_is_of_a_deeper_element(mapped):
+    """A condition of an element decides about a star above the elements."""
     text = JSON + 'each = "e[]"\n[readings]\n"*" = { path = "o.*", when = { path = ".all", is = true } }\nv = ".v"\n'
     text += '[metadata]\nn = ".n"\n'
     payload = '{"id": "s", "t": 1771324200, "o": {"a": 1}, "e": [{"n": "x", "v": 1}, {"n": "x", "all": true}]}'
@@ -479,6 +510,7 @@ def test_a_star_whose_condition_is_of_a_deeper_element(mapped):
 
 
 def test_each_name_of_a_star_takes_the_first_source_that_has_it_across_levels(mapped):
+    """Sources of a star are tried for each name, whatever their level."""
     text = JSON + 'each = "e[]"\n[readings]\n"*" = [".o.*", "o.*"]\n'
     payload = '{"id": "s", "t": 1771324200, "o": {"a": 1, "b": 2}, "e": [{"o": {"a": 3}}]}'
     assert events(mapped(text, payload)) == [("s", T_US, {"a": 3, "b": 2}, {})]
@@ -486,6 +518,7 @@ def test_each_name_of_a_star_takes_the_first_source_that_has_it_across_levels(ma
 
 @pytest.mark.parametrize("choice", ["refuse", "round", "metadata"])
 def test_inexact_integers(mapped, choice):
+    """Integers that no double can hold are refused, rounded, or kept as metadata, as the mapping asks."""
     big = (1 << 53) + 1
     text = f'inexact_integers = "{choice}"\n' + JSON
     text += '[readings]\na = "a"\n"*" = "o.*"\n"l_*" = { path = "l", name = "n" }\n'
@@ -502,6 +535,7 @@ def test_inexact_integers(mapped, choice):
 
 
 def test_integers_beyond_the_range_of_a_double_are_infinite_also_if_rounded(mapped):
+    """An integer beyond the doubles is infinite, which validation refuses."""
     for digits in (350, 4000):
         payload = f'{{"id": "s", "t": 1771324200, "v": {"9" * digits}}}'
         made = events(mapped('inexact_integers = "round"\n' + JSON + '[readings]\nv = "v"\n', payload))
@@ -509,6 +543,7 @@ def test_integers_beyond_the_range_of_a_double_are_infinite_also_if_rounded(mapp
 
 
 def test_more_elements_than_a_message_may_have(mapped):
+    """More than 100,000 elements are TOO_MANY_ELEMENTS."""
     text = JSON + 'each = "e[].f[]"\n[readings]\nv = "."\n'
     document = {"id": "s", "t": T, "e": [{"f": [0] * 1000}] * 100}
     with pytest.raises(BadData, match="more than 100,000 elements") as error:
@@ -527,6 +562,7 @@ def test_more_values_than_a_message_may_have(mapped):
 
 
 def test_more_readings_than_an_event_of_several_elements_may_have(mapped):
+    """Elements of one event may not add up to more readings than an event may have."""
     text = JSON + 'each = "e[]"\n[readings]\n"n*" = { path = ".", name = "." }\n'
     result = mapped(text, json.dumps({"id": "s", "t": T, "e": list(range(50_000))}))
     assert not result.events
@@ -537,6 +573,7 @@ def test_more_readings_than_an_event_of_several_elements_may_have(mapped):
     ("table", "reason"), [("readings", Reason.TOO_MANY_READINGS), ("metadata", Reason.TOO_MUCH_METADATA)]
 )
 def test_a_star_that_stands_for_more_than_an_event_may_have(mapped, table, reason):
+    """A star for too many names is refused with the reason of its table."""
     text = JSON + f'[readings]\n[{table}.x]\npath = "x"\n[{table}."*"]\npath = "o.*"\n'
     value = 1 if table == "readings" else "1"
     document = {"id": "s", "t": T, "o": {f"n{index}": value for index in range(1100)}}
@@ -546,6 +583,7 @@ def test_a_star_that_stands_for_more_than_an_event_may_have(mapped, table, reaso
 
 
 def test_a_path_that_the_type_does_not_have(mapper):
+    """Each path that does not fit the type is named, with what is wrong about it."""
     text = (
         'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n[readings]\nx = "PATH"\n'
     )
@@ -564,6 +602,7 @@ def test_a_path_that_the_type_does_not_have(mapper):
 
 
 def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
+    """A revision without a field is mapped as if the field were not set; otherwise the path is an error."""
     text = 'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
     text = 'match = { path = "later", is = 1 }\n' + text + '[readings]\na = "position.later"\nb = "position.latitude"\n'
     with pytest.raises(MappingError, match="later"):
@@ -575,6 +614,7 @@ def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
 
 
 def test_json_that_is_an_array_of_messages(mapped):
+    """Each element of an array at the root is an event."""
     text = (
         'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\nreadings = { v = ".v" }\n'
     )

@@ -72,6 +72,7 @@ def _shown(made):
 @_slow
 @given(st.data())
 def test_events_equal_those_of_the_json_form(data):
+    """Random messages become the events that a slow reading of their JSON form finds."""
     _check_equal(data)
 
 
@@ -86,6 +87,7 @@ def _check_json_equal(data):
 @_slow
 @given(st.data())
 def test_events_of_json(data):
+    """Random JSON becomes the events that a slow reading finds."""
     _check_json_equal(data)
 
 
@@ -93,6 +95,7 @@ def test_events_of_json(data):
 @settings(_slow, max_examples=examples(100), phases=[Phase.generate])
 @given(st.data())
 def test_events_of_json_at_length(data):
+    """The same, with more examples."""
     _check_json_equal(data)
 
 
@@ -100,6 +103,7 @@ def test_events_of_json_at_length(data):
 @settings(_slow, max_examples=examples(100), phases=[Phase.generate])
 @given(st.data())
 def test_events_equal_those_of_the_json_form_at_length(data):
+    """The same, with more examples."""
     _check_equal(data)
 
 
@@ -118,6 +122,7 @@ inexact_integers = "round"
 @_slow
 @given(st.data())
 def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
+    """Two stars map every leaf of any message, except the kinds that stars leave out."""
     types = data.draw(generated.types())
     try:
         mapper = Mapper(parse_mapping(EVERYTHING), types)
@@ -144,6 +149,7 @@ def test_every_leaf_is_mapped_or_of_a_kind_that_a_star_leaves(data):
 @_slow
 @given(st.data(), st.binary(max_size=3), st.integers(0, 60))
 def test_damaged_bytes_are_events_or_bad_data(data, damage, at):
+    """Damaged bytes are decoded or refused, and raise nothing else."""
     types = data.draw(generated.types())
     drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
     payload = data.draw(generated.messages(types)).SerializeToString()

@@ -54,28 +54,33 @@ A, B, C = (
     ],
 )  # fmt: skip
 def test_selectors(heard, path, value):
+    """A selector finds the element by its place, a value, or the greatest or smallest value."""
     assert heard(path, A, B, C) == value
 
 
 def test_selectors_of_an_empty_field(heard):
+    """A selector of an empty field finds nothing."""
     assert heard("receptions[max rssi].snr") is None
     assert heard("receptions[0].snr") is None
     assert heard("receptions[gateway=a].snr") is None
 
 
 def test_the_first_of_several_greatest_and_not_a_number_at_all(heard):
+    """The first of equal elements is taken, and NaN is never the greatest."""
     nan = {"gateway": "n", "snr": float("nan"), "rssi": 3}
     assert heard("receptions[max snr].rssi", nan, A, {"snr": 1, "rssi": 7}) == -90
     assert heard("receptions[max snr].rssi", nan) is None
 
 
 def test_the_latest(heard):
+    """Times are compared to the nanosecond, and unset ones are left out."""
     times = [{"rssi": 1, "at": {"seconds": 5}}, {"rssi": 2, "at": {"seconds": 5, "nanos": 1}}, {"rssi": 3}]
     assert heard("receptions[max at].rssi", *times) == 2
     assert heard("receptions[min at].rssi", *times) == 1
 
 
 def test_entries_of_a_map_within_an_element(heard):
+    """A key of a map selects elements and values, dots and all."""
     with_notes = {"gateway": "x", "rssi": 1, "notes": {"a.b": "v"}}
     assert heard('receptions[notes."a.b"=v].rssi', A, with_notes) == 1
     assert heard('receptions[0].notes."a.b"', with_notes, table="metadata") == "v"
@@ -94,12 +99,14 @@ def test_entries_of_a_map_within_an_element(heard):
     ],
 )
 def test_selectors_that_do_not_fit(mapper, path, problem):
+    """A selector that does not fit its field is an error of the mapping."""
     with pytest.raises(MappingError) as error:
         mapper(UPLINK + f"[readings]\nr = '{path}'\n")
     assert problem in str(error.value)
 
 
 def test_maps(kinds):
+    """Keys of every type find the entries of maps."""
     entries = """
 [readings]
 latitude = "positions.home.latitude"
@@ -117,6 +124,7 @@ yes = "by_flag.true"
 
 
 def test_reading_an_entry_does_not_create_it(mapper):
+    """Looking up a missing entry leaves the message as it is."""
     compiled = mapper(KINDS + '[readings]\nr = "positions.home.latitude"\n')
     message = compiled.message_class(time=T)
     compiled.map(None, message)
@@ -127,11 +135,13 @@ def test_reading_an_entry_does_not_create_it(mapper):
     "path", ["by_number.x", "by_number.1_0", 'by_number."2147483648"', 'by_long."-1"', "by_flag.1", "by_flag.True"]
 )
 def test_keys_that_a_map_cannot_have(mapper, path):
+    """A key of another type than the map's is an error of the mapping."""
     with pytest.raises(MappingError, match="is not a key of a map whose keys are"):
         mapper(KINDS + f"[readings]\nr = '{path}'\n")
 
 
 def test_each_through_a_map(mapped):
+    """Entries of a map are elements, with `.key` and `.value`."""
     text = KINDS.replace("sensor", 'each = "positions[]"\nsensor').replace('{ constant = "s" }', '".key"')
     text += '[readings]\nlatitude = ".value.latitude"\n"*" = "positions[].value.*"\n'
     text = text.replace('latitude = ".value.latitude"\n', "")
@@ -143,6 +153,7 @@ def test_each_through_a_map(mapped):
 
 
 def test_each_through_wrappers_and_structs_of_a_map(mapped):
+    """Wrappers and structs in lists and maps are elements like messages."""
     text = KINDS.replace('{ constant = "s" }', '"{id}"') + '[readings]\nv = "."\n'
     result = mapped('each = "wrapped_many[]"\n' + text, {"id": "s", "time": T, "wrapped_many": [{"value": 5}, {}]})
     assert [problem.detail for problem in result.problems] == [
@@ -156,6 +167,7 @@ def test_each_through_wrappers_and_structs_of_a_map(mapped):
 
 
 def test_stars(kinds):
+    """A star stands for the fields, entries or elements at its place, with their names."""
     fields = {
         "position": {"latitude": 1}, "positions": {"h": {"latitude": 2}}, "many": [5, 6], "by_number": {-1: 7},
         "by_flag": {True: 8}, "path": [{"longitude": 9}], "statuses": [2], "wrapped_many": [{"value": 3}],
@@ -176,6 +188,7 @@ def test_stars(kinds):
 
 
 def test_a_star_takes_numbers_and_booleans_as_readings_and_texts_and_enums_as_metadata(kinds):
+    """A star takes numbers and booleans as readings, texts and enums as metadata."""
     entries = '[readings]\n"*" = "inner.*"\n[metadata]\n"*" = "inner.*"\n'
     inner = {
         "f64": 1,
@@ -194,15 +207,18 @@ def test_a_star_takes_numbers_and_booleans_as_readings_and_texts_and_enums_as_me
 
 
 def test_except(kinds):
+    """Excepted names and patterns are left out of a star."""
     assert kinds('[readings]\n"*" = { path = "position.*", except = ["long*", "x"] }\n', position={}) == {"latitude": 0}
 
 
 def test_a_star_leaves_out_an_entry_of_a_map_that_another_entry_names(kinds):
+    """A star leaves out an entry that another reading takes."""
     entries = '[readings]\n"n*" = "by_number.*"\none = "by_number.1"\n'
     assert kinds(entries, by_number={1: 10, 2: 20}) == {"n2": 20, "one": 10}
 
 
 def test_a_star_keeps_a_repeated_field_of_which_another_entry_names_one_element(kinds):
+    """A star keeps the whole of a repeated field, even if another reading takes one element."""
     assert kinds('[readings]\n"*" = "inner.many.*"\n', inner={"many": [1, 2]}) == {"0": 1, "1": 2}
     entries = '[readings]\n"n*" = "position.**"\nfirst = "many[0]"\n"m*" = "many.*"\n'
     assert kinds(entries, many=[1, 2]) == {"first": 1, "m0": 1, "m1": 2}
@@ -219,12 +235,14 @@ def test_a_star_keeps_a_repeated_field_of_which_another_entry_names_one_element(
     ],
 )
 def test_stars_that_stand_for_nothing(mapper, path, problem):
+    """A star that can stand for nothing is an error of the mapping."""
     with pytest.raises(MappingError) as error:
         mapper(KINDS + f'[readings]\n"*" = "{path}"\n')
     assert problem in str(error.value)
 
 
 def test_bytes_that_hold_json(mapped):
+    """Bytes and texts that are declared as JSON are read as JSON, strictly."""
     text = KINDS + '[types]\nraw = "json"\ntext = "json"\n[readings]\n"*" = "raw.**"\nt = "text[1]"\n'
     assert mapped(text, {"time": T, "raw": b'{"a": {"b": 1}}', "text": "[1, 2]"}).events[0].readings == {
         "a.b": 1,
@@ -248,6 +266,7 @@ def test_bytes_that_hold_json(mapped):
     ],
 )
 def test_contents_that_cannot_be(mapper, contents, problem):
+    """Contents that a field cannot have are an error of the mapping."""
     entries = "".join(f'{name} = "{name}.level"\n' for name in ("text", "raw") if contents.startswith(name))
     with pytest.raises(MappingError) as error:
         mapper(KINDS + f"[types]\n{contents}\n[readings]\n{entries}")
@@ -255,6 +274,7 @@ def test_contents_that_cannot_be(mapper, contents, problem):
 
 
 def test_a_list_of_several_types_of_any(mapped, types):
+    """Each element of a list of Any is read as its own type."""
     text = 'message = "fleet.Vehicle"\neach = "details[]"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
     text += (
         '[types]\ndetails = ["fleet.Position", "mesh.Power"]\n[readings]\nlatitude = ".latitude"\nlevel = ".level"\n'
@@ -295,6 +315,7 @@ def _chain(length, width):
     ],
 )
 def test_types_that_are_too_wide_or_deep(length, width, path, problem):
+    """Types beyond the bounds of a mapping are an error of the mapping."""
     text = 'message = "chain.M0"\nsensor = "@s"\ntime = "$publish_time"\n[readings]\n'
     entry = f'"*" = "{path}"' if "*" in path else f'v = "{path}"'
     with pytest.raises(MappingError) as error:
@@ -303,6 +324,7 @@ def test_types_that_are_too_wide_or_deep(length, width, path, problem):
 
 
 def test_texts_that_hold_json_in_json(mapped):
+    """Texts in JSON that are declared as JSON are read, and refused if they are something else."""
     text = 'message = "json"\neach = "rows[]"\nsensor = { constant = "s" }\ntime = { path = ".t", unit = "s" }\n'
     text += '[types]\nrows = "json"\n"one" = "json"\n[readings]\n"*" = "rows[].v.*"\n'
     result = mapped(text, '{"rows": ["{\\"t\\": 1, \\"v\\": {\\"a\\": 2}}", null]}')
@@ -314,6 +336,7 @@ def test_texts_that_hold_json_in_json(mapped):
 
 
 def test_elements_and_entries_that_hold_messages(mapped, types):
+    """Selectors and stars see the contents of elements that are parsed as messages."""
     text = 'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
     text += '[types]\ndetails = ["fleet.Position", "mesh.Power"]\n[readings]\nfirst = "details[0].latitude"\n'
     text += 'power = "details[1].level"\nother = "details[-1].latitude"\nfound = "details[latitude=3].longitude"\n'

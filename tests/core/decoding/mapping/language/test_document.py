@@ -19,6 +19,7 @@ def reading(text):
 
 
 def test_the_smallest_mapping():
+    """A mapping needs a message, a sensor, a time and a reading; everything else has a default."""
     mapping = parse_mapping(SMALLEST)
     assert (mapping.message, mapping.each, mapping.match, mapping.unmarked) == ("m.M", (), None, False)
     assert mapping.sensor[0].path == parse_path("id")
@@ -27,6 +28,7 @@ def test_the_smallest_mapping():
 
 
 def test_a_value_is_a_path_a_list_or_a_table():
+    """A value is a path, a list of paths, or a table with conversions."""
     assert [source.path.text for source in reading('t = ["a", "b"]').value] == ["a", "b"]
     source = reading(
         't = { path = "a", scale = 0.01, offset = -40, signed = 16, invalid = "null", null = -999 }'
@@ -36,12 +38,14 @@ def test_a_value_is_a_path_a_list_or_a_table():
 
 
 def test_first_shares_the_other_keys_of_its_table():
+    """Sources below `first` have the table's keys, unless they have their own."""
     first, second = reading('t = { scale = 2, first = ["a", { path = "b", scale = 3, offset = 1 }] }').value
     assert (first.path.text, first.scale, first.offset) == ("a", 2, None)
     assert (second.path.text, second.scale, second.offset) == ("b", 3, 1)
 
 
 def test_null_and_invalid_of_the_mapping_hold_for_every_value():
+    """A mapping's null and invalid apply to each value beside its own."""
     mapping = parse_mapping('null = ["", "-"]\ninvalid = "null"\n' + TOP + '[readings]\nt = { path = "t", null = "x" }')
     assert mapping.readings[0].value[0].null == {"", "-", "x"}
     assert mapping.readings[0].value[0].invalid == "null"
@@ -49,6 +53,7 @@ def test_null_and_invalid_of_the_mapping_hold_for_every_value():
 
 
 def test_conditions():
+    """Conditions are a table or a list of tables, each with its kind and values."""
     mapping = parse_mapping(
         'skip_if = { path = "a", is = 1 }\n'
         'skip_unless = [{ path = "b", glob = ["x*", "y"] }, { path = "c", set = true }]\n' + SMALLEST
@@ -61,6 +66,7 @@ def test_conditions():
 
 
 def test_paths_and_attributes_of_everything():
+    """A mapping lists all its paths, by the keys that contain them, and all attributes."""
     mapping = parse_mapping(
         'message = "json"\nsensor = "{@a}/{s}"\ntime = [{ path = "t", unit = "s" }, "$publish_time"]\neach = "e[]"\n'
         'event_id = "i"\nmatch = { path = "@b", is = "x" }\nskip_if = { path = "k", set = true }\n'
@@ -153,6 +159,7 @@ def test_paths_and_attributes_of_everything():
     ],
 )  # fmt: skip
 def test_mappings_that_do_not_hold(text, key, problem):
+    """An invalid mapping is one line with the key and the problem."""
     with pytest.raises(MappingError) as error:
         parse_mapping(text)
     assert error.value.key == key
@@ -177,6 +184,7 @@ def test_mappings_that_do_not_hold(text, key, problem):
     ],
 )
 def test_times_that_do_not_hold(time, key, problem):
+    """An invalid time is one line with the key and the problem."""
     with pytest.raises(MappingError) as error:
         parse_mapping(f'message = "m.M"\nsensor = "id"\ntime = {time}\n[readings]\nt = "t"\n')
     assert error.value.key == key
@@ -184,6 +192,7 @@ def test_times_that_do_not_hold(time, key, problem):
 
 
 def test_bounds():
+    """A mapping has at most 1 MiB, 1,000 readings and 100 names of metadata."""
     with pytest.raises(MappingError, match="at most 1 MiB"):
         parse_mapping(SMALLEST + "#" * MAX_MAPPING_BYTES)
     with pytest.raises(MappingError, match=r"readings: it has 1001 entries, more than the 1000"):
@@ -220,16 +229,19 @@ _tables = st.fixed_dictionaries(
 
 @given(_tables)
 def test_any_toml_is_a_mapping_or_a_mapping_error(tables):
+    """Any TOML is parsed, or refused with a MappingError."""
     with contextlib.suppress(MappingError):
         parse_mapping("\n".join(f'"{key}" = {value}' for key, value in tables.items()))
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_mapping_error(text):
+    """Any text that is no mapping is refused with a MappingError."""
     with pytest.raises(MappingError):
         parse_mapping(text)
 
 
 def test_toml_nested_deeper_than_python_recurses_is_a_mapping_error():
+    """TOML that is nested too deeply is refused with a MappingError."""
     with pytest.raises(MappingError):
         parse_mapping("a." * (sys.getrecursionlimit() * 2) + "b = 1")

@@ -48,6 +48,7 @@ from pipeline.core.decoding.mapping.language.paths import (
     ],
 )
 def test_path_of_the_message(text, steps):
+    """A path becomes its steps, and is written as it was."""
     path = parse_path(text)
     assert (path.root, path.steps, str(path)) == (Root.MESSAGE, steps, text)
 
@@ -67,11 +68,13 @@ def test_path_of_the_message(text, steps):
     ],
 )
 def test_path_of_an_element_an_attribute_or_the_envelope(text, root, steps):
+    """A prefix says where a path begins: at an element, an attribute, or what Pub/Sub adds."""
     path = parse_path(text)
     assert (path.root, path.steps) == (root, steps)
 
 
 def test_names_leave_out_selectors():
+    """A path's names are its fields and stars alone."""
     assert parse_path("a[0].b[key=c].*").names == ("a", "b", "*")
     assert parse_path("a.**").names == ("a", "**")
 
@@ -108,6 +111,7 @@ def test_names_leave_out_selectors():
     ],
 )
 def test_text_that_is_no_path(text, problem):
+    """Text that is no path is refused in one line with the problem."""
     with pytest.raises(PathError) as error:
         parse_path(text)
     assert problem in str(error.value)
@@ -115,6 +119,7 @@ def test_text_that_is_no_path(text, problem):
 
 
 def test_template():
+    """A template becomes its texts and placeholders."""
     assert parse_template("!{packet.from:08x}/{@a.b}") == (
         "!",
         Placeholder(parse_path("packet.from"), "08x"),
@@ -131,6 +136,7 @@ def test_template():
 
 @pytest.mark.parametrize("spec", ["d", "x", "X", "o", "b", "4d", "08x", "016X", ".2f", "hex", "upper", "lower"])
 def test_formats_of_a_template(spec):
+    """Each format that the pages list is accepted."""
     assert parse_template(f"{{a:{spec}}}") == (Placeholder(parse_path("a"), spec),)
 
 
@@ -148,11 +154,13 @@ def test_formats_of_a_template(spec):
     ],
 )
 def test_text_that_is_no_template(text, problem):
+    """Text that is no template is refused with the problem."""
     with pytest.raises(PathError, match=problem.replace("{", r"\{")):
         parse_template(text)
 
 
 def test_attribute_pattern():
+    """Each name of a pattern takes one part of an attribute, or several."""
     pattern = parse_attribute_pattern("spBv1.0/{group}/DDATA/{node}/{device=**}")
     assert pattern.fullmatch("spBv1.0/plant/DDATA/line 1/d/e").groupdict() == {
         "group": "plant",
@@ -166,6 +174,7 @@ def test_attribute_pattern():
 
 @pytest.mark.parametrize("text", ["{a=**}/b", "x{a}", "{a", "{a}/{a}", "{a=*}", "{1}"])
 def test_text_that_is_no_attribute_pattern(text):
+    """Text that is no pattern is refused."""
     with pytest.raises(PathError, match="is not a pattern"):
         parse_attribute_pattern(text)
 
@@ -175,6 +184,7 @@ _texts = st.text(st.sampled_from(list('ab0-.[]"*@${}=: /_é\n')) | st.characters
 
 @given(_texts)
 def test_any_text_is_parsed_or_is_a_path_error(text):
+    """Any text is parsed, or refused with a PathError."""
     for parse in (parse_path, parse_template, parse_attribute_pattern):
         with contextlib.suppress(PathError):
             parse(text)
@@ -186,4 +196,5 @@ _quoted = st.lists(_names, min_size=1, max_size=6)
 
 @given(_quoted)
 def test_any_name_can_be_written_in_quotes(names):
+    """Any name of a field can be written in quotes."""
     assert parse_path(".".join(f'"{name}"' for name in names)).steps == tuple(map(Field, names))
