@@ -126,6 +126,17 @@ def test_no_test_module_is_a_library():
     assert not borrowed
 
 
+def test_every_test_states_its_behaviour():
+    """Each test function has a docstring."""
+    silent = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert not silent
+
+
 def test_modules_are_short():
     """A module of more than 400 lines should be two modules."""
     long = {

@@ -444,6 +444,7 @@ def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
 
 
 def test_newest_readings(bigtable, tmp_path):
+    """A backfill writes each sensor's newest readings, and an older file changes none."""
     schema = lasting(parse_schema('latest = "now"'))
     table = table_of(schema)
     load(plan(table, schema, write_delimited(tmp_path / "some.binpb", feed()[::-1])))

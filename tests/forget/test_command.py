@@ -44,12 +44,14 @@ COUNTS = "100 raw rows, 3 aggregate rows, 1 row of newest readings, 1 listed win
 
 
 def test_a_dry_run_changes_nothing(table):
+    """A dry run counts the rows and removes none."""
     result = forget(table, "a", "--dry-run")
     assert (result.exit_code, result.stdout) == (0, f"a: {COUNTS} would be removed\n")
     assert sensors(table) == (list(SENSORS), list(SENSORS))
 
 
 def test_nothing_is_left(table):
+    """All rows of the named sensors are removed and counted, and none of others."""
     result = forget(table, "a", "nobody", "--yes")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -83,6 +85,7 @@ def test_rows_that_come_back_are_found(table, monkeypatch):
 
 
 def test_rows_of_other_programs_are_left(table):
+    """Foreign rows in the sensor's range stay, and are named."""
     write(table, [Row(b"a#notes", [Cell("raw", b"t", 0, b"1")])])
     result = forget(table, "a", "--yes")
     assert result.exit_code == 0

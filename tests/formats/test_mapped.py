@@ -120,6 +120,7 @@ def test_a_german_spreadsheet_needs_no_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("encoding", "mark"), [("utf-8", b"\xef\xbb\xbf"), ("UTF8", b""), ("utf-16", b"")])
 def test_a_byte_order_mark_is_no_part_of_the_header(encoding: str, mark: bytes, tmp_path: Path) -> None:
+    """The mark at the file's beginning is left out, in each encoding."""
     content = mark + f"id,at,v\na,{MORNING},1\n".encode(encoding)
     mapped = csv_mapping(f'csv = {{ encoding = "{encoding}" }}\nreadings = {{ v = "v" }}')
     assert plainly(read(tmp_path, "a.csv", content, mapped)) == [("a", MORNING_US, {"v": 1.0}, {})]
@@ -140,6 +141,7 @@ def test_numbers_in_german_notation(number: Decimal) -> None:
 
 
 def test_a_byte_that_the_encoding_does_not_have_refuses_its_row(tmp_path: Path) -> None:
+    """The row with such a byte is refused, and the others are read."""
     content = f"id,at,v\na\x81,{MORNING},1\na,{MORNING},1\n".encode("latin-1")
     mapped = csv_mapping('csv = { encoding = "cp1252" }\nreadings = { v = "v" }')
     refused, event = read(tmp_path, "a.csv", content, mapped)
@@ -148,6 +150,7 @@ def test_a_byte_that_the_encoding_does_not_have_refuses_its_row(tmp_path: Path) 
 
 
 def test_damage_in_an_encoding_of_two_bytes_ends_the_file(tmp_path: Path) -> None:
+    """Where the next row begins is unknown, so the file ends with an error."""
     content = f"id,at,v\na,{MORNING},1\n".encode("utf-16") + b"\x00\xd8\x00\xd8\x0a\x00"
     mapped = csv_mapping('csv = { encoding = "utf-16" }\nreadings = { v = "v" }')
     with pytest.raises(UnreadableFile, match="can't be read"):
@@ -310,6 +313,7 @@ def test_several_mappings_of_json_are_told_apart_by_match(tmp_path: Path) -> Non
 
 
 def test_long_records_are_refused(tmp_path: Path) -> None:
+    """A record beyond the limit is refused, and the reason names the flag."""
     mapped = csv_mapping('readings = { v = "v" }')
     [refused] = read(tmp_path, "a.ndjson", b'{"id": "' + b"x" * 100 + b'"}\n', mapped, limit=50)
     assert "--max-record-bytes" in refused.reason

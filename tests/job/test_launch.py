@@ -287,6 +287,7 @@ def test_bad_flag(capsys, no_run):
 
 
 def test_statistics_that_need_de_duplication(resources, capsys, no_run):
+    """A job without de-duplication is refused if the schema declares such statistics."""
     name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex[:12]}")
     schema = parse_schema('[statistics]\nenergy = ["last", "increase"]')
     tables.create(name, schema)

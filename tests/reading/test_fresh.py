@@ -39,6 +39,7 @@ def windows(result):
 
 
 def test_open_windows(table):
+    """With --fresh, windows that no aggregate row closes yet are computed from raw rows."""
     name, events = table
     closed = windows(run(name, "aggregates", "a", *RANGE, "--json"))
     fresh = windows(run(name, "aggregates", "a", *RANGE, "--fresh", "--json"))
@@ -61,6 +62,7 @@ def test_gaps(table):
 
 
 def test_too_many_gaps(table):
+    """More gaps than can be filled are refused with their number."""
     name, _ = table
     result = run(name, "aggregates", "a", "--from", "2000-01-01", "--to", "2026-01-01", "--fill", "null")
     assert result.exit_code == 2
@@ -68,6 +70,7 @@ def test_too_many_gaps(table):
 
 
 def test_points(table):
+    """A short range prints every reading."""
     name, events = table
     result = run(name, "points", "a", "--metric", "t", *RANGE, "--json")
     assert [json.loads(line)["readings"]["t"] for line in result.stdout.splitlines()] == [

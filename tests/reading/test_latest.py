@@ -41,6 +41,7 @@ def sensors(result):
 
 
 def test_all_sensors(table):
+    """All sensors' newest readings are printed as text, JSON and CSV, filtered as asked."""
     name, schema = table
     everything = ["hall-1", "hall-2", "roof-1"]
     found = run(name, "latest", "--all", "--json")
@@ -61,4 +62,5 @@ def test_all_sensors(table):
 
 @pytest.mark.parametrize("wrong", [[], ["hall-1", "--all"], ["--all", "--metadata", "a=b"], ["--silent-for", "soon"]])
 def test_wrong_usage(table, wrong):
+    """Options that do not go together are refused."""
     assert run(table[0], "latest", *wrong).exit_code == 2

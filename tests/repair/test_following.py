@@ -52,6 +52,7 @@ def test_the_windows_after_those_that_were_repaired(bigtable):
 
 
 def test_the_day_after_a_listed_window(bigtable):
+    """A listed window at a day's end corrects the next day as well."""
     name, schema = table_of(SCHEMA)
     write(name, raw_rows(schema, events_of(READINGS)))
     everything = "--from", "2026-02-10", "--to", "2026-02-21"

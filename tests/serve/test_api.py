@@ -42,6 +42,7 @@ def pages(address, name, root):
 
 
 def test_schema(api, table):
+    """The schema is the table's, with its tiers in seconds."""
     found = get(f"{api}/schema").json
     assert (found["table"], found["latest"], found["metadata_in_keys"]) == (table.table, True, [])
     assert found["tiers"] == [{"window": "1h", "zone": "UTC", "seconds": 3600.0}]
@@ -49,6 +50,7 @@ def test_schema(api, table):
 
 
 def test_sensors(api):
+    """Sensors come in pages, and can be searched."""
     everything = sorted({event.sensor_id for event in EVENTS})
     assert pages(f"{api}/sensors", "sensors", api) == (everything, 1)
     assert pages(f"{api}/sensors?limit=1", "sensors", api) == (everything, 4)
@@ -57,6 +59,7 @@ def test_sensors(api):
 
 
 def test_latest(api):
+    """Newest readings come in pages with their age, and silent sensors can be asked for."""
     found, count = pages(f"{api}/latest?limit=2", "sensors", api)
     assert count == 2
     assert [each["sensor_id"] for each in found] == sorted({event.sensor_id for event in EVENTS})
@@ -68,17 +71,20 @@ def test_latest(api):
 
 
 def test_metrics(api):
+    """A sensor's metrics are those of its newest readings."""
     assert get(f"{api}/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
     assert get(f"{api}/metrics?sensor=hall").json == {"metrics": []}
 
 
 def test_metrics_without_rows_of_newest_readings(bigtable):
+    """Without rows of newest readings, the sensors' own rows answer."""
     with serving(table_of(EVENTS, "")) as address:
         assert get(f"{address}/api/v1/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
         assert len(get(f"{address}/api/v1/latest").json["sensors"]) == 4
 
 
 def test_range(api):
+    """Events come in pages, the newest first."""
     found, count = pages(f"{api}/range?sensor=hall-1&{RANGE}&limit=7", "events", api)
     assert count == 4
     assert [each["readings"]["t"] for each in found] == [float(n) for n in range(23, -1, -1)]
@@ -102,6 +108,7 @@ def test_events_of_the_same_time_are_not_torn_apart(api):
 
 
 def test_aggregates(api):
+    """Windows come in pages, with the requested metrics."""
     found, count = pages(f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=3&metric=t", "aggregates", api)
     assert (count, [each["window_start"] for each in found]) == (2, [format_time(START + n * HOUR) for n in range(4)])
     assert found[0]["metrics"] == {
@@ -110,6 +117,7 @@ def test_aggregates(api):
 
 
 def test_gaps_and_open_windows(api):
+    """Gaps are filled and open windows computed if asked for, but not in pages."""
     gaps = f"{api}/aggregates?sensor=hall-1&start={format_time(START - 2 * HOUR)}&end={format_time(START + 2 * HOUR)}"
     found = get(f"{gaps}&fill=null").json["aggregates"]
     assert [(each["reading_count"], each.get("filled")) for each in found] == [(0, True)] * 2 + [(6, None)] * 2
@@ -120,6 +128,7 @@ def test_gaps_and_open_windows(api):
 
 
 def test_points(api):
+    """The points of a line come from raw rows or windows, at most as many as asked for."""
     found = get(f"{api}/points?sensor=hall-1&metric=t&{RANGE}").json
     assert (found["source"], found["exact"], len(found["points"])) == ("raw", True, 24)
     assert found["points"][0] == {"time": format_time(START), "value": 0.0}
@@ -144,6 +153,7 @@ def test_arrow(api, query, columns, rows):
 
 
 def test_arrow_pages(api):
+    """Pages of Arrow link to the next one in a header."""
     answer = get(f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=3&format=arrow")
     assert pyarrow.ipc.open_stream(io.BytesIO(answer.body)).read_all().num_rows == 3
     assert 'rel="next"' in answer.headers["link"]
@@ -168,6 +178,7 @@ def test_arrow_pages(api):
     ],
 )
 def test_what_has_no_answer(api, query, error):
+    """A bad query is refused in one line."""
     answer = get(f"{api}/{query}")
     assert answer.status == 400
     assert error in answer.json["error"]
@@ -175,10 +186,12 @@ def test_what_has_no_answer(api, query, error):
 
 
 def test_other_paths(api):
+    """Any other path is not found, in JSON."""
     assert (get(f"{api}/nothing").status, get(f"{api}/nothing").json) == (404, {"error": "Not Found"})
 
 
 def test_the_documentation_page_works_without_a_network(api):
+    """The page of the API's documentation loads nothing from other hosts."""
     root = api.removesuffix("/v1")
     page = get(f"{root}/docs").body.decode()
     assert "http://" not in page

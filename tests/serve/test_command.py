@@ -19,11 +19,13 @@ def refused(*arguments, table="sensors"):
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "::", "sensors.example"])
 def test_beyond_this_machine_without_protection(host):
+    """An address that others can reach needs a token or a proxy."""
     code, line = refused(f"--host={host}")
     assert (code, "pass --token-file, or --behind-proxy" in line) == (2, True)
 
 
 def test_a_token_file_without_a_token(tmp_path):
+    """A file that holds no token is refused in one line."""
     path, _ = token_file(tmp_path)
     path.write_text("short")
     assert refused(f"--token-file={path}") == (
@@ -34,11 +36,13 @@ def test_a_token_file_without_a_token(tmp_path):
 
 
 def test_a_table_that_does_not_exist(bigtable):
+    """A missing table is refused at once."""
     code, line = refused()
     assert (code, "does not exist" in line) == (1, True)
 
 
 def test_bigtable_out_of_reach(monkeypatch):
+    """A server that does not answer is named."""
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setenv(BIGTABLE.variable, address)
@@ -47,6 +51,7 @@ def test_bigtable_out_of_reach(monkeypatch):
 
 
 def test_a_port_in_use(bigtable):
+    """A port in use is refused in one line."""
     name = table_of([])
     with serving(name) as address:
         port = address.rpartition(":")[2]

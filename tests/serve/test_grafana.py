@@ -44,6 +44,7 @@ def selected(record, path):
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_query(address, row):
+    """Each query of the page answers with the records and columns that the page names."""
     url, root, columns = (re.findall(r"`([^`]+)`", cell) for cell in row[1:])
     answer = get(address + filled(url[0]))
     assert answer.status == 200, answer.body
@@ -57,4 +58,5 @@ def test_query(address, row):
 
 
 def test_every_kind_of_query_is_on_the_page():
+    """The page has seven queries."""
     assert len(ROWS) == 7

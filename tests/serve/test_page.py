@@ -66,6 +66,7 @@ def rows(page):
 
 
 def test_list_and_search(chromium, address):
+    """Sensors are listed, searched by name and filtered by silence; the address keeps the search."""
     with opened(chromium, address) as page:
         expect(rows(page)).to_have_count(4)
         expect(page.get_by_role("status")).to_have_text("4 sensors")
@@ -89,6 +90,7 @@ def test_list_and_search(chromium, address):
 
 
 def test_a_sensor(chromium, address):
+    """A sensor's page draws the chosen metric, range and time zone; the address keeps them."""
     with opened(chromium, address) as page:
         page.get_by_role("link", name="hall-1").click()
         expect(page.get_by_role("heading", name="hall-1")).to_be_visible()
@@ -154,6 +156,7 @@ def test_gaps(chromium, address):
 
 
 def test_compare(chromium, address):
+    """Selected sensors are drawn in one chart."""
     with opened(chromium, address) as page:
         expect(page.get_by_role("link", name="Compare")).to_be_hidden()
         for sensor in ("hall-1", "hall-2", "roof"):
@@ -219,6 +222,7 @@ def test_live(chromium, bigtable):
 
 
 def test_an_empty_table(chromium, bigtable):
+    """A table without sensors, or a sensor without readings, says so."""
     with serving(table_of([])) as address, opened(chromium, address) as page:
         expect(page.get_by_role("status")).to_have_text("The table has no sensors yet.")
         page.goto(f"{address}/#/chart?sensor=nobody")
@@ -241,6 +245,7 @@ def test_ten_thousand_sensors(chromium, bigtable):
 
 
 def test_markup_is_text(chromium, address):
+    """Names and metadata that look like markup are text."""
     with opened(chromium, address) as page:
         page.get_by_role("link", name=MARKUP).click()
         expect(page.get_by_role("heading", level=1)).to_have_text(MARKUP)
@@ -249,6 +254,7 @@ def test_markup_is_text(chromium, address):
 
 
 def test_server_gone_and_back(chromium, table):
+    """The page says that the server is gone, and continues when it is back."""
     page = chromium.new_page()
     with serving(table) as address:
         page.goto(address)
@@ -261,6 +267,7 @@ def test_server_gone_and_back(chromium, table):
 
 
 def test_a_token(chromium, table, tmp_path):
+    """The page asks for the token, and remembers it until it is wrong."""
     path, token = token_file(tmp_path)
     with serving(table, f"--token-file={path}") as address:
         context = chromium.new_context()
@@ -276,6 +283,7 @@ def test_a_token(chromium, table, tmp_path):
 
 
 def test_by_keyboard(chromium, address):
+    """Everything can be reached and used without a mouse."""
     with opened(chromium, address) as page:
         expect(rows(page)).to_have_count(4)
         page.keyboard.press("Tab")

@@ -26,12 +26,14 @@ def reading(records):
     ],
 )
 def test_pages_by_time(times, limit, page, last, asked):
+    """A page ends at a change of time, so that the next one continues there."""
     read, seen = reading(times)
     assert page_by_time(read, limit, lambda time_us: time_us) == (times[:page], last)
     assert seen == asked
 
 
 def test_too_many_of_one_time():
+    """More records of one time than a page may have are refused."""
     with pytest.raises(ValueError, match="more records share a time"):
         page_by_time(reading([1] * 20_000)[0], 5, lambda time_us: time_us)
 
@@ -47,4 +49,5 @@ def test_too_many_of_one_time():
     ],
 )
 def test_searched_pages(limit, text, most, found, last):
+    """A search stops after a number of names, and the next page continues there."""
     assert searched_page(["Aa", "b", "ca"], limit, str, text, most) == (found, last)

@@ -14,6 +14,7 @@ def table(bigtable):
 
 
 def test_on_this_machine(table):
+    """Without protection this machine alone is answered, with a strict content policy."""
     with serving(table) as address:
         for path in ("/", "/static/main.js", "/api/v1/latest", "/api/v1/nothing", "/api/docs"):
             answer = get(address + path)
@@ -39,6 +40,7 @@ def test_on_this_machine(table):
 
 
 def test_a_token(table, tmp_path):
+    """Only requests with the token are answered; the page itself needs none."""
     path, token = token_file(tmp_path)
     with serving(table, f"--token-file={path}") as address:
         assert get(address).status == get(f"{address}/static/main.js").status == 200  # the page asks for the token
@@ -49,17 +51,20 @@ def test_a_token(table, tmp_path):
 
 
 def test_behind_a_proxy(table):
+    """Behind a proxy any host name is answered."""
     with serving(table, "--behind-proxy") as address:
         assert get(f"{address}/api/v1/latest", host="sensors.example").status == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_loopback(host):
+    """These hosts are this machine."""
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["::", "10.0.0.1", "example.com", "localhost.example.com"])
 def test_beyond_loopback(host):
+    """These hosts are not this machine."""
     assert not is_loopback(host)
 
 
@@ -74,6 +79,7 @@ def test_beyond_loopback(host):
     ],
 )
 def test_no_token(tmp_path, content, problem):
+    """A file that is not one token is refused with its path and the problem."""
     path = tmp_path / "token"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(str(path)) + " " + problem):

@@ -46,12 +46,14 @@ def reads(bigtable):
 
 
 def test_a_result_and_an_error(reads):
+    """A read's result or error reaches the request."""
     assert run(reads.answer(Client(), lambda table: len(list(table.range("a", 0, T + 1))))) == 3000
     with pytest.raises(ValueError, match="the range is empty"):
         run(reads.answer(Client(), lambda table: table.range("a", 1, 0)))
 
 
 def test_a_client_that_leaves_ends_the_read(reads):
+    """A read ends as soon as its client is gone."""
     started, ended = threading.Event(), []
 
     def read(table):
@@ -75,6 +77,7 @@ def test_a_client_that_leaves_ends_the_read(reads):
 
 
 def test_a_read_that_takes_too_long(reads):
+    """A read beyond the timeout is stopped."""
     reads.timeout_s = 0.2
     stopped = threading.Event()
 
@@ -110,6 +113,7 @@ def test_bigtable_out_of_reach_slow_and_back(bigtable):
 
 
 def test_a_table_that_is_gone(bigtable):
+    """A table that was deleted meanwhile is an answer with its name."""
     name = table_of([])
     with serving(name) as address:
         tables.delete(name)

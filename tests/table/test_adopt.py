@@ -147,6 +147,7 @@ def test_a_table_without_rows(foreign: TableName) -> None:
 
 
 def test_no_table(name: TableName) -> None:
+    """A missing table is refused in one line."""
     result = run("adopt", name)
     assert (result.exit_code, result.stderr) == (1, f"Error: {name.is_missing}\n")
 

@@ -12,6 +12,7 @@ _integers = st.integers() | st.integers(-1100, 1100).map(lambda shift: (1 << abs
 
 @given(_integers, st.integers(-1, 1))
 def test_an_integer_is_exact_or_none_or_infinite(value, step):
+    """An integer becomes the equal double, none if there is none, or infinity beyond them."""
     value += step
     number = exact_float(value)
     if number is None:
@@ -39,15 +40,18 @@ def test_an_integer_is_exact_or_none_or_infinite(value, step):
     ],
 )
 def test_bounds(value, number):
+    """Integers at the bounds of doubles are exact, none or infinite."""
     assert exact_float(value) == number
     assert exact_float_of(str(value)) == number
 
 
 def test_digits_beyond_what_python_parses_are_infinite():
+    """Thousands of digits are infinite instead of an error."""
     assert exact_float_of("9" * 5000) == math.inf
     assert exact_float_of("-" + "9" * 5000) == -math.inf
 
 
 def test_a_minus_before_zero_is_kept():
+    """Minus zero is minus zero."""
     assert math.copysign(1, exact_float_of("-0")) == -1
     assert math.copysign(1, exact_float_of("0")) == 1

@@ -153,6 +153,7 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 
 def test_the_bytes_of_this_release():
+    """A schedule's bytes stay as they are, so that jobs can be updated."""
     schedule = Schedule(1, 2, 3, 4, 5, {6: 7})
     assert schedule.to_bytes().hex() == "01" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 8))
     assert Schedule.from_bytes(schedule.to_bytes()) == schedule
@@ -161,5 +162,6 @@ def test_the_bytes_of_this_release():
 
 @pytest.mark.parametrize("data", [b"", b"\x02" + bytes(40), b"\x01" + bytes(41), b"\x01" + bytes(48)])
 def test_other_bytes(data):
+    """Bytes of another release are refused."""
     with pytest.raises(ValueError, match="another release wrote this schedule"):
         Schedule.from_bytes(data)

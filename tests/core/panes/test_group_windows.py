@@ -112,6 +112,7 @@ def test_what_comes_next():
 
 
 def test_large_accumulators():
+    """Accumulators are large by their serialized size."""
     windows = filled()
     assert not list(windows.large(1))  # nothing is serialized yet
     list(windows.chunks())
@@ -121,6 +122,7 @@ def test_large_accumulators():
 
 
 def test_another_release():
+    """State of another release is refused."""
     (chunk, *_) = filled().chunks()
     assert chunk[0] == group_windows.VERSION
     with pytest.raises(ValueError, match="another release wrote these windows"):

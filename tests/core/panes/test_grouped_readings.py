@@ -53,12 +53,14 @@ def test_round_trip(events, identity):
 
 
 def test_one_part_for_a_group_and_window():
+    """A bundle's readings of one group and window are one element."""
     events = [Event(f"s{n}", T + n % 2 * HOUR, {"t": 1.0}, {}) for n in range(100)]
     parts = taken(events, groups=4)
     assert len(parts) == len({(part.group, start_of_readings(part.data)) for part in parts}) == 8
 
 
 def test_nothing_is_taken_twice():
+    """What was taken is gone."""
     gathered = GroupedReadings(HOURLY)
     gathered.add([Event("a", T, {"t": 1.0}, {})])
     assert len(list(gathered.take_groups())) == 1
@@ -77,10 +79,12 @@ def test_the_bytes_of_this_release():
 
 @pytest.mark.parametrize("sensor_id", ["a", "sensor-1", "~"])
 def test_a_sensors_group_never_changes(sensor_id):
+    """A sensor's group follows from its id alone, in every release."""
     assert group_of(sensor_id.encode(), 256) == {"a": 67, "sensor-1": 211, "~": 182}[sensor_id]
 
 
 def test_another_release():
+    """Readings of another release are refused, and the message says to drain the job."""
     (part,) = taken([Event("a", T, {"t": 1.0}, {})])
     with pytest.raises(ValueError, match="another release wrote these readings; drain the job"):
         start_of_readings(b"\x02" + part.data[1:])
@@ -88,4 +92,5 @@ def test_another_release():
 
 @pytest.mark.parametrize(("seconds", "groups"), [(None, 256), (60, 256), (10, 256), (9, 1024), (1, 1024), (0.5, 4096)])
 def test_the_number_of_groups_follows_from_the_rate(seconds, groups):
+    """A schema's declared rate decides the number of groups."""
     assert groups_for(None if seconds is None else Rate(round(seconds * 1_000_000))) == groups

@@ -43,6 +43,7 @@ def test_any_order_of_arrival(seed, count):
 
 
 def test_the_last_batch_of_a_row_counts():
+    """Each row is returned once, as its last batch has it."""
     order = BatchOrder()
     rows, waiting = order.take([batch(1, 1, b"a", b"b"), batch(1, 0, b"a", b"c")])
     assert {row.key: row.mutations for row in rows} == {b"a": b"1", b"b": b"1", b"c": b"0"}
@@ -56,6 +57,7 @@ def test_newest_readings_of_each_batch():
 
 
 def test_rows_wait_for_earlier_batches():
+    """A batch waits until the group's earlier ones have come."""
     order = BatchOrder()
     rows, waiting = order.take([batch(1, 1, b"a"), batch(2, 0, b"b")])
     assert [row.key for row in rows] == [b"b"]
@@ -63,6 +65,7 @@ def test_rows_wait_for_earlier_batches():
 
 
 def test_the_bytes_of_this_release():
+    """A batch's bytes stay as they are, so that jobs can be updated."""
     sizes = "01000000" "01000000" "01000000"  # fmt: skip
     assert batch(7, 1, b"k").hex() == "01" "07000000" "0100000000000000" "01000000" + sizes + "6b" "31"  # fmt: skip
     assert number_of_rows(batch(7, 1, b"k", b"l")) == 2
@@ -72,6 +75,7 @@ def test_the_bytes_of_this_release():
 
 
 def test_another_release():
+    """Batches and state of another release are refused."""
     with pytest.raises(ValueError, match="another release wrote these panes"):
         BatchOrder(b"\x02")
     with pytest.raises(ValueError, match="another release wrote these panes"):
@@ -79,6 +83,7 @@ def test_another_release():
 
 
 def test_groups_are_independent():
+    """No group's batches wait for those of another."""
     rng = random.Random(1)
     batches = [batch(group, 0, b"%d" % group) for group in range(100)]
     rng.shuffle(batches)

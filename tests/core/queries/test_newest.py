@@ -63,6 +63,7 @@ def test_the_newest_reading_of_each_metric(given_events, chance):
 
 
 def test_a_table_without_the_family_has_no_such_rows():
+    """A job writes no rows of newest readings unless the schema has their family."""
     group = Group(parse_schema(""), MIDNIGHT)
     group.receive(Event("a", MIDNIGHT, {"t": 1.0}, {}))
     group.watermark(MIDNIGHT + DAY)
@@ -111,6 +112,7 @@ def test_readings_that_would_be_collected_at_once_are_not_written():
 
 
 def test_selected_sensors_and_metrics():
+    """Newest readings can be limited to sensors and metrics."""
     newest, table = NewestReadings(), Memory()
     for sensor_id, metric in (("a", "t"), ("a", "u"), ("a-1", "u"), ("b", "t")):
         newest.add(sensor_id, MIDNIGHT + 1234, [(metric, 1.5)])
@@ -124,6 +126,7 @@ def test_selected_sensors_and_metrics():
 
 
 def test_the_schema():
+    """The family of newest readings is one of the schema's, with a policy of its own, and taken by nothing else."""
     assert SCHEMA.families == ("raw", "meta", "stats", "now")
     assert str(SCHEMA.policies["now"]) == str(parse_schema('latest="n"').policies["n"])
     assert schema_of(document_of(SCHEMA)) == SCHEMA

@@ -52,6 +52,7 @@ METADATA = {"location": "north", "model": "m1", "site": "s", "plant": "p", "line
 
 @each_schema
 def test_rows_of_a_sensor(schema):
+    """Every row of a sensor is found once with its kind, and none of another sensor."""
     table, keys = table_of(schema)
     for sensor in SENSORS:
         found = {kind: set() for kind in (RAW, AGGREGATES, LATEST, LISTED)}

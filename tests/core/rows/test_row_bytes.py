@@ -10,6 +10,7 @@ ROWS = st.lists(st.builds(EncodedRow, st.binary(), st.binary(), st.integers(0, 1
 
 @given(ROWS)
 def test_round_trip(rows):
+    """Rows are read back from their bytes, whose size is known before."""
     data = rows_bytes(rows)
     assert read_rows(data) == rows
     assert read_rows(b"head" + data, 4) == rows
@@ -17,6 +18,7 @@ def test_round_trip(rows):
 
 
 def test_cut_off():
+    """Bytes that end within a row are refused."""
     data = rows_bytes(EncodedRows([EncodedRow(b"key", b"mutations", 1)]))
     with pytest.raises(ValueError, match="cut off"):
         read_rows(data[:-1])

@@ -25,6 +25,7 @@ SERIES = st.lists(st.tuples(st.integers(1, 10**6), VALUES), min_size=1, max_size
 
 @given(SERIES, st.randoms(use_true_random=False), st.sampled_from([RISES, HELD, SLOPED]))
 def test_courses_of_parts_make_that_of_all(series, chance, method):
+    """Courses of parts, merged in any order, are the course of all readings."""
     whole = course_of(method, *zip(*series, strict=True))
     ordered, parts = sorted(series), []
     while ordered:
@@ -47,6 +48,7 @@ def test_courses_of_parts_make_that_of_all(series, chance, method):
 @example([(2, 5e-324), (4, 5e-324)], 0.0, False)
 @given(SERIES, VALUES, st.booleans())
 def test_means_lie_between_the_values(series, before, carried):
+    """A mean over time lies between the smallest and the greatest value."""
     values = [value for _, value in series] + [before] * carried
     for method, mean in ((HELD, held_mean), (SLOPED, sloped_mean)):
         course = course_of(method, *zip(*series, strict=True)).carried(At(0, before) if carried else None)
@@ -62,6 +64,7 @@ def test_courses_whose_readings_alternate_have_no_sum():
 
 
 def test_a_counter_that_resets():
+    """After a reset a counter has risen by what it shows."""
     course = course_of(RISES, (10, 20, 30, 40), (5.0, 8.0, 2.0, 2.5))
     assert increase(course) == 3 + 2 + 0.5
     assert increase(course.carried(At(5, 4.0))) == 1 + 5.5
@@ -73,6 +76,7 @@ def test_a_counter_that_resets():
 
 
 def test_how_long_a_door_was_open():
+    """The held mean of a state is the share of time in it."""
     hours = 3600 * 10**6
     course = course_of(HELD, (8 * hours, 18 * hours), (1.0, 0.0))
     assert held_mean(course.carried(At(-5 * hours, 0.0)), 0, 24 * hours) == pytest.approx(10 / 24)
@@ -80,6 +84,7 @@ def test_how_long_a_door_was_open():
 
 
 def test_the_later_reading_before_counts():
+    """Of several readings before the window the latest is carried in."""
     course = course_of(RISES, (10,), (5.0,)).carried(At(5, 4.0))
     assert course.carried(At(3, 1.0)).before == course.carried(None).before == At(5, 4.0)
     assert course.carried(At(7, 1.0)).before == At(7, 1.0)
@@ -98,11 +103,13 @@ def test_the_later_reading_before_counts():
     ],
 )
 def test_other_bytes_are_refused(data):
+    """Bytes that are no course are refused."""
     with pytest.raises(ValueError, match="course"):
         Course.from_bytes(data)
 
 
 def test_bytes_stay_the_same():
+    """A course's bytes stay as they are, so that jobs can be updated."""
     course = course_of(RISES, (1_000_000, 2_000_000), (1.5, 4.0)).carried(At(999_999, 1.0))
     golden = "0140420f0000000000000000000000f83f80841e000000000000000000000010400000000000000440"
     assert course.to_bytes().hex() == golden + "3f420f0000000000000000000000f03f"

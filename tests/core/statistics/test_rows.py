@@ -52,6 +52,7 @@ def expected_of(events, metric):
 @settings(max_examples=examples(60), phases=[Phase.generate])
 @given(READINGS, st.randoms(use_true_random=False), st.booleans())
 def test_any_order_gives_the_same_rows(readings, chance, deduplicate):
+    """Rows have the statistics of all readings, whatever the order, the batches and the restarts."""
     readings = {MIDNIGHT + time_us: of_event for time_us, of_event in readings.items()}
     group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, deduplicate=deduplicate)
     deliveries = list(readings.items()) * (2 if deduplicate else 1)
@@ -114,6 +115,7 @@ def audited(group, readings, start_us=MIDNIGHT):
 
 
 def test_rows_can_be_merged_again():
+    """A row's statistics are read back, and merge with others."""
     group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
     group.receive(*(event("s", MIDNIGHT + n * MINUTE, {"t": float(n)}) for n in range(50)))
     group.watermark(MIDNIGHT + 2 * DAY)
@@ -125,6 +127,7 @@ def test_rows_can_be_merged_again():
 
 
 def test_rows_of_a_metric_that_is_not_declared_are_those_of_today():
+    """Further statistics are written for declared metrics alone."""
     group = Group(parse_schema('[statistics]\nt = ["last"]\n'), MIDNIGHT + 2 * DAY)
     group.receive(event("s", MIDNIGHT, {"t": 1.0, "u": 2.0}))
     group.watermark(MIDNIGHT + 2 * DAY)

@@ -90,6 +90,7 @@ def test_error_of_subnormals():
 
 @given(doubles)
 def test_error_of_any_double(value):
+    """A bucket stands for each of its values within the promised error, with its sign."""
     assert is_close(stands_for(value), value)
     assert stands_for(-value) == -stands_for(value)
 
@@ -104,11 +105,13 @@ def test_error_of_doubles_of_every_magnitude():
 
 @given(doubles, doubles)
 def test_buckets_grow_with_the_values(one, other):
+    """A greater value is in the same bucket or in a greater one."""
     low, high = sorted([one, other])
     assert stands_for(low) <= stands_for(high)
 
 
 def test_ends_of_the_range():
+    """Zeros, the smallest and the largest doubles have buckets."""
     assert [stands_for(value) for value in (0.0, -0.0, LEAST, -LEAST)] == [0.0, 0.0, LEAST, -LEAST]
     assert math.copysign(1, stands_for(-0.0)) == 1
     assert is_close(stands_for(LARGEST), LARGEST)
@@ -117,11 +120,13 @@ def test_ends_of_the_range():
 
 @given(values.filter(bool), st.floats(0, 1))
 def test_quantiles_of_any_values(some, q):
+    """A quantile is within the promised error of the exact one."""
     exact = sorted(some)[math.floor(q * (len(some) - 1))]
     assert is_close(Sketch.of(some).quantile(q), exact)
 
 
 def test_quantiles_against_numpy():
+    """Quantiles of large series are those of NumPy within the promised error."""
     found = [Sketch.of(series()).quantile(q) for q in QUANTILES]
     exact = np.quantile(series(), QUANTILES, method="lower")
     assert all(is_close(*pair) for pair in zip(found, exact, strict=True))
@@ -152,6 +157,7 @@ def test_order_and_merging(some, shuffled, parts):
 
 
 def test_a_merge_leaves_the_other_alone():
+    """A merge changes only the sketch that takes the other, even if both are one."""
     one, other = Sketch.of([1.0]), Sketch.of([1.0, 2.0])
     one.merge(other)
     one.merge(one)
@@ -160,6 +166,7 @@ def test_a_merge_leaves_the_other_alone():
 
 @given(values, values)
 def test_equality(one, other):
+    """Sketches are equal exactly if their bytes are."""
     sketches = Sketch.of(one), Sketch.of(other)
     assert (sketches[0] == sketches[1]) == (sketches[0].to_bytes() == sketches[1].to_bytes())
     assert sketches[0] != one
@@ -167,6 +174,7 @@ def test_equality(one, other):
 
 @given(values)
 def test_round_trip(some):
+    """A sketch is read back from its bytes."""
     sketch = Sketch.of(some)
     assert Sketch.from_bytes(sketch.to_bytes()) == sketch
 
@@ -184,6 +192,7 @@ def test_damaged_bytes(some, data):
 
 @given(values, st.binary(min_size=1, max_size=4))
 def test_cut_off_and_trailing_bytes(some, more):
+    """Bytes that end early or go on after the end are refused."""
     data = Sketch.of(some).to_bytes()
     with pytest.raises(ValueError, match="after its end"):
         Sketch.from_bytes(data + more)
@@ -208,6 +217,7 @@ def test_cut_off_and_trailing_bytes(some, more):
     ],
 )
 def test_bytes_that_are_no_sketch(data, message):
+    """Bytes that no sketch writes are refused."""
     with pytest.raises(ValueError, match=message):
         Sketch.from_bytes(bytes.fromhex(data) if isinstance(data, str) else data)
 
@@ -240,17 +250,20 @@ def test_size_of_an_hour():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite(value):
+    """NaN and infinity have no place among the quantiles."""
     with pytest.raises(ValueError, match="has no place among the quantiles"):
         Sketch.of([1.0, value])
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1, math.nan])
 def test_no_such_quantile(q):
+    """A quantile beyond 0 and 1 is refused."""
     with pytest.raises(ValueError, match="from 0 to 1"):
         Sketch.of([1.0]).quantile(q)
 
 
 def test_no_values():
+    """A sketch without values is empty and has no quantile."""
     assert Sketch.of([]) == Sketch()
     with pytest.raises(ValueError, match="without values"):
         Sketch().quantile(0.5)

@@ -63,6 +63,7 @@ def refused(call, *args):
     [(1.5, 1.5), (True, 1), (False, 0), (0, 0), (-0.0, 0), (2**53, 2**53), ("21.5", 21.5), (" 7 ", 7), ("+.5e1", 5)],
 )
 def test_numbers_of_json(reading, value, number):
+    """Numbers, booleans and numbers in text are readings."""
     assert reading(value) == number
 
 
@@ -70,12 +71,14 @@ def test_numbers_of_json(reading, value, number):
     "value", ["", "x", "1_0", "٣", "0x10", "nan", "Infinity", "1,5", "1 000", [], {}, [1], "1" * 500]
 )
 def test_what_is_no_number_is_refused_or_null(reading, value):
+    """What is no number is refused, or left out if the mapping says so."""
     assert refused(reading, value) is Reason.NOT_A_NUMBER
     assert reading(value, '{ path = "v", invalid = "null" }') is None
     assert reading(value, '"v"', 'invalid = "null"\n') is None
 
 
 def test_integers_in_text_are_exact_or_refused(reading):
+    """An integer in text that no double can hold is refused, also where invalid values are left out."""
     assert refused(reading, str((1 << 53) + 1)) is Reason.INEXACT_INTEGER
     assert refused(reading, str((1 << 53) + 1), '{ path = "v", invalid = "null" }') is Reason.INEXACT_INTEGER
     assert reading(str(1 << 60)) == 1 << 60
@@ -99,6 +102,7 @@ def test_integers_in_text_are_exact_or_refused(reading):
     ],
 )
 def test_how_text_writes_numbers(reading, options, text, number):
+    """The mapping says which mark separates decimals and which one groups digits."""
     if number is None:
         assert refused(reading, text, '"v"', options) is Reason.NOT_A_NUMBER
     else:
@@ -128,14 +132,17 @@ def test_how_text_writes_numbers(reading, options, text, number):
     ],
 )
 def test_scale_offset_and_twos_complement(reading, value, table, number):
+    """A raw number is signed, scaled and shifted, in this order."""
     assert reading(value, f'{{ path = "v", {table} }}') == number
 
 
 def test_a_number_of_more_bits_is_not_cut(reading):
+    """A number with more bits than declared is refused."""
     assert refused(reading, 0x12345, '{ path = "v", signed = 16 }') is Reason.NOT_A_NUMBER
 
 
 def test_not_finite_numbers_are_left_to_the_rules_of_events(kind):
+    """NaN and infinity become readings, which validation refuses."""
     assert math.isnan(kind("f64", math.nan, 'path = "f64"\nscale = 2\noffset = 1'))
     assert kind("f64", math.inf) == math.inf
 
@@ -157,6 +164,7 @@ def test_not_finite_numbers_are_left_to_the_rules_of_events(kind):
     ],
 )
 def test_values_that_count_as_not_set(reading, value, null, number):
+    """Values that the mapping lists as null are left out."""
     if number == "refused":
         assert refused(reading, value, f'{{ path = "v", null = {null} }}') is Reason.NOT_A_NUMBER
     else:
@@ -164,6 +172,7 @@ def test_values_that_count_as_not_set(reading, value, null, number):
 
 
 def test_a_null_value_of_a_float_is_the_float_next_to_it(kind, mapped):
+    """Null values and conditions are compared in the precision of the field."""
     assert kind("f32", -99.9, 'path = "f32"\nnull = -99.9') is None
     assert kind("f64", -99.9, 'path = "f64"\nnull = -99.9') is None
     assert kind("f32", 1e30, 'path = "f32"\nnull = 1e300') == pytest.approx(1e30)
@@ -183,10 +192,12 @@ def test_a_null_value_of_a_float_is_the_float_next_to_it(kind, mapped):
     ],
 )  # fmt: skip
 def test_numbers_of_fields_with_presence_respected(kind, field, value, number):
+    """Numbers of fields are readings, and unset ones are left out if the field has presence."""
     assert kind(field, value) == number
 
 
 def test_a_field_of_64_bits_is_exact_or_refused(kind):
+    """An integer of 64 bits is exact, refused, or scaled with all its digits."""
     assert refused(kind, "u64", (1 << 64) - 1) is Reason.INEXACT_INTEGER
     assert kind("u64", (1 << 64) - 1, 'path = "u64"\nscale = 1e-3') == 18446744073709551.615
 
@@ -202,11 +213,13 @@ def test_a_field_of_64_bits_is_exact_or_refused(kind):
     ],
 )  # fmt: skip
 def test_texts_of_fields(kind, field, value, text):
+    """Each kind of field has a text for metadata."""
     assert kind(field, value, table="metadata") == text
 
 
 @pytest.mark.parametrize("at", [{"seconds": 1 << 60}, {"seconds": -(1 << 60)}, {"seconds": 1, "nanos": -1}])
 def test_the_text_of_a_timestamp_that_no_calendar_has_is_refused(kind, at):
+    """A timestamp before year 1 or after 9999 has no text."""
     with pytest.raises(BadData):
         kind("at", at, table="metadata")
 
@@ -215,11 +228,13 @@ def test_the_text_of_a_timestamp_that_no_calendar_has_is_refused(kind, at):
     ("value", "text"), [("a", "a"), ("", ""), (True, "true"), (5, "5"), (5.0, "5"), (1.5, "1.5"), (None, None)]
 )
 def test_texts_of_json(mapped, value, text):
+    """Each kind of JSON value has a text for metadata, and null is left out."""
     made = mapped(HEAD + '[readings]\n[metadata]\nm = "v"\n', json.dumps({"s": "s", "v": value}), **NOW).events[0]
     assert made.metadata.get("m") == text
 
 
 def test_an_object_is_no_text(mapped):
+    """An object is refused where a single value is needed."""
     with pytest.raises(BadData, match="an object, not a single value"):
         mapped(HEAD + '[readings]\n[metadata]\nm = "v"\n', '{"s": "s", "v": {}}', **NOW)
 
@@ -235,6 +250,7 @@ def test_an_object_is_no_text(mapped):
     ],
 )  # fmt: skip
 def test_formats(kind, field, value, spec, text):
+    """A placeholder's format writes numbers and texts of fields."""
     assert kind(field, value, f'path = "<{{{field}:{spec}}}>"', table="metadata") == f"<{text}>"
 
 
@@ -244,6 +260,7 @@ def test_formats(kind, field, value, spec, text):
      (True, "d", None), ([], "upper", None), (10**350, ".2f", f"{10**350}.00")],
 )  # fmt: skip
 def test_formats_of_json(mapped, value, spec, text):
+    """A placeholder's format writes numbers and texts of JSON, or refuses what it does not fit."""
     mapping = HEAD + f'[readings]\n[metadata]\nm = "{{v:{spec}}}"\n'
     payload = json.dumps({"s": "s", "v": value})
     if text is None:
@@ -254,6 +271,7 @@ def test_formats_of_json(mapped, value, spec, text):
 
 
 def test_a_text_with_a_path_that_is_not_set_is_not_set(mapped):
+    """A text is left out if one of its values is, and the next source is tried."""
     mapping = HEAD + '[readings]\n[metadata]\nm = ["{v}-{w}", "{v}"]\n'
     assert mapped(mapping, '{"s": "s", "v": 1}', **NOW).events[0].metadata == {"m": "1"}
 
@@ -288,6 +306,7 @@ def test_a_text_with_a_path_that_is_not_set_is_not_set(mapped):
     ],
 )  # fmt: skip
 def test_times(time, value, source, us):
+    """Numbers and texts are times in the declared unit or format, to the microsecond."""
     assert time(value, source) == us
 
 
@@ -306,6 +325,7 @@ def test_times(time, value, source, us):
     ],
 )
 def test_what_is_no_time_is_refused_or_null(time, value, source):
+    """What is no time is refused, or left out if the mapping says so."""
     assert refused(time, value, source) is Reason.INVALID_EVENT_TIME
     assert time(value, source, 'invalid = "null"\n') is None
 
@@ -322,6 +342,7 @@ def test_what_is_no_time_is_refused_or_null(time, value, source):
     ],
 )
 def test_times_of_fields(mapped, fields, source, us):
+    """Timestamps and numbers of fields are times; an unset one is no time."""
     text = KINDS.replace('time = "$publish_time"', f"time = {source}") + "[readings]\n"
     if us:
         assert mapped(text, fields).events[0].event_time_us == us
@@ -331,6 +352,7 @@ def test_times_of_fields(mapped, fields, source, us):
 
 
 def test_a_timestamp_that_is_not_valid_is_refused(mapped):
+    """Negative nanoseconds make an INVALID_EVENT_TIME."""
     with pytest.raises(BadData, match="nanoseconds") as error:
         mapped(KINDS.replace("$publish_time", "at") + "[readings]\n", {"at": {"nanos": -1}})
     assert error.value.reason is Reason.INVALID_EVENT_TIME
@@ -349,6 +371,7 @@ def test_a_timestamp_that_is_not_valid_is_refused(mapped):
     ],
 )  # fmt: skip
 def test_conditions(mapped, value, condition, holds):
+    """A condition holds for these values of JSON, and skips or keeps the message."""
     text = HEAD + f'skip_if = {{ path = "v", {condition} }}\n[readings]\n'
     payload = json.dumps({"s": "s", "v": value})
     assert mapped(text, payload, **NOW).skipped == holds
@@ -371,6 +394,7 @@ def test_conditions(mapped, value, condition, holds):
     ],
 )  # fmt: skip
 def test_conditions_on_fields(mapped, field, value, condition, holds):
+    """A condition holds for these values of fields."""
     text = KINDS + f'skip_if = {{ path = "{field}", {condition} }}\n[readings]\n'
     assert mapped(text, {} if value is None else {field: value}, **NOW).skipped == holds
 
@@ -400,6 +424,7 @@ def test_conditions_on_fields(mapped, field, value, condition, holds):
     ],
 )
 def test_values_of_a_kind_that_is_not_wanted(mapper, text, problem):
+    """A field of another kind than the mapping needs is an error of the mapping."""
     readings = "" if "[readings]" in text else "[readings]\n"
     text, readings = (text, readings) if readings else ("", text)
     with pytest.raises(MappingError) as error:
@@ -416,6 +441,7 @@ def test_values_of_a_kind_that_is_not_wanted(mapper, text, problem):
     ],
 )
 def test_fields_that_are_no_times(mapper, source, problem):
+    """A field that cannot be a time is an error of the mapping."""
     with pytest.raises(MappingError, match=problem):
         mapper(KINDS.replace('"$publish_time"', source) + "[readings]\n")
 
@@ -433,6 +459,7 @@ def test_a_scaled_integer_that_becomes_none_a_double_holds_is_refused(reading, v
 
 
 def test_digits_of_a_scaled_integer_become_metadata(mapped):
+    """A scaled integer that no double can hold is kept with all its digits."""
     mapping = f'inexact_integers = "metadata"\n{HEAD}[readings]\nr = {{ path = "v", scale = 10 }}\n'
     assert mapped(mapping, json.dumps({"s": "s", "v": BIG}), **NOW).events[0].metadata == {"r": f"{BIG}0"}
 
@@ -443,6 +470,7 @@ def test_an_integer_beyond_a_double_is_infinite_when_scaled(reading):
 
 
 def test_a_zero_in_text_keeps_its_sign(reading):
+    """Minus zero in text is minus zero."""
     assert math.copysign(1, reading("-0.0")) == -1
 
 
@@ -452,10 +480,12 @@ def test_a_zero_in_text_keeps_its_sign(reading):
      ("7.5", "d", None), ("1e999999", ".0f", None), ("x", "d", None)],
 )  # fmt: skip
 def test_formats_of_long_numbers_and_of_numbers_in_text(mapped, value, spec, text):
+    """Formats write numbers of any length, also those in text."""
     test_formats_of_json(mapped, value, spec, text)
 
 
 def test_null_values_of_parts_of_a_text(mapped):
+    """A text is left out if one of its values counts as null."""
     mapping = f'null = "-"\n{HEAD}[readings]\n[metadata]\nm = ["{{v}}/{{w:upper}}", "{{v}}"]\n'
     made = [mapped(mapping, json.dumps({"s": "s", "v": "a", "w": w}), **NOW).events[0] for w in ("b", "-")]
     assert [event.metadata for event in made] == [{"m": "a/B"}, {"m": "a"}]
