@@ -194,11 +194,8 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
     """Returns the first column that a value is read from if all its sources are columns, and the file has none."""
     columns = []
     for source in value:
-        paths = source.paths
-        if not paths:
-            return None
-        first = paths[0]
-        if first.root is not Root.MESSAGE or not isinstance(first.steps[0], Field):
+        first = next(iter(source.paths), None)
+        if first is None or first.root is not Root.MESSAGE or not isinstance(first.steps[0], Field):
             return None
         columns.append(first.steps[0].name)
     return columns[0] if columns and not set(columns) & set(names) else None
@@ -208,7 +205,7 @@ def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     """Returns the columns that mappings may read; None for all, which a star stands for."""
     columns = set()
     for one in mapped:
-        for _, path in one.mapping.paths:
+        for path in one.mapping.paths:
             if (path.root is Root.ELEMENT and one.mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
                 continue
             if not path.steps or not isinstance(path.steps[0], Field):

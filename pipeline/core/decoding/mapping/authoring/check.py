@@ -1,7 +1,7 @@
 """Says what a mapping takes of its messages, what it takes twice, and what it leaves."""
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, 
 from pipeline.core.decoding.mapping.compiling.compiler import Use
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.compiling.stars import Names
-from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry, Source, Value
-from pipeline.core.decoding.mapping.language.paths import Current, Field, Path, Placeholder, Root, Star
+from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
 
@@ -119,17 +119,16 @@ class _Checker:
 
     def lines(self) -> Iterator[Line]:
         """Yields what is read, in the order of the mapping."""
-        for key, value in _values(self._mapping):
+        for key, value in self._mapping.values:
             for source in value:
                 if source.constant is not None:
                     yield Line(key, repr(source.constant), "constant")
-                for path in _own_paths(source):
+                for path in source.value_paths:
                     yield from self._lines_of(key, path)
                 for condition in source.when:
                     yield from self._lines_of(f"{key}.when", condition.path)
-        for key in _CONDITIONS:
-            for condition in getattr(self._mapping, key) or ():
-                yield from self._lines_of(key, condition.path)
+        for key, condition in self._mapping.conditions:
+            yield from self._lines_of(key, condition.path)
 
     def twice(self) -> Iterator[Shared]:
         """Yields what several entries take."""
@@ -231,19 +230,6 @@ class _Checker:
 
 
 _KINDS = {"readings": "numbers and booleans", "metadata": "text"}
-
-
-def _values(mapping: Mapping) -> Iterable[tuple[str, Value]]:
-    yield from (("sensor", mapping.sensor), ("time", mapping.time), ("event_id", mapping.event_id))
-    for table, entries in (("readings", mapping.readings), ("metadata", mapping.metadata)):
-        for entry in entries:
-            yield f"{table}.{entry.name}", entry.value
-            yield f"{table}.{entry.name}.name", entry.label or ()
-
-
-def _own_paths(source: Source) -> Iterator[Path]:
-    yield from (path for path in (source.path, source.name_of) if path)
-    yield from (part.path for part in source.template or () if isinstance(part, Placeholder))
 
 
 def _takes(use: Use) -> bool:

@@ -93,7 +93,7 @@ class _MappingParser:
             if key not in document:
                 raise MappingError(key, f"it is missing{_below(key, document)}")
         return Mapping(
-            message=_of_type("message", document["message"], str, "a text"),
+            message=_text("message", document["message"]),
             sensor=self._value("sensor", document["sensor"], _TEXT_KEYS),
             time=self._value("time", document["time"], _TIME_KEYS),
             event_id=self._value("event_id", document["event_id"], _TEXT_KEYS) if "event_id" in document else (),
@@ -151,10 +151,10 @@ class _MappingParser:
     def _csv(self) -> CsvFormat:
         table = _table("csv", self._document.get("csv", {}))
         _check_keys("csv", table, ("delimiter", "encoding"))
-        delimiter = _of_type("csv.delimiter", table.get("delimiter", ","), str, "a text")
+        delimiter = _text("csv.delimiter", table.get("delimiter", ","))
         if len(delimiter) != 1 or delimiter in '"\r\n':
             raise MappingError("csv.delimiter", f"it is {delimiter!r}, not a single character")
-        encoding = _of_type("csv.encoding", table.get("encoding", "utf-8"), str, "a text")
+        encoding = _text("csv.encoding", table.get("encoding", "utf-8"))
         try:
             "".encode(encoding)
         except (LookupError, ValueError):  # also of a name with characters that no encoding has
@@ -178,21 +178,8 @@ class _MappingParser:
             tuple(_of_type(f"{key}.except", glob, str, "a list of globs") for glob in _list(table.get("except", []))),
             _of_type(f"{key}.required", table.get("required", False), bool, "true or false"),
         )
-        stars = sum(path.has_star for source in entry.value for path in (source.path,) if path)
-        if name.count("*") > 1:
-            raise MappingError(key, "a name has at most one star")
-        if "*" in name and not (entry.label or stars == len(entry.value)):
-            raise MappingError(
-                key, 'a name with a star takes paths that end with one, or name = "path" for what it stands for'
-            )
-        if "*" not in name and (entry.label or entry.excluded):
-            raise MappingError(key, "only a name with a star takes name or except")
-        if stars and ("*" not in name or entry.label):
-            raise MappingError(key, "a path with a star needs a name with a star, and nothing else that names it")
-        if not is_name(name.replace("*", "a")):
-            raise MappingError(key, f"{name!r} is not a name of a metric or of metadata")
-        if entry.required and "*" in name:
-            raise MappingError(key, "a name with a star can't be required")
+        if problem := _problem_of(entry):
+            raise MappingError(key, problem)
         return entry
 
     def _value(self, key: str, value: Any, keys: tuple[str, ...]) -> Value:
@@ -213,31 +200,49 @@ class _MappingParser:
             raise MappingError(
                 key, f"it takes exactly one of {', '.join(n for n in ('path', 'name_of', 'constant') if n in keys)}"
             )
-        text = table.get("path")
+        text = table.get("path", "")
         # A path has no braces outside quotes, and only texts are made of several.
         is_template = "name_of" in keys and isinstance(text, str) and "{" in text
-        unit, zone, signed = table.get("unit"), table.get("time_zone"), table.get("signed")
-        if unit is not None and unit not in tuple(UNITS):
-            raise MappingError(f"{key}.unit", f"it is {unit!r}, none of {', '.join(UNITS)}")
-        if signed is not None and (type(signed) is not int or not 2 <= signed <= 64):
-            raise MappingError(f"{key}.signed", "it is not a number of bits, from 2 to 64")
-        if zone is not None:
-            _check_zone(f"{key}.time_zone", zone)
+
+        def optional(name: str, parse: Callable[[str, Any], _T]) -> _T | None:
+            return parse(f"{key}.{name}", table[name]) if name in table else None
+
         return Source(
-            path=None if text is None or is_template else _path(key, text),
+            path=_path(key, text) if "path" in table and not is_template else None,
             name_of=_path(key, table["name_of"]) if "name_of" in table else None,
             template=_located(key, parse_template, text) if is_template else None,
-            constant=_of_type(f"{key}.constant", table["constant"], str, "a text") if "constant" in table else None,
+            constant=optional("constant", _text),
             when=_conditions(f"{key}.when", table.get("when", [])),
             null=self._null | _nulls(f"{key}.null", table.get("null", [])),
-            scale=_decimal(f"{key}.scale", table.get("scale")),
-            offset=_decimal(f"{key}.offset", table.get("offset")),
-            signed=signed,
+            scale=optional("scale", _decimal),
+            offset=optional("offset", _decimal),
+            signed=optional("signed", _bits),
             invalid=self._choice(key, {"invalid": self._invalid} | table, "invalid", ("refuse", "null")),
-            unit=unit,
-            time_format=_time_format(f"{key}.format", table["format"]) if "format" in table else None,
-            time_zone=zone,
+            unit=optional("unit", _unit),
+            time_format=optional("format", _time_format),
+            time_zone=optional("time_zone", _zone),
         )
+
+
+def _problem_of(entry: MappingEntry) -> str | None:
+    """Returns what is wrong with an entry's name, or with its stars; None if nothing is."""
+    name, has_star = entry.name, "*" in entry.name
+    stars = sum(source.path.has_star for source in entry.value if source.path)
+    rules = (
+        (name.count("*") > 1, "a name has at most one star"),
+        (
+            has_star and not entry.label and stars < len(entry.value),
+            'a name with a star takes paths that end with one, or name = "path" for what it stands for',
+        ),
+        (not has_star and (entry.label or entry.excluded), "only a name with a star takes name or except"),
+        (
+            stars and (not has_star or entry.label),
+            "a path with a star needs a name with a star, and nothing else that names it",
+        ),
+        (not is_name(name.replace("*", "a")), f"{name!r} is not a name of a metric or of metadata"),
+        (has_star and entry.required, "a name with a star can't be required"),
+    )
+    return next((problem for is_broken, problem in rules if is_broken), None)
 
 
 def _below(key: str, document: Document[str, Any]) -> str:
@@ -284,7 +289,7 @@ def _path(key: str, text: Any) -> Path:
 
 def _located(key: str, parse: Callable[[str], _T], text: Any) -> _T:
     try:
-        return parse(_of_type(key, text, str, "a text"))
+        return parse(_text(key, text))
     except PathError as error:
         raise MappingError(key, str(error)) from None
 
@@ -293,9 +298,7 @@ def _nulls(key: str, value: Any) -> frozenset[Scalar]:
     return frozenset(_of_type(key, one, (str, int, float), "a list of texts and numbers") for one in _list(value))
 
 
-def _decimal(key: str, value: Any) -> Decimal | None:
-    if value is None:
-        return None
+def _decimal(key: str, value: Any) -> Decimal:
     number = Decimal(str(_of_type(key, value, (int, float), "a number")))
     if not number.is_finite():
         raise MappingError(key, f"it is {value}, not a finite number")
@@ -303,7 +306,7 @@ def _decimal(key: str, value: Any) -> Decimal | None:
 
 
 def _time_format(key: str, value: Any) -> str:
-    text = _of_type(key, value, str, "a text")
+    text = _text(key, value)
     try:
         if "%" not in text:
             raise ValueError
@@ -317,12 +320,29 @@ def _time_format(key: str, value: Any) -> str:
     return text
 
 
-def _check_zone(key: str, zone: Any) -> None:
-    _of_type(key, zone, str, "a text")
+def _zone(key: str, value: Any) -> str:
+    zone = _text(key, value)
     try:
         ZoneInfo(zone)
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise MappingError(key, f"there is no time zone {zone!r}; a time zone is like Europe/Amsterdam") from None
+    return zone
+
+
+def _unit(key: str, value: Any) -> str:
+    if value not in tuple(UNITS):
+        raise MappingError(key, f"it is {value!r}, none of {', '.join(UNITS)}")
+    return value
+
+
+def _bits(key: str, value: Any) -> int:
+    if type(value) is not int or not 2 <= value <= 64:
+        raise MappingError(key, "it is not a number of bits, from 2 to 64")
+    return value
+
+
+def _text(key: str, value: Any) -> str:
+    return _of_type(key, value, str, "a text")
 
 
 def _list(value: Any) -> list[Any]:

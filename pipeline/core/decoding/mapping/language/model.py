@@ -1,4 +1,4 @@
-"""What a mapping says, as parsed values."""
+"""A mapping as parsed values."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -9,19 +9,14 @@ from pipeline.core.decoding.mapping.language.paths import Path, Placeholder, Roo
 
 JSON = "json"
 
-
 UNITS = {"s": Decimal(1_000_000), "ms": Decimal(1_000), "us": Decimal(1), "ns": Decimal("0.001")}
 """Microseconds in a unit of time."""
-
 
 Scalar = str | int | float | bool
 
 
-Choice = Literal["refuse", "null"]
-
-
 class MappingError(ValueError):
-    """Raised for a mapping that does not hold. ``str()`` is one line that begins with the key at fault."""
+    """Raised for an invalid mapping. ``str()`` is one line that begins with the key at fault."""
 
     def __init__(self, key: str, problem: str) -> None:
         super().__init__(f"{key}: {problem}" if key else problem)
@@ -31,7 +26,7 @@ class MappingError(ValueError):
 
 @dataclass(frozen=True)
 class Condition:
-    """What has to hold for a value. ``kind`` is ``is``, ``is_not``, ``set`` or ``glob``."""
+    """A condition on the value at a path. ``kind`` is ``is``, ``is_not``, ``set`` or ``glob``."""
 
     path: Path
     kind: str
@@ -40,21 +35,21 @@ class Condition:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a value comes from: exactly one of ``path``, ``name_of``, ``template`` and ``constant`` is set.
+    """The source of a value: exactly one of ``path``, ``name_of``, ``template`` and ``constant`` is set.
 
     Attributes:
-        path: the value's.
-        name_of: of an enum, whose value's name is taken, or of a oneof, whose set field's name is taken.
-        template: text with the values of paths in it.
+        path: the path of the value.
+        name_of: the path of an enum or a oneof; the value is the name of the enum's value, or of the field that is set.
+        template: a text that contains the values of paths.
         constant: the value itself.
-        when: conditions that have to hold, else the source counts as not set.
+        when: conditions; unless all hold, the source counts as not set.
         null: values that count as not set.
-        scale, offset: the reading is value · scale + offset, computed in decimal.
-        signed: the bits of a two's complement number in an unsigned field.
-        invalid: whether a value of the wrong kind refuses the event, or counts as not set.
-        unit: of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
-        time_format: of a time that is text, as ``strptime`` takes it; None is ISO 8601.
-        time_zone: of a time that is text without an offset; None is UTC.
+        scale, offset: a reading is value · scale + offset, computed in decimal.
+        signed: the number of bits of a two's complement number in an unsigned field.
+        invalid: whether a value of the wrong kind refuses the event or counts as not set.
+        unit: the unit of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
+        time_format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
+        time_zone: the time zone of a time that is text without an offset; None is UTC.
     """
 
     path: Path | None = None
@@ -66,31 +61,35 @@ class Source:
     scale: Decimal | None = None
     offset: Decimal | None = None
     signed: int | None = None
-    invalid: Choice = "refuse"
+    invalid: Literal["refuse", "null"] = "refuse"
     unit: str | None = None
     time_format: str | None = None
     time_zone: str | None = None
 
     @property
-    def paths(self) -> tuple[Path, ...]:
+    def value_paths(self) -> list[Path]:
+        """The paths whose values it takes."""
+        placeholders = [part.path for part in self.template or () if isinstance(part, Placeholder)]
+        return [path for path in (self.path, self.name_of, *placeholders) if path]
+
+    @property
+    def paths(self) -> list[Path]:
         """Every path that it reads."""
-        own = [path for path in (self.path, self.name_of) if path]
-        own += [part.path for part in self.template or () if isinstance(part, Placeholder)]
-        return (*own, *(condition.path for condition in self.when))
+        return [*self.value_paths, *(condition.path for condition in self.when)]
 
 
 Value = tuple[Source, ...]
-"""The first source that is set."""
+"""Sources, of which the first that is set gives the value."""
 
 
 @dataclass(frozen=True)
 class MappingEntry:
-    """A reading or a metadata entry, or with ``*`` in its name, any number of them.
+    """A reading or a metadata entry; with ``*`` in its name, any number of them.
 
     Attributes:
-        name: as the event has it; the ``*`` in it is what the path's star matched, or ``label``.
-        value: of the entry. Of several sources with a star, each name takes the first that has it.
-        label: what the star of the name stands for, if the path has none.
+        name: the name in the event; its ``*`` stands for what the path's star matches, or for ``label``.
+        value: the value. If several sources have a star, each name takes the first source that has it.
+        label: the text for the star of the name, if the path has no star.
         excluded: globs of the names that the star leaves out.
         required: whether an event without it is refused.
     """
@@ -104,7 +103,7 @@ class MappingEntry:
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """How a CSV file is written."""
+    """The notation of CSV files."""
 
     delimiter: str = ","
     encoding: str = "utf-8"
@@ -116,20 +115,20 @@ class Mapping:
 
     Attributes:
         message: the full name of the protobuf type, or ``json``.
-        sensor, time, event_id: of an event.
-        readings, metadata: of an event.
-        each: the repeated fields whose elements become events or parts of them; empty: the message is one event.
-        match: conditions on the message that decide that it is of this type; None: its attribute ``message_type``.
+        sensor, time, event_id: the values of these fields of an event.
+        readings, metadata: the entries of an event.
+        each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
+        match: conditions that tell this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
-        skip_if: a message or element is left out if any of these holds.
-        skip_unless: or if any of these does not hold.
-        types: by the names of a path, the message types that its bytes, text or ``Any`` contain, or ``json``.
-        attributes: by name, patterns that name parts of an attribute.
-        rewrite_names: whether names from messages are rewritten to the rule for names.
-        inexact_integers: what becomes of integers that a double can't hold: ``refuse``, ``round`` or ``metadata``.
-        shortest_floats: whether a field of 32 bits is read as the number with the fewest decimals that it stands for.
-        decimal, thousands: how text writes numbers.
-        csv: how CSV files are written.
+        skip_if: conditions; a message or element is left out if any of them holds.
+        skip_unless: conditions; a message or element is left out unless all of them hold.
+        types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path.
+        attributes: patterns that name parts of an attribute, by the attribute's name.
+        rewrite_names: whether names from messages are rewritten to valid ones.
+        inexact_integers: the treatment of integers that a double can't hold: ``refuse``, ``round`` or ``metadata``.
+        shortest_floats: whether a 32-bit float is read as the shortest decimal that it stands for.
+        decimal, thousands: the decimal sign and the thousands separator of numbers in text.
+        csv: the notation of CSV files.
     """
 
     message: str
@@ -153,19 +152,27 @@ class Mapping:
     csv: CsvFormat = CsvFormat()
 
     @property
-    def paths(self) -> list[tuple[str, Path]]:
-        """Every path of the mapping, with the key that has it."""
-        values = [("sensor", self.sensor), ("time", self.time), ("event_id", self.event_id)]
+    def values(self) -> list[tuple[str, Value]]:
+        """Every value of the mapping, with its key."""
+        found = [("sensor", self.sensor), ("time", self.time), ("event_id", self.event_id)]
         for table, entries in (("readings", self.readings), ("metadata", self.metadata)):
             for entry in entries:
-                values += [(f"{table}.{entry.name}", entry.value), (f"{table}.{entry.name}", entry.label or ())]
-        found = [(key, path) for key, value in values for source in value for path in source.paths]
-        found += [("each", path) for path in self.each]
-        for key in ("match", "skip_if", "skip_unless"):
-            found += [(key, condition.path) for condition in getattr(self, key) or ()]
+                found += [(f"{table}.{entry.name}", entry.value), (f"{table}.{entry.name}.name", entry.label or ())]
         return found
 
     @property
+    def conditions(self) -> list[tuple[str, Condition]]:
+        """Every condition on a message or an element, with its key."""
+        found = (("match", self.match or ()), ("skip_if", self.skip_if), ("skip_unless", self.skip_unless))
+        return [(key, condition) for key, conditions in found for condition in conditions]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Every path of the mapping."""
+        of_values = [path for _, value in self.values for source in value for path in source.paths]
+        return [*of_values, *(condition.path for _, condition in self.conditions), *self.each]
+
+    @property
     def attribute_names(self) -> frozenset[str]:
-        """The attributes that it reads."""
-        return frozenset(path.names[0] for _, path in self.paths if path.root is Root.ATTRIBUTE)
+        """The names of the attributes that it reads."""
+        return frozenset(path.names[0] for path in self.paths if path.root is Root.ATTRIBUTE)

@@ -88,9 +88,9 @@ class Path:
     """A parsed path. ``str()`` is its text.
 
     Attributes:
-        root: where it begins.
-        steps: from there.
-        text: as written.
+        root: the place at which it begins.
+        steps: the steps from there.
+        text: the path as written.
     """
 
     root: Root
@@ -119,32 +119,38 @@ def parse_path(text: str) -> Path:
     """Parses a path. Raises PathError."""
     if len(text) > MAX_PATH:
         raise PathError(f"a path has at most {MAX_PATH} characters")
-    if text.startswith("@"):
-        return _attribute(text)
-    if text.startswith("$"):
-        if text[1:] not in _ENVELOPE:
-            known = ", ".join(f"${name}" for name in _ENVELOPE)
-            raise PathError(f"{text!r} is none of {known}; paths in the message have no $")
-        return Path(Root.ENVELOPE, (Field(text[1:]),), text)
-    root = Root.ELEMENT if text.startswith(".") else Root.MESSAGE
-    steps = _steps(text, 1 if root is Root.ELEMENT else 0)
+    match text[:1]:
+        case "@":
+            return _attribute(text)
+        case "$":
+            return _envelope(text)
+        case ".":
+            root, steps = Root.ELEMENT, _steps(text, 1)
+        case _:
+            root, steps = Root.MESSAGE, _steps(text, 0)
     if not steps and text != ".":
         raise PathError("a path is empty")
     if len(steps) > MAX_STEPS:
         raise PathError(f"{text!r} has more than {MAX_STEPS} steps")
-    if sum(isinstance(step, Star) and step.deep for step in steps) and not isinstance(steps[-1], Star):
+    stars = [step for step in steps if isinstance(step, Star)]
+    if Star(deep=True) in stars and steps[-1] not in stars:
         raise PathError(f"{text!r} goes on after **, which stands for all levels")
-    if sum(isinstance(step, Star) for step in steps) > 1:
+    if len(stars) > 1:
         raise PathError(f"{text!r} has more than one star")
     return Path(root, tuple(steps), text)
+
+
+def _envelope(text: str) -> Path:
+    if text[1:] not in _ENVELOPE:
+        known = ", ".join(f"${name}" for name in _ENVELOPE)
+        raise PathError(f"{text!r} is none of {known}; paths in the message have no $")
+    return Path(Root.ENVELOPE, (Field(text[1:]),), text)
 
 
 def _attribute(text: str) -> Path:
     name, position = _name(text, 1)
     steps = [Field(name)]
-    if position < len(text):
-        if text[position] != ".":
-            raise PathError(f"{text!r} is not an attribute, like @device or @mqtt_topic.group")
+    if text.startswith(".", position):
         part, position = _name(text, position + 1)
         steps.append(Field(part))
     if position < len(text) or "*" in text:
