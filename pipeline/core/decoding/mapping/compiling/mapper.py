@@ -18,7 +18,7 @@ from pipeline.core.decoding.mapping.compiling.resolve import Resolver
 from pipeline.core.decoding.mapping.compiling.scope import Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.stars import Names
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
-from pipeline.core.decoding.mapping.language.paths import Root
+from pipeline.core.decoding.mapping.language.paths import Path, Root
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Node, Plain, Record
 from pipeline.core.decoding.mapping.values.plain import parse_plain
@@ -31,14 +31,14 @@ class Mapper:
     """A mapping, compiled against the type of its messages.
 
     Attributes:
-        uses: what is read of the messages.
+        uses: the values that are read from messages.
         branches: the ways through the levels.
-        problems: the paths that the type does not have.
+        problems: the errors of paths that the type does not have.
 
     Args:
         mapping: the parsed mapping.
         types: the message types; not needed for JSON.
-        strict: whether a path that the type does not have is an error; otherwise it counts as not set, as in an older
+        strict: whether a path that the type does not have is an error. Otherwise it counts as not set, as in an older
             revision of a schema.
 
     Raises:
@@ -54,20 +54,14 @@ class Mapper:
         if strict and self.message_class:
             check_contents(mapping.types, self.message_class.DESCRIPTOR, types)
         resolver = Resolver(types, mapping.types)
-        self.branches = branches = list(branches_of(mapping, resolver, root))
+        self.branches = list(branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
-        self.uses = matcher.uses
-        # A star leaves out what other entries name, so those are resolved first.
-        uses = [use for branch in branches for use in _compiled(mapping, resolver, branch, frozenset()).uses]
-        named = frozenset(use.names for use in uses if use.is_claimed and not use.of_star)
-        compilers = [_compiled(mapping, resolver, branch, named) for branch in branches]
-        self.uses += [use for compiler in compilers for use in compiler.uses]
+        compilers = _compiled(mapping, resolver, self.branches)
         self._compiled = [compiler.compiled for compiler in compilers]
         self._through = Counter(prefix for branch in self._compiled for prefix in branch.prefixes)
-        # A branch may lack what another one has.
-        missing = set.intersection(*(set(compiler.unresolved) for compiler in compilers))
-        unresolved = matcher.unresolved | {at: why for at, why in compilers[0].unresolved.items() if at in missing}
+        self.uses = [use for compiler in (matcher, *compilers) for use in compiler.uses]
+        unresolved = matcher.unresolved | _unresolved(compilers)
         self.problems = [MappingError(key, f"{path}: {why}") for (key, path), why in unresolved.items()]
         if self.problems and strict:
             raise self.problems[0]
@@ -100,8 +94,8 @@ class Mapper:
         """Makes events of a message.
 
         Args:
-            message: as Pub/Sub delivered it.
-            root: what its payload contains: a protobuf message, or JSON as Python's values.
+            message: the message as Pub/Sub delivered it.
+            root: the content of its payload: a protobuf message, or JSON as Python's values.
 
         Raises:
             BadData: the message as a whole is refused.
@@ -113,14 +107,26 @@ class Mapper:
 
 
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:
-    """Returns the conditions of ``match`` on what Pub/Sub adds to a message, and whether there are no others."""
+    """Returns the conditions of ``match`` that need no payload, and whether ``match`` has no others."""
     conditions = [one for one in mapping.match or () if one.path.root in (Root.ATTRIBUTE, Root.ENVELOPE)]
     compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([Plain()], [], ()), ())
     found = compiler.conditions_of("match", conditions, strict=True)
     return found, len(conditions) == len(mapping.match or ())
 
 
-def _compiled(mapping: Mapping, resolver: Resolver, branch: Branch, named: frozenset[Names]) -> Compiler:
-    compiler = Compiler(mapping, resolver, branch, named)
-    compiler.compile()
-    return compiler
+def _compiled(mapping: Mapping, resolver: Resolver, branches: list[Branch]) -> list[Compiler]:
+    """Compiles a mapping for each branch: twice, since a star leaves out what other entries name."""
+    named: frozenset[Names] = frozenset()
+    for _ in range(2):
+        compilers = [Compiler(mapping, resolver, branch, named) for branch in branches]
+        for compiler in compilers:
+            compiler.compile()
+        uses = [use for compiler in compilers for use in compiler.uses]
+        named = frozenset(use.names for use in uses if use.is_claimed and not use.of_star)
+    return compilers
+
+
+def _unresolved(compilers: list[Compiler]) -> dict[tuple[str, Path], str]:
+    """Returns the paths that no branch has: a branch may lack what another one has."""
+    first, *others = [compiler.unresolved for compiler in compilers]
+    return {at: why for at, why in first.items() if all(at in other for other in others)}
