@@ -42,7 +42,7 @@ def refused_row_letter(row: RefusedRow, table: str, step: str, now: datetime) ->
         row: the refused row.
         table: the full name of the table that refused it.
         step: the label of the transform that writes rows.
-        now: when it was refused.
+        now: the time of the refusal.
     """
     key = row.key.decode(errors="backslashreplace")
     data = row.entry[: MAX_MESSAGE_BYTES - _ATTRIBUTES_BYTES]

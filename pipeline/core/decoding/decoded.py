@@ -55,7 +55,7 @@ def valid_events(
     """Returns the valid events that every table can store, and the positions of the others with their problems.
 
     Args:
-        found: what was found in a message, one for each event.
+        found: the unchecked events of a message.
         validate: returns the event if it is valid, and raises BadData otherwise.
         latest_us: the latest event time allowed, inclusive.
         checks: the checks of the tables.

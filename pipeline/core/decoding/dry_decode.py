@@ -1,4 +1,4 @@
-"""What a job would make of messages, message by message."""
+"""Shows what a job would make of messages, message by message."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ class Trial(NamedTuple):
     """What a job would make of a message.
 
     Attributes:
-        type: the name of the message's type; empty if it is of none.
+        type: the name of the message's type; empty if it has none.
         is_mapped: whether a mapping reads it.
         message: the message as JSON; None if it can't be parsed.
-        events: valid events.
-        problems: why the message, or events of its batch, would become dead letters.
-        skipped: messages or elements that conditions of a mapping leave out.
-        is_assumed: whether nothing says that the message is of this type.
+        events: the valid events.
+        problems: the problems that would make the message, or events of its batch, dead letters.
+        skipped: the number of messages or elements that conditions of a mapping leave out.
+        is_assumed: whether the type was assumed, since nothing names it.
     """
 
     type: str
@@ -76,7 +76,7 @@ class Trials:
         """Returns what a job would make of a message.
 
         Args:
-            message: as delivered.
+            message: the message as delivered.
             latest_us: the latest event time allowed, inclusive.
         """
         only = self._only

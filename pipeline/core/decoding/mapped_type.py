@@ -20,7 +20,7 @@ _MAX_REVISIONS = 100  # compiled, or known not to exist
 
 @dataclass(frozen=True)
 class TopicSchema:
-    """The revisions of a schema that Pub/Sub holds for a topic, as descriptors.
+    """A schema that Pub/Sub holds for a topic: its revisions as descriptors.
 
     Attributes:
         name: the full path of the schema.
@@ -39,9 +39,9 @@ class MappedType:
     """Reads messages of another type through a mapping. It pickles as the mapping's text.
 
     Args:
-        file: the name of the mapping's file, for messages.
-        text: of the mapping, in TOML.
-        descriptors: a serialized ``FileDescriptorSet``, or a schema; neither for JSON.
+        file: the name of the mapping's file, for error messages.
+        text: the mapping, in TOML.
+        descriptors: a serialized ``FileDescriptorSet``, or a schema; empty for JSON.
     """
 
     file: str
@@ -53,17 +53,15 @@ class MappedType:
         self.mapping = parse_mapping(self.text)
         self.name = self.mapping.message
         self._on_envelope, self._only_envelope = envelope_conditions(self.mapping)
-        self._last: tuple[Message, tuple[Any, Mapper]] | None = (
-            None  # what a message was parsed to, to match and to map
-        )
+        self._last: tuple[Message, tuple[Any, Mapper]] | None = None  # is parsed once, to match and to map
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedType, (self.file, self.text, self.descriptors)
 
     def compile(self) -> Mapper:
-        """Returns the compiled mapping; of a schema, for its newest revision. Raises MappingError.
+        """Returns the compiled mapping, for the newest revision of a schema. Raises MappingError.
 
-        Older revisions are compiled too. They may lack fields that came later, but must not have them retyped.
+        Older revisions are compiled too. They may lack fields that came later, but no field may have another type.
         """
         if not isinstance(self.descriptors, TopicSchema):
             return self._compiled("", self.descriptors, strict=True)
@@ -77,7 +75,7 @@ class MappedType:
         if self.mapping.match is None:
             message_type = message.attributes.get(MESSAGE_TYPE)
             return message_type == self.name or (self.mapping.unmarked and not message_type)
-        # What its attributes say it is, it is, even if it can't be parsed: then it is refused as such.
+        # If all conditions are on attributes, they decide, even if the payload can't be parsed: it is then refused.
         if not all(holds([message, None]) for holds in self._on_envelope):
             return False
         if self._only_envelope:
@@ -100,7 +98,7 @@ class MappedType:
         return Decoded(self.name, events, refused_once(message, mapped.problems), mapped.skipped)
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:
-        """Returns what the payload of a message contains, and what maps it. Raises BadData."""
+        """Returns the content of a message's payload, and its mapper. Raises BadData."""
         if self._last is None or self._last[0] is not message:
             mapper = self._mapper(message)
             self._last = message, (mapper.parse(message), mapper)

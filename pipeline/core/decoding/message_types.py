@@ -77,7 +77,7 @@ class DecoderFunction:
     """Reads messages with a function that users write. It pickles as the function's name.
 
     Args:
-        path: ``module:function``; the function takes the payload and the attributes, and returns ``SensorEvent``s.
+        path: the function as ``module:function``. It takes the payload and the attributes, and returns SensorEvents.
 
     Raises:
         MappingError: there is no such function in this environment.

@@ -76,10 +76,10 @@ def dead_letter(message: Message, problem: BadData, step: str, now: datetime, re
 
     Args:
         message: the message as received, or :func:`event_alone` of a batch.
-        problem: why it was refused.
+        problem: the reason for the refusal.
         step: the label of the transform that refused it.
-        now: when it was refused.
-        read: names of attributes that a mapping reads.
+        now: the time of the refusal.
+        read: the names of the attributes that mappings read.
 
     Returns:
         A message that can be published: attributes and payload are within Pub/Sub's limits, without an ordering key.
@@ -138,7 +138,7 @@ def replay_of(letter: Message) -> Message:
 
 
 def published_at(message: Message) -> datetime | None:
-    """Returns when a message was published first: before its replays, if there were any."""
+    """Returns when a message was first published, before any replays."""
     first = message.attributes.get(PUBLISH_TIME)
     return (_datetime(first) if first else None) or message.publish_time
 

@@ -87,11 +87,11 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     """Checks the event against every rule of the contract and returns it as plain data.
 
     Args:
-        event: as decoded.
+        event: the event as decoded.
         latest_us: the latest event time allowed, inclusive: now + ``--max_future``.
 
     Raises:
-        BadData: for the first rule that the event breaks.
+        BadData: the first rule that the event breaks.
     """
     sensor_id = event.sensor_id
     # The length is checked first: oversized ids must not fill the cache.
@@ -144,7 +144,7 @@ def is_sensor_id(text: str) -> bool:
 
 
 def checked_sensor_id(text: str) -> str:
-    """Returns the text if it is a valid sensor_id; otherwise raises ValueError, which says why it is none."""
+    """Returns the text if it is a valid sensor_id; otherwise raises ValueError with the reason."""
     if not is_sensor_id(text):
         raise ValueError(
             f"{shown(text) if len(text) > MAX_SENSOR_ID else repr(text)} can't be a sensor's id: it "

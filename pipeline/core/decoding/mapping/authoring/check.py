@@ -1,4 +1,4 @@
-"""Says what a mapping takes of its messages, what it takes twice, and what it leaves."""
+"""Compares a mapping with the type of its messages: what it reads, what it reads twice, and what it leaves out."""
 
 import fnmatch
 from collections.abc import Iterator
@@ -8,9 +8,8 @@ from typing import NamedTuple
 from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
 from pipeline.core.decoding.mapping.compiling.compiler import Use
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.compiling.stars import Names
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
-from pipeline.core.decoding.mapping.language.paths import Current, Field, Path, Root, Star
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
 
@@ -18,7 +17,7 @@ _CONDITIONS = ("match", "skip_if", "skip_unless")
 
 
 class Line(NamedTuple):
-    """A value of a mapping: its key, where it comes from, and its type there."""
+    """A value of a mapping: its key, its path, and its type there."""
 
     key: str
     path: str
@@ -26,7 +25,7 @@ class Line(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What a mapping leaves in the message: where, its type, and what is taken of it after all, or reads it."""
+    """A value that a mapping leaves out, wholly or in part: its path, its type, and a note on what reads it."""
 
     path: str
     type: str
@@ -45,14 +44,14 @@ class MappingReport:
     """What a mapping does with its messages.
 
     Attributes:
-        message: the type.
+        message: the message type.
         each: the repeated fields whose elements become events.
-        lines: every value that is read.
-        twice: what is taken by several entries.
-        same_name: names that several entries give. If a message has both values, it is refused.
-        partly: what is taken in part.
-        unmapped: what is left out.
-        problems: why the mapping does not compile; the rest is empty then. One line each.
+        lines: the values that are read.
+        twice: the values that several entries take.
+        same_name: the names that several entries give. A message with two such values is refused.
+        partly: the values that are read in part.
+        unmapped: the values that are left out.
+        problems: the reasons why the mapping does not compile, one line each. Everything else is then empty.
     """
 
     message: str
@@ -73,7 +72,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
         types: the message types; not used for JSON.
 
     Returns:
-        The report; with the problems alone if paths do not fit the type.
+        The report. It has only the problems if paths do not fit the type.
 
     Raises:
         MappingError: the mapping does not compile for another reason.
@@ -195,7 +194,7 @@ class _Checker:
                 yield Line(key, str(path), "the field that is set")
 
     def _name(self, use: Use) -> str:
-        """Returns the key; of what a star leads to, with the name that the event has."""
+        """Returns the key. A star in it becomes the name that the event has."""
         key = use.key.removesuffix(".name")
         return key.replace("*", ".".join(use.label)) if use.of_star else key
 

@@ -107,15 +107,19 @@ class _Draft:
 
     def _scored(self, prefix: Steps, *, is_empty: bool) -> _Each:
         inside = [place for place in self._places if _within(place, prefix) and not _wild(place.steps[len(prefix) :])]
-        of_levels = {prefix[: at + 1] for at, step in enumerate(prefix) if step == MANY}
-        names = [place for place in self._places if names_a_reading(place) and place.steps[:-1] in of_levels]
-        name = names[-1] if names and any(map(is_value, inside)) else None
-        has_time = any(time_rank(place) >= CALLED_TIME for place in inside)
-        has_id = any(sensor_rank(place) >= LIKELY for place in inside)
+        name = self._name_of_reading(prefix) if any(map(is_value, inside)) else None
+        has_time = max(map(time_rank, inside), default=0) >= CALLED_TIME
+        has_id = max(map(sensor_rank, inside), default=0) >= LIKELY
         if not any(map(is_reading, inside)) or not (name or has_time or has_id):
             return _Each(prefix, None, 0)
         is_called_so = _READINGS.fullmatch(prefix[-2].lower()) is not None
         return _Each(prefix, name, 3 * bool(name) + 2 * has_time + is_called_so + is_empty)
+
+    def _name_of_reading(self, prefix: Steps) -> Place | None:
+        """Returns the innermost field that names readings, in an element of a level that the prefix goes through."""
+        levels = {prefix[: at + 1] for at, step in enumerate(prefix) if step == MANY}
+        names = [place for place in self._places if names_a_reading(place) and place.steps[:-1] in levels]
+        return names[-1] if names else None
 
     def _level(self, place: Place) -> int:
         """Returns the number of steps up to the innermost element that the place and ``each`` share."""
@@ -138,7 +142,10 @@ class _Draft:
         return self._level(place) == len(self._each.steps)
 
     def _sensors(self) -> tuple[list[Place], Place | None]:
-        """Returns what may name the sensor, the likeliest first, and what tells elements apart that have no time."""
+        """Returns the places that may name the sensor, the likeliest first, and the one that tells elements apart.
+
+        The latter is None unless elements have no time of their own.
+        """
         ranked = sorted(filter(sensor_rank, self._single), key=sensor_rank, reverse=True)
         ranked = [place for place in ranked if time_rank(place) < CALLED_TIME and place != self._each.name]
         inner = [place for place in ranked if self._in_element(place)]
@@ -158,7 +165,7 @@ class _Draft:
         return f"sensor = {_text(first)} # guess" + (f"; or {', '.join(others)}" if others else "")
 
     def _found_times(self) -> list[Place]:
-        """Returns what may be the time: the likeliest of the element, then that of what is around it."""
+        """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
         ranked = sorted(filter(time_rank, self._single), key=time_rank, reverse=True)
         inner = [place for place in ranked if self._in_element(place)][:1]
         outer = [place for place in ranked if not self._in_element(place)][:1]
@@ -228,7 +235,7 @@ class _Draft:
 
 
 def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
-    """Yields the lines of a table: under the last part of each name, if no other entry has that."""
+    """Yields the lines of a table. A name is shortened to its last part if no other entry has the same one."""
     last = [entry.name.rpartition(".")[2] for entry in entries]
     lines: dict[str, tuple[list[str], str]] = {}
     for entry, short in zip(entries, last, strict=True):
@@ -251,7 +258,7 @@ def _within(place: Place, prefix: Steps) -> bool:
 
 
 def _wild(steps: Steps) -> int:
-    """Returns how many of the steps are elements or entries."""
+    """Returns the number of steps that are elements or entries."""
     return sum(step in (MANY, ENTRY) for step in steps)
 
 

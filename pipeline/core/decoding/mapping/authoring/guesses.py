@@ -87,23 +87,23 @@ def unit_of(place: Place) -> tuple[str, bool]:
 
 
 def is_number(place: Place) -> bool:
-    """Whether a field is a number or a boolean."""
+    """Returns whether a field is a number or a boolean."""
     return isinstance(place.node, Leaf) and place.node.kind in ("double", "float", "int", "bool", "duration")
 
 
 def is_reading(place: Place) -> bool:
-    """Whether a field measures something, by its name: a number that is no id, no counter of messages and no time."""
+    """Returns whether a field measures something, by its name: a number, but no id, counter of messages or time."""
     name = words(next(step for step in reversed(place.steps) if step.isidentifier()))
     return is_number(place) and not _NO_READING.fullmatch(name) and not time_rank(place)
 
 
 def is_text(place: Place) -> bool:
-    """Whether a field is text, or the name of an enum's value."""
+    """Returns whether a field is text, or the name of an enum's value."""
     return isinstance(place.node, Leaf) and place.node.kind in ("string", "enum")
 
 
 def names_a_reading(place: Place) -> bool:
-    """Whether a field is the name of a reading, beside its value."""
+    """Returns whether a field is the name of a reading, beside its value."""
     return (
         isinstance(place.node, Leaf)
         and place.node.kind == "string"
@@ -112,7 +112,7 @@ def names_a_reading(place: Place) -> bool:
 
 
 def is_value(place: Place) -> bool:
-    """Whether a field is the value of a reading, beside its name."""
+    """Returns whether a field is the value of a reading, beside its name."""
     return is_reading(place) and _VALUE.fullmatch(words(place.steps[-1])) is not None
 
 

@@ -9,7 +9,7 @@ from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Entries, Many, Node, Plain, Record, node_of
 
 MANY, ENTRY = "[]", "{}"
-"""Stand in a place for an element of a repeated field, and for the value of an entry of a map."""
+"""The steps that stand for an element of a repeated field, and for the value of an entry of a map."""
 
 MAX_PLACES = 10_000
 ANY = "google.protobuf.Any"
@@ -17,7 +17,7 @@ ANY = "google.protobuf.Any"
 
 @dataclass(frozen=True)
 class Place:
-    """Where messages of a type have values.
+    """A place in messages of a type that has a value.
 
     Attributes:
         steps: names of fields, ``MANY`` and ``ENTRY``.
@@ -41,14 +41,14 @@ class Place:
 def places(
     types: Descriptors, message: str, contents: Mapping[tuple[str, ...], tuple[str, ...]] | None = None
 ) -> list[Place]:
-    """Returns where messages of a type have values, in the order of the fields; 10,000 places at most.
+    """Returns the places at which messages of a type have values, in the order of the fields; 10,000 at most.
 
-    A message within a message of its own type is a place itself: what is in it has no end.
+    A message within a message of its own type is itself a place: its content has no end.
 
     Args:
         types: the message types.
         message: the full name of the type.
-        contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
+        contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
 
     Raises:
         MappingError: there is no such type.
@@ -72,7 +72,7 @@ class _Walk:
             yield from self._opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
 
     def _opened(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
-        """Goes into what a field contains by the mapping's ``[types]``."""
+        """Continues into the content that the mapping's ``[types]`` declares for a field."""
         contents = self._contents.get(Place(steps, node).names)
         if isinstance(node, Many):
             node, steps = node.item, (*steps, MANY)

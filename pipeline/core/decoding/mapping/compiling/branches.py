@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.compiling.resolve import Resolver
-from pipeline.core.decoding.mapping.compiling.stars import Names
 from pipeline.core.decoding.mapping.language.model import Mapping, MappingError
-from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Root, Step
+from pipeline.core.decoding.mapping.language.paths import Current, Names, Path, PathError, Root, Step
 from pipeline.core.decoding.mapping.values.nodes import Getter, Node
 
 
@@ -15,9 +14,9 @@ class Branch(NamedTuple):
 
     Attributes:
         levels: the node of each level, the message first.
-        elements: for each level below the message, the getter of its elements from the element above.
-        path: as written; empty without ``each``.
-        names: for each level, of the fields that lead to it.
+        elements: the getter of each lower level's elements, from an element of the level above.
+        path: the path as written; empty without ``each``.
+        names: the names of the fields that lead to each level.
     """
 
     levels: list[Node]
@@ -36,7 +35,7 @@ class Branch(NamedTuple):
 
 
 def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Branch]:
-    """Yields the ways through the levels: one without ``each``; several if a path of it goes through a oneof.
+    """Yields the ways through the levels: one without ``each``, and several if a path in it goes through a oneof.
 
     Raises MappingError.
     """

@@ -23,7 +23,7 @@ from pipeline.core.decoding.mapping.compiling.scope import (
     once_at,
     publish_time,
 )
-from pipeline.core.decoding.mapping.compiling.stars import Items, Names, leaves_out_none
+from pipeline.core.decoding.mapping.compiling.stars import Items, leaves_out_none
 from pipeline.core.decoding.mapping.compiling.writers import fixed, labelled, starred, whole
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import (
@@ -31,6 +31,7 @@ from pipeline.core.decoding.mapping.language.paths import (
     Field,
     Index,
     Lookup,
+    Names,
     Path,
     PathError,
     Root,
@@ -52,14 +53,14 @@ class Use(NamedTuple):
     """A value that a mapping reads.
 
     Attributes:
-        key: of the mapping.
-        path: as written.
-        node: what the path leads to.
-        names: of the fields that lead there from the message; ``*`` for an element or an entry that a star stands for.
+        key: the key of the mapping that reads it.
+        path: the path as written.
+        node: the node that the path leads to.
+        names: the names of the fields that lead there from the message; ``*`` stands for an element or an entry.
         of_star: whether a star leads there.
-        is_claimed: whether stars leave it out: not if only one element of a repeated field is read, or only whether it
-            is set.
-        label: what the star stands for: names of fields, and ``*`` for names that only messages have.
+        is_claimed: whether stars leave it out. They don't if only one element of a repeated field is read, or only
+            whether the value is set.
+        label: the names that the star stands for; ``*`` stands for names that only messages have.
     """
 
     key: str
@@ -72,7 +73,7 @@ class Use(NamedTuple):
 
 
 class _OfStar(NamedTuple):
-    """What a star stands for, at a depth of the scope; ``whole`` returns all of it at once, where that is possible."""
+    """The values that a star stands for, at a depth of the scope. ``whole`` returns all at once, where possible."""
 
     depth: int
     items_of: ScopeGetter
@@ -85,8 +86,8 @@ class Compiler:
 
     Attributes:
         compiled: the compiled branch.
-        unresolved: the paths that the branch does not have, by the key that has them, with the problem.
-        uses: the values that are read.
+        unresolved: the problems of the paths that the branch does not have, by key and path.
+        uses: the values that it reads.
     """
 
     def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
@@ -117,7 +118,7 @@ class Compiler:
             self._add(f"metadata.{entry.name}", entry, self._metadata, is_reading=False)
 
     def conditions_of(self, key: str, conditions: Iterable[Condition], *, strict: bool) -> list[ScopeGetter]:
-        """Returns functions that return whether the conditions hold. Raises MappingError, if strict for any path."""
+        """Returns the tests of conditions. Raises MappingError; if strict, also for a path that does not exist."""
         found = [self._condition(key, condition)[1] for condition in conditions]
         for (key, path), problem in self.unresolved.items() if strict else ():
             raise MappingError(key, f"{path}: {problem}")
@@ -148,7 +149,7 @@ class Compiler:
         return self._mapping.inexact_integers == "metadata"
 
     def _namer(self, entry: MappingEntry) -> Callable[[str], str | None]:
-        """Returns the function that returns the name of what a star stands for; None if it is left out."""
+        """Returns the function that turns what a star stands for into a name; it returns None for what is left out."""
         before, _, after = entry.name.partition("*")
         excluded = [re.compile(fnmatch.translate(glob)) for glob in entry.excluded]
 
@@ -203,7 +204,7 @@ class Compiler:
         return named.__contains__ if named else leaves_out_none
 
     def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
-        """Compiles the first source that is set. Returns the deepest level that it reads, and the function."""
+        """Returns the deepest level that sources read, and the getter of the first one that is set."""
         depths, found = [ROOT], []
         for source in value:
             for at, get in compile_one(key, source):
@@ -300,12 +301,12 @@ class Compiler:
             yield at, self._at(at, nodes.composed(get, convert))
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
-        """Yields how a path leads to its value: the level it is read at, the getter from there, and the node.
+        """Yields the ways of a path to its value: the level at which it is read, the getter from there, and the node.
 
         Args:
-            key: of the mapping.
-            path: without a star.
-            reads: whether the value is read, not only whether it is set.
+            key: the key of the mapping.
+            path: a path without a star.
+            reads: whether the value itself is read, and not only whether it is set.
         """
         if path is None:
             return
@@ -333,8 +334,8 @@ class Compiler:
             return read
         pattern = self._mapping.attributes.get(name)
         if pattern is None or part[0] not in pattern.groupindex:
-            known = ", ".join(pattern.groupindex) if pattern else "none; declare them under [attributes]"
-            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; there are {known}")
+            known = f"it has {', '.join(pattern.groupindex)}" if pattern else "declare its parts under [attributes]"
+            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; {known}")
         group = part[0]
 
         def get(message: Message) -> str | None:
@@ -367,7 +368,7 @@ class Compiler:
 
 
 def _label(items: Items, level: int, steps: tuple[Step, ...]) -> Names:
-    """Returns what a star stands for. ``level`` is the number of names that lead to where its path begins."""
+    """Returns the names that a star stands for. ``level`` is the number of names that lead to the path's start."""
     at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
     before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
     of_fields = items.names[level + before : len(items.names) - (0 if isinstance(items.node, Plain) else after)]

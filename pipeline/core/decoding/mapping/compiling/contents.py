@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pipeline.core.decoding.mapping.language.model import JSON, MappingError
+from pipeline.core.decoding.mapping.language.paths import Names
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-
-Names = tuple[str, ...]
 
 
 def check_contents(contents: Mapping[Names, Names], root: Descriptor, types: Descriptors) -> None:

@@ -1,4 +1,4 @@
-"""Makes the events of a message, level by level, as a compiled mapping says."""
+"""Makes the events of a message with a compiled mapping, level by level."""
 
 import re
 from collections import Counter
@@ -15,16 +15,15 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 
 MAX_ELEMENTS = 100_000
-"""More elements of one message refuse it."""
+"""A message with more elements is refused."""
 MAX_VALUES = 2_000_000
-"""More values of all its elements refuse it, too: each element has those of the message."""
-
+"""A message whose elements together have more values is refused; those of the message count for each element."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class MadeEvent(NamedTuple):
-    """An event that a mapping made; nothing of it is checked yet but its kinds of values."""
+    """An event that a mapping made. Only the types of its values are checked."""
 
     sensor_id: str
     event_time_us: int
@@ -37,9 +36,10 @@ class MappedEvents(NamedTuple):
     """What a mapping makes of a message.
 
     Attributes:
-        events: in the order of their first elements.
-        problems: why elements were refused, each beginning with the element's position.
-        skipped: messages or elements that conditions left out, elements without readings, messages without elements.
+        events: the events, in the order of their first elements.
+        problems: the problems of refused elements, each beginning with the element's position.
+        skipped: the number of messages and elements that conditions left out, of elements without readings, and of
+            messages without elements.
     """
 
     events: list[MadeEvent]
@@ -48,7 +48,7 @@ class MappedEvents(NamedTuple):
 
 
 class EventCollector:
-    """The events of one message, while they are made."""
+    """Collects the events of one message."""
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, int, str], MadeEvent | None] = {}  # None for an event that was refused
@@ -62,10 +62,9 @@ class EventCollector:
         self.values = 0
 
     def add(self, made: MadeEvent) -> None:
-        """Adds an event, or the values of an element to the event of its sensor, time and id.
+        """Adds an event, or adds the values of an element to the event of the same sensor, time and id.
 
-        Raises BadData if a name has two values: then the event as a whole is refused. Also if the message has too many
-        values, of which those above the elements count for each element.
+        Raises BadData if a name has two values, which refuses the whole event, or if the message has too many values.
         """
         self.values += len(made.readings) + len(made.metadata)
         if self.values > MAX_VALUES:
@@ -85,11 +84,11 @@ class EventCollector:
         self.events[key] = known
 
     def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
-        """Returns what was made. Events of elements without a reading count as skipped.
+        """Returns the events. Those of elements without a reading count as skipped.
 
         Args:
-            mapping: which made it.
-            branches: how many branches go through the elements of a path.
+            mapping: the mapping that made them.
+            branches: the number of branches that go through the elements of each path.
         """
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
@@ -114,7 +113,7 @@ class EventCollector:
 
 
 class Level(NamedTuple):
-    """What is done with the message, or with an element of a level."""
+    """The conditions and the writers of a level: the message, or the elements of a repeated field."""
 
     skips: list[ScopeGetter]
     writers: list[Writer]
@@ -150,7 +149,7 @@ class CompiledBranch:
 
     @staticmethod
     def _is_left_out(level: Level, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> bool:
-        """Adds what is read at a level, unless a condition leaves the element out. Returns whether it does."""
+        """Returns whether a condition leaves an element out; otherwise adds the values that are read at its level."""
         for skip in level.skips:
             if skip(scope):
                 return True

@@ -16,9 +16,8 @@ from pipeline.core.decoding.mapping.compiling.contents import check_contents
 from pipeline.core.decoding.mapping.compiling.execution import EventCollector, MappedEvents
 from pipeline.core.decoding.mapping.compiling.resolve import Resolver
 from pipeline.core.decoding.mapping.compiling.scope import Scope, ScopeGetter
-from pipeline.core.decoding.mapping.compiling.stars import Names
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
-from pipeline.core.decoding.mapping.language.paths import Path, Root
+from pipeline.core.decoding.mapping.language.paths import Names, Path, Root
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Node, Plain, Record
 from pipeline.core.decoding.mapping.values.plain import parse_plain

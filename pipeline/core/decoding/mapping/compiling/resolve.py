@@ -1,4 +1,4 @@
-"""Resolves paths against the type of a message, to getters; and stars, to getters of many named values."""
+"""Resolves the paths of a mapping, by the type of its messages, to getters of their values."""
 
 import difflib
 import itertools
@@ -11,7 +11,6 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.decoding.mapping.compiling.stars import (
     Items,
-    Names,
     contents,
     each_named,
     items_after,
@@ -20,7 +19,17 @@ from pipeline.core.decoding.mapping.compiling.stars import (
     whole_map,
 )
 from pipeline.core.decoding.mapping.language.model import JSON
-from pipeline.core.decoding.mapping.language.paths import Current, Extreme, Field, Index, Lookup, PathError, Star, Step
+from pipeline.core.decoding.mapping.language.paths import (
+    Current,
+    Extreme,
+    Field,
+    Index,
+    Lookup,
+    Names,
+    PathError,
+    Star,
+    Step,
+)
 from pipeline.core.decoding.mapping.values import nodes, plain
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import (
@@ -38,7 +47,7 @@ from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
 from pipeline.core.events.reasons import BadData, Reason
 
 MAX_WAYS = 1000
-"""A path that leads through more members of oneofs, and a star that stands for more fields, are refused."""
+"""A path through more members of oneofs is refused, and so is a star that stands for more fields."""
 MAX_DEPTH = 100  # of messages that ** goes through
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
@@ -48,9 +57,9 @@ class _UnboundedError(PathError):
 
 
 class Resolved(NamedTuple):
-    """One way that a path leads through a type. A path through a oneof has several; at most one of them is set.
+    """One way of a path through a type. A path through a oneof has several, of which at most one is set.
 
-    ``names`` are those of the fields that lead there from the message.
+    ``names`` are the names of the fields that lead there from the message.
     """
 
     get: Getter
@@ -59,14 +68,14 @@ class Resolved(NamedTuple):
 
 
 class _AtStar(NamedTuple):
-    """Where a star is.
+    """A star on its way through a type.
 
     Attributes:
         deep: whether it goes through all levels.
         after: the steps that follow it.
-        leaves_out: whether it leaves out a field, by the names that lead to it.
-        names: of the fields that lead here from the message.
-        prefix: those of them since the star began.
+        leaves_out: tells whether it leaves out a field, by the names that lead to the field.
+        names: the names of the fields that lead here from the message.
+        prefix: the last of these names, since the star began.
         within: the types of the messages that it went through.
     """
 
@@ -83,7 +92,7 @@ class Resolver:
 
     Args:
         types: the message types.
-        contents: by the names of a path, the types that its bytes, text or ``Any`` contain.
+        contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
     """
 
     def __init__(self, types: Descriptors, contents: Mapping[Names, Names]) -> None:
@@ -95,8 +104,8 @@ class Resolver:
 
         Args:
             start: the node at which it begins.
-            steps: of the path.
-            names: of the fields that lead to ``start``.
+            steps: the steps of the path.
+            names: the names of the fields that lead to ``start``.
 
         Raises:
             PathError: the type has no such path; the message names the nearest field.
@@ -110,9 +119,9 @@ class Resolver:
 
         Args:
             start: the node at which it begins.
-            steps: of the path.
-            names: of the fields that lead to ``start``.
-            leaves_out: whether the star leaves out a field, by the names that lead to it.
+            steps: the steps of the path.
+            names: the names of the fields that lead to ``start``.
+            leaves_out: tells whether the star leaves out a field, by the names that lead to the field.
 
         Raises:
             PathError: the type has no such path, or its star goes through a type that contains itself.
@@ -186,7 +195,7 @@ class Resolver:
         raise PathError(f"{record} has no field {name!r}; {hint}")
 
     def _opened(self, at: Steps) -> list[Steps]:
-        """Goes into what bytes, text or an ``Any`` contain, if the mapping says what that is."""
+        """Continues into the content of bytes, text or an ``Any``, if the mapping declares its type."""
         names = at.names
         contents = self._contents.get(tuple(name for name in names if name != "*"))
         if contents is None:
@@ -195,7 +204,7 @@ class Resolver:
         return [self._open(at, get, inside) for get, inside in self._contained(_single(at.to), contents, where)]
 
     def _contained(self, node: Node, contents: Names, where: str) -> Iterator[tuple[Getter, Node]]:
-        """Yields what a value of a node contains: a getter for each type, which returns None for another one."""
+        """Yields a getter and a node for each type that a value may contain; the getter returns None for another."""
         if contents == (JSON,):
             yield nodes.embedded_json(where), Plain()
             return
@@ -245,7 +254,7 @@ class Resolver:
         return at.then(get, item)
 
     def elements(self, start: Node, steps: tuple[Step, ...], names: Names) -> list[Resolved]:
-        """Resolves the path of a repeated field or a map to getters of its elements, without the final ``[]``.
+        """Resolves the path of a repeated field or a map, without its final ``[]``, to getters of the elements.
 
         Raises PathError.
         """
@@ -266,7 +275,7 @@ class Resolver:
         return found
 
     def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
-        """Yields what a star on a node stands for."""
+        """Yields the values that a star at a node stands for."""
         deep, after, leaves_out, names, prefix, _ = star
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
@@ -351,7 +360,7 @@ def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
 
 
 def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
-    """Returns the getter of the first value that is set, converted as a value of its node is."""
+    """Returns the getter of the first value that is set, converted by what suits its node."""
     getters = [nodes.composed(way.get, converter(way.node, path)) for way in found]
     if len(getters) == 1:
         return getters[0]
@@ -407,9 +416,9 @@ def _no_step(node: Node, step: Step) -> str:
     match step:
         case Field(name=name):
             if isinstance(node, Many):
-                return f"{name!r} is asked of a repeated field; name an element of it, like [0] or [max rssi]"
-            return f"{name!r} is asked of {node}, which has no fields"
+                return f"{name!r} follows a repeated field; name one of its elements, like [0] or [max rssi]"
+            return f"{name!r} follows {node}, which has no fields"
         case Current():
-            return "[] names the current element of a repeated field that each goes through; each has no such path"
+            return "[] stands for the current element of a repeated field in each, and each has no such path"
         case _:
-            return f"a selector in brackets is put on {node}, which is not a repeated field"
+            return f"a selector in brackets follows {node}, which is not a repeated field"

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pipeline.core.decoding.mapping.language.paths import Step
+from pipeline.core.decoding.mapping.language.paths import Names, Step
 from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.nodes import Entries, Getter, Leaf, Node
-
-Names = tuple[str, ...]
 
 _MAX_LABEL = 1000  # characters; a valid name has fewer
 
@@ -15,8 +13,8 @@ _MAX_LABEL = 1000  # characters; a valid name has fewer
 class Items(NamedTuple):
     """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
 
-    ``names`` lead to the values, from the message; ``*`` for an element of a repeated field or an entry of a map.
-    ``whole`` returns all values by name at once, where that is faster; None elsewhere.
+    ``names`` lead to the values from the message; ``*`` stands for an element of a repeated field or an entry of a map.
+    ``whole`` returns all values by name at once, where that is faster, and is None elsewhere.
     """
 
     get: Callable[[Any], Iterable[tuple[str, Any]]]
@@ -38,7 +36,7 @@ def whole_map(
 
 
 def _bounded(label: str) -> str:
-    """Returns a label, cut if no name can be as long: a long key would be copied for each value below it."""
+    """Returns a label, cut if it is longer than any name: a long key would be copied for each value below it."""
     return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…"
 
 
@@ -111,10 +109,10 @@ def plain_items(
     Args:
         deep: whether it goes through all levels.
         rest_of: the steps after the star.
-        names: that lead to the value, from the message.
-        leaves_out: whether the star leaves out a field, by the names that lead to it.
-        prefix: the names since the star began.
-        itself: whether the value, if it is neither an array nor an object, is itself one that the star stands for.
+        names: the names that lead to the value from the message.
+        leaves_out: tells whether the star leaves out a field, by the names that lead to the field.
+        prefix: the last of these names, since the star began.
+        itself: whether the star stands for the value itself if that is neither an array nor an object.
     """
     before = "".join(f"{name}." for name in prefix)
 

@@ -80,7 +80,7 @@ def labelled(
 def _converted(
     convert: Callable[[Any], Any], raw: Any, into: dict[str, Any], metadata: dict[str, str], keeps_inexact: bool
 ) -> tuple[dict[str, Any], Any]:
-    """Returns a value, and where it goes: an inexact integer to the metadata, if the mapping says so."""
+    """Returns where a value goes, and the value: an inexact integer goes to the metadata if ``keeps_inexact``."""
     try:
         return into, convert(raw)
     except Inexact as inexact:
@@ -108,7 +108,7 @@ def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
 
 
 def _check_size(into: dict[str, Any], is_reading: bool) -> None:
-    # Memory has to be bounded here; how many of them a valid event has is checked later.
+    # This bounds memory. How many a valid event may have is checked later.
     if len(into) > MAX_READINGS:
         reason = Reason.TOO_MANY_READINGS if is_reading else Reason.TOO_MUCH_METADATA
         raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
@@ -121,11 +121,11 @@ def starred(
     is_reading: bool,
     keeps_inexact: bool,
 ) -> Writer:
-    """Returns the writer of an entry with a star: of several sources, each name takes the first that has it.
+    """Returns the writer of an entry with a star. If it has several sources, each name takes the first that has it.
 
     Args:
-        sources: of each, getters of pairs of a label and a value, with what converts the value.
-        name_of: returns the name for a label; None for one that is left out.
+        sources: each source's getters, which yield labels and values, with the functions that convert the values.
+        name_of: returns the name for a label; None if it is left out.
         is_reading: whether it writes readings, not metadata.
         keeps_inexact: whether integers that a double can't hold become metadata.
     """

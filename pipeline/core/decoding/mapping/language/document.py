@@ -88,7 +88,7 @@ class _MappingParser:
     def mapping(self) -> Mapping:
         document = self._document
         if document.get("decimal", ".") == document.get("thousands", ""):
-            raise MappingError("thousands", "it is the decimal sign too, so no number could be told from another")
+            raise MappingError("thousands", "it is the decimal sign too, so numbers would be ambiguous")
         for key in ("message", "sensor", "time", "readings"):
             if key not in document:
                 raise MappingError(key, f"it is missing{_below(key, document)}")
@@ -246,7 +246,7 @@ def _problem_of(entry: MappingEntry) -> str | None:
 
 
 def _below(key: str, document: Document[str, Any]) -> str:
-    """Returns the hint that a key, which is missing, is in a table: a common slip in TOML."""
+    """Returns a hint if a missing key is in one of the tables: a common slip in TOML."""
     inside = next((name for name, table in document.items() if isinstance(table, dict) and key in table), None)
     return f"; the {key} below the line [{inside}] belongs to that table, so write it above" if inside else ""
 
@@ -363,5 +363,5 @@ def _check_keys(prefix: str, table: Document[str, Any], keys: Iterable[str]) -> 
     for key in table:
         if key not in keys:
             near = difflib.get_close_matches(key, list(keys), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(keys)}"
+            hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(keys)}"
             raise MappingError(f"{prefix}.{key}" if prefix else key, f"there is no such key; {hint}")

@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+Names = tuple[str, ...]
+"""The names of the fields that lead to a value."""
+
 MAX_STEPS = 32
 MAX_PATH = 1000  # characters
 

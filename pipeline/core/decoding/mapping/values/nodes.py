@@ -1,7 +1,7 @@
-"""What a path can lead to, and how to get there: nodes of message types, and getters of their values.
+"""Nodes of message types, which paths lead to, and getters of their values.
 
 A getter takes a value and returns what a step leads to, or None if that is not set. Getters of message fields are
-merged: an unset message reads as an empty one, so only the last message of a path needs to be asked whether it is set.
+merged: an unset message reads as an empty one, so only the last message of a path has to be checked for being set.
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class Leaf:
 
     Attributes:
         kind: ``double``, ``float``, ``int``, ``bool``, ``enum``, ``string``, ``bytes``, ``timestamp`` or ``duration``.
-        bits: of an ``int``.
-        is_unsigned: of an ``int``.
-        enum: of an ``enum``.
-        is_checked: of a ``string``, whether parsing refuses bytes that are not UTF-8. That of proto2 does not, and such
-            a value is ``bytes`` in Python.
+        bits: the size of an ``int``.
+        is_unsigned: whether an ``int`` is unsigned.
+        enum: the descriptor of an ``enum``.
+        is_checked: whether parsing refuses bytes in a ``string`` that are not UTF-8. Proto2 does not refuse them, and
+            such a value is ``bytes`` in Python.
     """
 
     kind: str
@@ -164,10 +164,10 @@ class Steps:
     """A getter that is being composed: ``get``, then fields of messages that are merged into one step at the end.
 
     Attributes:
-        get: from the element at which the path begins; None for the element itself.
+        get: the getter from the element at which the path begins; None for the element itself.
         pending: fields of messages, each in the message before.
         to: the node that they lead to.
-        names: of the fields that lead there from the message.
+        names: the names of the fields that lead there from the message.
     """
 
     to: Node
@@ -215,7 +215,7 @@ def itself(value: Any) -> Any:
 
 
 def _any_value(value: Any) -> Any:
-    """Returns the value, like :func:`itself`, but of JSON: an element may be null, and then nothing is read of it."""
+    """Returns the value, like :func:`itself`. Nothing is read from an element of JSON that is null."""
     return value
 
 
@@ -246,7 +246,7 @@ def _if_set(parents: tuple[str, ...], name: str) -> Getter:
 
 
 def _content(message: Descriptor | None) -> Getter:
-    """Returns the getter of what a message stands for: of a well-known one, what it contains."""
+    """Returns the getter of a message's value: the content of a well-known type, or the message itself."""
     if message is None:
         return itself
     if message.full_name in _WRAPPERS:

@@ -1,4 +1,4 @@
-"""Values that count as not set, as a mapping says."""
+"""Values that count as not set."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +29,7 @@ def without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
 
 
 def or_null(convert: Getter, source: Source) -> Getter:
-    """Returns a conversion for which an invalid value counts as not set, if the source says so."""
+    """Returns a conversion for which an invalid value counts as not set, if the source has ``invalid = "null"``."""
     if source.invalid == "refuse":
         return convert
 
@@ -45,7 +45,7 @@ def or_null(convert: Getter, source: Source) -> Getter:
 
 
 def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
-    """Returns the values as a node holds them: a field of type float holds no 0.1, but the float that is next to it."""
+    """Returns the values as a node holds them: instead of 0.1, a field of type float holds the float nearest to it."""
     if node == Leaf("float"):
         return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
     return frozenset(values)

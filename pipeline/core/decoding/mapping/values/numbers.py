@@ -1,4 +1,4 @@
-"""Turns the values of messages into readings, times and texts."""
+"""Turns the values of messages into readings."""
 
 import math
 import re
@@ -35,11 +35,11 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
     The function returns a float, or None for a value that counts as not set. It raises BadData.
 
     Args:
-        key: the entry, for messages.
-        node: of the value.
-        source: how it is converted.
-        mapping: how text writes numbers, and what becomes of inexact integers.
-        of_star: whether values that are no numbers are left out.
+        key: the key of the entry, for error messages.
+        node: the node of the value.
+        source: the source, with its conversion.
+        mapping: the mapping, with its notation of numbers and its treatment of inexact integers.
+        of_star: whether values that are not numbers are left out.
 
     Raises:
         MappingError: a value of this node is never a number.
@@ -175,7 +175,7 @@ def _scaled(convert: Getter, scale: Decimal, offset: Decimal, integer: Callable[
 
 
 def decimal_in(text: str) -> Decimal | None:
-    """Returns the number that a text is; None if it is none that anybody means."""
+    """Returns the number in a text; None if it is not a number, or absurdly long."""
     try:
         return Decimal(text) if len(text) <= MAX_DIGITS and NUMBER.fullmatch(text) else None
     except InvalidOperation:  # an exponent of twenty digits

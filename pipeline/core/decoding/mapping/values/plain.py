@@ -68,9 +68,9 @@ def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
     """Parses JSON to Python's values, integers exactly.
 
     Args:
-        data: in UTF-8.
-        where: it is, for messages.
-        exact: whether integers are :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
+        data: the JSON, in UTF-8.
+        where: the name of the value that contains it, for error messages.
+        exact: whether integers become :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
 
     Raises:
         BadData: it is not JSON.

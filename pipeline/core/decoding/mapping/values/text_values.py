@@ -25,9 +25,9 @@ def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> G
     """Returns the function that turns a value of a node into text.
 
     Args:
-        key: the entry, for messages.
-        node: of the value.
-        source: how it is converted.
+        key: the key of the entry, for error messages.
+        node: the node of the value.
+        source: the source, with its null values.
         name_of: whether the name of an enum's value is taken.
 
     Raises:
@@ -57,13 +57,13 @@ def _plain_text(key: str, *, of_star: bool) -> Getter:
 
 
 def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
-    """Returns the function that formats a value as a placeholder asks. Raises MappingError, the function BadData.
+    """Returns the function that formats a value for a placeholder. It raises BadData.
 
     Args:
-        key: the entry and the path, for messages.
-        node: of the value.
+        key: the key of the entry and the path, for error messages.
+        node: the node of the value.
         spec: the format; empty for the usual text.
-        source: the text, of whose parts null values count as not set.
+        source: the source, with its null values.
     """
     if not spec:
         return text_of(key, node, source)

@@ -10,7 +10,7 @@ from pipeline.core.notation.times import format_time
 
 
 def leaf_text(leaf: Leaf) -> Getter:
-    """Returns the function that returns the text of a leaf's value; of an enum's, the name. It raises BadData."""
+    """Returns the function that turns a leaf's value into text: a value of an enum into its name. It raises BadData."""
     match leaf.kind:
         case "string":
             return itself if leaf.is_checked else checked_text
@@ -34,14 +34,14 @@ def leaf_text(leaf: Leaf) -> Getter:
 
 
 def checked_text(value: str | bytes) -> str:
-    """Returns text; bytes as text if they are UTF-8. Raises BadData."""
+    """Returns text unchanged. Raises BadData for bytes, which are text of proto2 that is not UTF-8."""
     if type(value) is bytes:
         raise BadData(Reason.UNPARSEABLE, f"a text is not UTF-8: {shown(value.hex())} in hexadecimal")
     return value  # type: ignore[return-value]
 
 
 def timestamp_text(timestamp: Any) -> str:
-    """Returns a Timestamp as RFC 3339 text. Raises BadData for what is no time."""
+    """Returns a Timestamp as RFC 3339 text. Raises BadData if it is outside the years 1 to 9999."""
     time_us = timestamp_us(timestamp)
     try:
         return format_time(time_us)
@@ -77,13 +77,13 @@ def timestamp_us(timestamp: Any) -> int:
 
 
 def kind_of(value: Any) -> str:
-    """Returns what kind of value it is, for messages."""
+    """Returns the kind of a value, for error messages."""
     kinds = {dict: "an object", list: "an array", str: f"the text {shown(str(value))}", bool: "a boolean"}
     return kinds.get(type(value), "a number" if isinstance(value, (int, float)) else f"a {type(value).__name__}")
 
 
 class Inexact(BadData):
-    """Raised for an integer that a double cannot hold. ``text`` are its digits."""
+    """Raised for an integer that a double cannot hold exactly. ``text`` contains its digits."""
 
     def __init__(self, key: str, value: int) -> None:
         super().__init__(Reason.INEXACT_INTEGER, f"{key} is {shown(str(value))}, which a double can't hold exactly")

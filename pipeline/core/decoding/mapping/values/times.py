@@ -16,8 +16,6 @@ from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import from_datetime, parse_time
 
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
-
-
 _MAX_TIME_DIGITS = 30  # before the decimal point
 
 

@@ -589,10 +589,10 @@ def test_a_path_that_the_type_does_not_have(mapper):
     )
     for path, problem in (
         ("position.latitud", "fleet.Position has no field 'latitud'; did you mean latitude?"),
-        ("details.value", "name an element of it, like [0]"),
+        ("details.value", "name one of its elements, like [0]"),
         ("details[].value", "[] after a field that each does not go through"),
         ("position[0]", "not a repeated field"),
-        ("id.x", "'x' is asked of string, which has no fields"),
+        ("id.x", "'x' follows string, which has no fields"),
         ("position", "a reading is a number, not fleet.Position"),
     ):
         with pytest.raises(MappingError) as error:

@@ -92,7 +92,7 @@ def test_entries_of_a_map_within_an_element(heard):
         ("receptions[max gateway].rssi", "gateway is string, by which elements can't be compared"),
         ("receptions[max rsi].rssi", "did you mean rssi?"),
         ("receptions[notes=a].rssi", "by which elements can't be looked up"),
-        ("receptions.rssi", "name an element of it"),
+        ("receptions.rssi", "name one of its elements"),
         ("receptions[].rssi", "each does not go through"),
         ("counter[0]", "not a repeated field"),
         ("device.tags[0]", "not a repeated field"),

@@ -95,7 +95,7 @@ def test_paths_and_attributes_of_everything():
         ('message = "json"\nsensor = "a"\ntime = { path = "t", format = "YYYY-MM-DD" }\nreadings = {}',
          "time.format", "not a format of times"),
         ("mesage = 1\n" + SMALLEST, "mesage", "did you mean message?"),
-        ("xyz = 1\n" + SMALLEST, "xyz", "there are message"),
+        ("xyz = 1\n" + SMALLEST, "xyz", "the keys are message"),
         ("message = 1\n" + SMALLEST.split("\n", 1)[1], "message", "not a text"),
         ("each = 1\n" + SMALLEST, "each", "not a text"),
         ('each = "a"\n' + SMALLEST, "each", "not the path of a repeated field"),
