@@ -1,10 +1,10 @@
-"""Adds to a published template spec what gcloud leaves out: the streaming modes and the image of the workers.
+"""Adds to a published template spec the streaming modes and the workers' image, which gcloud leaves out.
 
 ``gcloud dataflow flex-template build`` (seen in release 528) copies only the name, description and parameters from its
 ``--metadata-file``. Without the rest, the console does not offer at-least-once mode.
 
-The image in the spec is the launcher's. The workers run it only if the launch says so, which the console cannot; hence
-it is the default of ``FlexTemplateRuntimeEnvironment.sdkContainerImage`` as well.
+The image in the spec is the launcher's. Workers run it only if the launch names it, which the console cannot; so it is
+also the default of ``FlexTemplateRuntimeEnvironment.sdkContainerImage``.
 
     python3 complete_spec.py SPEC METADATA
 """

@@ -37,7 +37,7 @@ resource "google_bigtable_app_profile" "reader" {
 
     content {
       cluster_id                 = single_cluster_routing.value
-      allow_transactional_writes = false # not needed: writes are plain cells, and the last pane wins in any order
+      allow_transactional_writes = false # not needed: writes are plain cells, and the last pane replaces the others in any order
     }
   }
 }
@@ -61,7 +61,7 @@ resource "google_bigtable_table" "sensors" {
     family = var.meta_family
   }
 
-  # "tidetable table create --apply" stores the table's schema in this family. It has no policy: never collected.
+  # "tidetable table create --apply" stores the table's schema in this family. Without a policy, it is never collected.
   column_family {
     family = "tidetable"
   }

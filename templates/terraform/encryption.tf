@@ -1,5 +1,5 @@
-# With a key of your own, each service encrypts with it as its own agent, which therefore needs a role on the key. The
-# agents of Pub/Sub and Bigtable exist once someone has asked for them: gcloud beta services identity create.
+# Each service uses your key as its own agent, which therefore needs a role on the key. This command creates the agents
+# of Pub/Sub and Bigtable: gcloud beta services identity create.
 locals {
   agents = var.kms_key == null ? {} : {
     bigtable = "gcp-sa-bigtable"                # tables

@@ -14,8 +14,8 @@ resource "google_project_iam_member" "worker" {
   member  = google_service_account.job.member
 }
 
-# dataflow.jobs.list, which the worker's role lacks: a launcher that updates a job looks up the running one, to compare
-# the graphs and to learn when it began. Dataflow has no resource but the project to grant it on.
+# dataflow.jobs.list, which the worker's role lacks: a launcher that updates a job compares its graph with the running
+# job's, and reads when that began. It can only be granted on the project.
 resource "google_project_iam_member" "viewer" {
   project = var.project
   role    = "roles/dataflow.viewer"
@@ -44,7 +44,7 @@ resource "google_pubsub_subscription_iam_member" "viewer" {
 }
 
 # pubsub.schemas.get and listRevisions: the launcher reads the revisions of schemas that declare mapped types, and workers
-# fetch those that come later.
+# fetch later ones.
 resource "google_pubsub_schema_iam_member" "messages" {
   for_each = local.message_schemas
 
@@ -126,7 +126,7 @@ resource "google_storage_bucket_iam_member" "staging" {
   member = google_service_account.job.member
 }
 
-# To pull the image that launcher and workers run. Also without a job here: "make launch" starts jobs too.
+# To pull the image of launcher and workers. Granted without a job here too, for jobs that "make launch" starts.
 resource "google_artifact_registry_repository_iam_member" "image" {
   project    = local.repository.project
   location   = local.repository.location

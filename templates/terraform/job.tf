@@ -35,15 +35,15 @@ locals {
   message_descriptors = length(var.message_descriptors) == 0 ? null : join(",", [for path in var.message_descriptors : lookup(local.message_places, path, path)])
   message_schemas     = toset([for path in var.message_descriptors : path if startswith(path, "projects/")])
 
-  # Dataflow's service options, which a launch of a template takes as experiments. Never empty: without any, the provider
-  # would leave those of the running job as they are.
+  # Dataflow's service options, which a launch of a template takes as experiments. Never empty: the provider would then
+  # keep those of the running job.
   experiments = concat(
     ["min_num_workers=${var.min_workers}"],
     var.at_least_once ? ["streaming_mode_at_least_once"] : [],
     sort(var.service_options),
   )
 
-  # A subnetwork may be another project's. The default network has one named default in every region.
+  # A subnetwork may belong to another project. The default network has one named default in every region.
   subnetwork = {
     project = try(regex("projects/([^/]+)/", var.subnetwork)[0], var.project)
     region  = try(regex("regions/([^/]+)/", var.subnetwork)[0], var.region)
@@ -64,9 +64,9 @@ data "google_compute_subnetwork" "workers" {
 # A changed parameter or template updates the job in place if its graph allows. Otherwise the job is replaced: it is
 # drained and started again, and the new job continues from what the table stores.
 #
-# The image and the machine type of the workers, their most, and the locations of files are not here but in the
-# template's spec. The provider reads them back under the names of Java's options, finds nothing for a Python job, and
-# would update or replace it at every apply. It would also replace a job that was scaled while it ran.
+# The template's spec, not this file, sets the workers' image, machine type and maximum number, and the locations of
+# files. The provider reads them back under the names of Java's options, finds nothing for a Python job, and would update
+# or replace it at every apply. It would also replace a job that was scaled while it ran.
 resource "google_dataflow_flex_template_job" "input" {
   provider = google-beta
   for_each = var.template_path == null ? toset([]) : var.inputs
@@ -82,7 +82,7 @@ resource "google_dataflow_flex_template_job" "input" {
   subnetwork              = var.subnetwork
   ip_configuration        = var.private ? "WORKER_IP_PRIVATE" : "WORKER_IP_PUBLIC"
   kms_key_name            = var.kms_key
-  on_delete               = "drain" # writes what has been read, and all open windows
+  on_delete               = "drain" # writes all read events and all open windows
   additional_experiments  = local.experiments
 
   parameters = {

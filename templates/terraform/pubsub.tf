@@ -46,7 +46,7 @@ resource "google_pubsub_subscription" "input" {
   }
 
   expiration_policy {
-    ttl = "" # never expires, however long no job reads it
+    ttl = "" # never expires, even if no job reads it for long
   }
 
   lifecycle {
@@ -63,7 +63,7 @@ resource "google_pubsub_topic" "dead_letters" {
   depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
-# Without a subscription, Pub/Sub drops what is published.
+# Without a subscription, Pub/Sub drops published messages.
 resource "google_pubsub_subscription" "dead_letters" {
   project                    = var.project
   name                       = "${var.name}-dead-letters"
@@ -71,7 +71,7 @@ resource "google_pubsub_subscription" "dead_letters" {
   labels                     = var.labels
   ack_deadline_seconds       = 60 # for people who pull messages by hand
   message_retention_duration = "${var.dead_letter_retention_seconds}s"
-  retain_acked_messages      = true # a seek brings back what was acknowledged by mistake
+  retain_acked_messages      = true # a seek brings back messages that were acknowledged by mistake
 
   retry_policy {
     minimum_backoff = "10s"

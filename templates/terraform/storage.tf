@@ -23,7 +23,7 @@ resource "google_storage_bucket" "staging" {
   depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
-# The mappings and descriptors of messages of other types. A job reads them only while it is launched.
+# Mappings and descriptors of other message types. A job reads them only at its launch.
 resource "google_storage_bucket_object" "messages" {
   for_each = toset([for path in concat(var.message_mappings, var.message_descriptors) : path if !startswith(path, "projects/")])
 

@@ -364,7 +364,7 @@ variable "message_descriptors" {
 }
 
 variable "message_decoder" {
-  description = "MODULE:FUNCTION, a function in the template's image that makes events of messages that no mapping takes."
+  description = "MODULE:FUNCTION, a function in the template's image that decodes messages without a mapping."
   type        = string
   default     = null
 
@@ -397,7 +397,7 @@ variable "unknown_fields" {
 }
 
 variable "window" {
-  description = "Length of the shortest aggregated windows; must divide a day. Default: as in the table's schema, 1h in the default schema."
+  description = "Length of the shortest aggregated windows; must divide a day. Default: that of the table's schema, 1h in the default schema."
   type        = string
   default     = null
 
@@ -430,7 +430,7 @@ variable "late_firing" {
 }
 
 variable "allowed_lateness" {
-  description = "How long a window is kept in state after the watermark passes its end. For events that come later, it is recomputed from its raw rows. The job's state grows with it."
+  description = "How long a window is kept in state after the watermark passes its end. For later events, it is recomputed from its raw rows. The job's state grows with it."
   type        = string
   default     = "10m"
 
