@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from itertools import chain
@@ -124,6 +125,16 @@ def test_no_test_module_is_a_library():
         if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.*\.)?test_", node.module or "")
     ]
     assert not borrowed
+
+
+def test_class_names_are_unique():
+    """No two classes of the package have the same name."""
+    places = defaultdict(list)
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_every_test_states_its_behaviour():
