@@ -204,10 +204,18 @@ def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
     "text",
     [
         "key = '{sensor_id}#{reverse_us}#{event_id}'",
-        "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'",
+        pytest.param(
+            "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'", marks=pytest.mark.exhaustive
+        ),
         "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
-        "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
-        "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
+        pytest.param(
+            "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_events_of_one_moment(bigtable, tmp_path, text):

@@ -71,7 +71,7 @@ def test_a_line_only_if_something_happened():
     assert line.next() is None
 
 
-@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("terminal", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_job_prints_its_progress_at_a_terminal_only(resources, terminal):
     """A running job reports what it has read to a terminal, and nothing of it to a file."""
     now_us = time.time_ns() // 1000

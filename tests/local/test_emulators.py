@@ -292,7 +292,7 @@ def test_run_of_an_unknown_command_is_127() -> None:
     assert run.returncode == 127
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM])
 def test_start_runs_until_it_is_stopped(signum: int) -> None:
     """The variables are printed for a shell; Ctrl-C or SIGTERM stops both emulators with exit code 0."""
     with tidetable_emulators("start") as start:

@@ -90,9 +90,12 @@ def wrong(findings):
     "text",
     [
         "key = '{sensor_id}#{reverse_ms}#{event_id}'",
-        "key = '{sensor_id}#{reverse_s}#{event_id}'\nlayout = 'serialized'",
+        pytest.param("key = '{sensor_id}#{reverse_s}#{event_id}'\nlayout = 'serialized'", marks=pytest.mark.exhaustive),
         "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
-        "key = '{metadata.location}#{sensor_id}#{reverse_us}#{metric}'\nlayout = 'tall'",
+        pytest.param(
+            "key = '{metadata.location}#{sensor_id}#{reverse_us}#{metric}'\nlayout = 'tall'",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_events_of_one_moment(bigtable, text):

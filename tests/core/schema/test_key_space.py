@@ -61,7 +61,6 @@ def test_default_range_is_half_open(sensor_id, span, time_us):
 # Scans
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("text", TEMPLATES)
 @settings(max_examples=examples(30))
 @given(neighbourhoods(), st.data())
