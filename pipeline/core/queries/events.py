@@ -63,7 +63,7 @@ def events_of(
             f"this table finds a sensor by its metadata: pass {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
         )
-    return _project(islice(_events_of(schema, read, known, query, on_foreign), query.limit), query)
+    return _project(islice(_Source(schema, read, on_foreign).events_of(known, query), query.limit), query)
 
 
 def events_of_prefix(
@@ -87,7 +87,7 @@ def events_of_prefix(
             + "; list the sensors and read each of them"
         )
     ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
-    return _project(islice(_events_of_keys(schema, read, ranges, known, query, on_foreign), query.limit), query)
+    return _project(islice(_Source(schema, read, on_foreign).events_of_keys(ranges, known, query), query.limit), query)
 
 
 def events_of_all(
@@ -102,16 +102,15 @@ def events_of_all(
     Raises:
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
+    source = _Source(schema, read, on_foreign)
     if schema.key.time_first:
-        found = _events_of_span(schema, read, query, on_foreign)
+        found = source.events_of_span(query)
     elif schema.key.supports_prefix_scan:
-        found = _events_of_keys(schema, read, raw_keys(), KeyBindings(), query, on_foreign)
+        found = source.events_of_keys(raw_keys(), KeyBindings(), query)
     else:
-        found = (
-            event
-            for known in places(schema, read, on_foreign)
-            for event in _events_of(schema, read, known, replace(query, limit=None), on_foreign)
-        )
+        unlimited = replace(query, limit=None)
+        each = (source.events_of(known, unlimited) for known in places(schema, read, on_foreign))
+        found = chain.from_iterable(each)
     return _project(islice(found, query.limit), query)
 
 
@@ -137,7 +136,7 @@ def sensors_of(
     known = KeyBindings(None, None, metadata)
     by_sensor = isinstance(schema.keys.first_unknown(known), SensorToken)
     start = after_prefix(schema.keys.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
-    keys = _first_keys(schema, read, known, SensorToken, on_foreign, sensor_prefix, start)
+    keys = _Source(schema, read, on_foreign).first_keys(known, SensorToken, sensor_prefix, start)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
@@ -147,39 +146,106 @@ def sensors_of(
     return each if by_sensor or not after else islice(dropwhile(lambda sensor: sensor != after, each), 1, None)
 
 
-def _events_of_keys(
-    schema: TableSchema,
-    read: ReadRows,
-    ranges: list[KeyRange],
-    known: KeyBindings,
-    query: Query,
-    on_foreign: OnForeign,
-) -> Iterator[RawRecord]:
-    """Returns the events of ranges of keys that hold all rows of their sensors."""
-    selection = _selection(schema, query)
-    if selection.qualifier_range is None:
-        start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
-        selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
-    known = replace(known, metrics=query.metrics or ())
-    reverse = not schema.key.newest_first
-    scan = Scan(ranges[::-1] if reverse else ranges, reverse, schema.keys.pattern_of(known))
-    return _records(schema, read, scan, selection, query, known, on_foreign)
+@dataclass(frozen=True)
+class _Source:
+    """A table to query, by its schema and a function that reads its rows."""
 
+    schema: TableSchema
+    read: ReadRows
+    on_foreign: OnForeign
 
-def _events_of_span(schema: TableSchema, read: ReadRows, query: Query, on_foreign: OnForeign) -> Iterator[RawRecord]:
-    """Returns the events of a schema whose keys begin with the time, the newest times first."""
-    selection = _selection(schema, query)
-    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
-        return  # as in _events_of
-    first, matches = schema.key.times[0], _matcher(query)
-    everywhere = schema.keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
-    ranges = raw_keys() if everywhere else [schema.keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]
-    for key_range in ranges:
-        rows = read(RowSelection(key_range, selection, reverse=not first.newest_first))
-        # The parts of an event share the first time in their keys, but need not be next to each other.
-        for _, same in groupby(parsed_rows(schema, rows, on_foreign), key=lambda pair: first.floor(pair[0].time_us)):
-            events = schema.identity.merged(chain.from_iterable(records for _, records in same))
-            yield from filter(matches, events)
+    def events_of_keys(self, ranges: list[KeyRange], known: KeyBindings, query: Query) -> Iterator[RawRecord]:
+        """Returns the events of ranges of keys that hold all rows of their sensors."""
+        selection = _selection(self.schema, query)
+        if selection.qualifier_range is None:
+            start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
+            selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
+        known = replace(known, metrics=query.metrics or ())
+        reverse = not self.schema.key.newest_first
+        scan = Scan(ranges[::-1] if reverse else ranges, reverse, self.schema.keys.pattern_of(known))
+        return self.records(scan, selection, query, known)
+
+    def events_of_span(self, query: Query) -> Iterator[RawRecord]:
+        """Returns the events of a schema whose keys begin with the time, the newest times first."""
+        selection = _selection(self.schema, query)
+        if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
+            return  # as in events_of
+        keys, first, matches = self.schema.keys, self.schema.key.times[0], _matcher(query)
+        everywhere = keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
+        for key_range in raw_keys() if everywhere else [keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]:
+            parsed = self.parsed(RowSelection(key_range, selection, reverse=not first.newest_first))
+            # The parts of an event share the first time in their keys, but need not be next to each other.
+            for _, same in groupby(parsed, key=lambda pair: first.floor(pair[0].time_us)):
+                events = self.schema.identity.merged(chain.from_iterable(records for _, records in same))
+                yield from filter(matches, events)
+
+    def events_of(self, known: KeyBindings, query: Query) -> Iterator[RawRecord]:
+        selection = _selection(self.schema, query)
+        if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
+            return  # the query lies between two milliseconds, and times are stored in milliseconds
+        streams = [
+            # Each stream can be limited: the newest events of all streams are among the newest of each.
+            islice(self.records(self.scan(each, query), selection, query, each), query.limit)
+            for each in self.by_metric(known, query)
+        ]
+        if len(streams) == 1:
+            yield from streams[0]
+            return
+        order = self.schema.identity.order
+        for _, parts in groupby(merge(*streams, key=order), key=order):
+            yield from self.schema.identity.merged(parts)
+
+    def by_metric(self, known: KeyBindings, query: Query) -> Iterator[KeyBindings]:
+        """Yields the bindings; once for each metric if rows must be found metric by metric."""
+        if not isinstance(self.schema.keys.first_unknown(known), MetricToken):
+            yield replace(known, metrics=query.metrics or ())
+        elif query.metrics is not None:
+            yield from (replace(known, metric=metric) for metric in query.metrics)
+        else:
+            for raw_key in self.first_keys(known, MetricToken):
+                yield replace(known, metric=raw_key.metric)
+
+    def scan(self, known: KeyBindings, query: Query) -> Scan:
+        """Returns the scan of a query. If it spans many coarse times, the scan seeks those with rows."""
+        key, keys, start_us, end_us = self.schema.key, self.schema.keys, query.start_us, query.end_us
+        coarse = key.coarse_time
+        if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
+            return keys.scan(known, start_us, end_us)
+
+        def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
+            return key.prefix_through(TimeToken, last)
+
+        def ranges() -> Iterator[KeyRange]:
+            coarse_range = keys.coarse_range(known, start_us, end_us)
+            for last, _ in skip_scan(self.read, coarse_range, key.parse_key, prefix_of, self.on_foreign, reverse=True):
+                first_us = coarse.parse(prefix_of(last)[-len(coarse.render(0)) :].decode())
+                yield from keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
+
+        return keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
+
+    def first_keys(
+        self, known: KeyBindings, kind: type[Token], sensor_prefix: str = "", start: bytes = b""
+    ) -> Iterator[RawKey]:
+        """Returns the first key, from ``start``, of each prefix that ends with such a token: a seek for each."""
+        key, key_range = self.schema.key, prefix_range(self.schema.keys.prefix(known, sensor_prefix))
+        key_range = key_range._replace(start=max(start, key_range.start))
+        found = skip_scan(
+            self.read, key_range, key.parse_key, lambda first, _: key.prefix_through(kind, first), self.on_foreign
+        )
+        return (raw_key for _, raw_key in found)
+
+    def records(self, scan: Scan, selection: CellSelection, query: Query, known: KeyBindings) -> Iterator[RawRecord]:
+        """Yields the events of a scan, each sensor's newest first."""
+        merges_rows = self.schema.keys.shares_times(known)
+        page_rows = _page_rows(self.schema, query, known, merges_rows=merges_rows)
+        matches = _matcher(query)
+        for key_range in scan.ranges:
+            parsed = self.parsed(RowSelection(key_range, selection, scan.pattern, page_rows, scan.reverse))
+            for events in _events_of_times(self.schema, parsed) if merges_rows else _events_of_rows(parsed):
+                yield from filter(matches, events)
+
+    def parsed(self, selection: RowSelection) -> Iterator[tuple[RawKey, list[RawRecord]]]:
+        return parsed_rows(self.schema, self.read(selection), self.on_foreign)
 
 
 def raw_keys() -> list[KeyRange]:
@@ -195,7 +261,7 @@ def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterat
     kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
     names = {part.name for part in before if isinstance(part, MetadataToken)}
     seen = set()
-    for raw_key in _first_keys(schema, read, KeyBindings(), kind, on_foreign):
+    for raw_key in _Source(schema, read, on_foreign).first_keys(KeyBindings(), kind):
         metadata = {name: text for name, text in raw_key.metadata.items() if name in names}
         if (place := (raw_key.sensor_id, *metadata.values())) not in seen:
             seen.add(place)
@@ -224,98 +290,6 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
             f"keys of {schema.key} do not have metadata {', '.join(sorted(others))} before the sensor, "
             "and so do not find sensors by it"
         )
-
-
-def _events_of(
-    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
-) -> Iterator[RawRecord]:
-    selection = _selection(schema, query)
-    if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
-        return  # the query lies between two milliseconds, and times are stored in milliseconds
-    streams = [
-        # Each stream can be limited: the newest events of all streams are among the newest of each.
-        islice(
-            _records(schema, read, _scan(schema, read, each, query, on_foreign), selection, query, each, on_foreign),
-            query.limit,
-        )
-        for each in _by_metric(schema, read, known, query, on_foreign)
-    ]
-    if len(streams) == 1:
-        yield from streams[0]
-        return
-    order = schema.identity.order
-    for _, parts in groupby(merge(*streams, key=order), key=order):
-        yield from schema.identity.merged(parts)
-
-
-def _by_metric(
-    schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign
-) -> Iterator[KeyBindings]:
-    """Yields the bindings; once for each metric if rows must be found metric by metric."""
-    if not isinstance(schema.keys.first_unknown(known), MetricToken):
-        yield replace(known, metrics=query.metrics or ())
-    elif query.metrics is not None:
-        yield from (replace(known, metric=metric) for metric in query.metrics)
-    else:
-        for raw_key in _first_keys(schema, read, known, MetricToken, on_foreign):
-            yield replace(known, metric=raw_key.metric)
-
-
-def _scan(schema: TableSchema, read: ReadRows, known: KeyBindings, query: Query, on_foreign: OnForeign) -> Scan:
-    """Returns the scan of a query. If it spans many coarse times, the scan seeks those with rows."""
-    key, start_us, end_us = schema.key, query.start_us, query.end_us
-    coarse = key.coarse_time
-    if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
-        return schema.keys.scan(known, start_us, end_us)
-
-    def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
-        return key.prefix_through(TimeToken, last)
-
-    def ranges() -> Iterator[KeyRange]:
-        coarse_range = schema.keys.coarse_range(known, start_us, end_us)
-        for last, _ in skip_scan(read, coarse_range, key.parse_key, prefix_of, on_foreign, reverse=True):
-            first_us = coarse.parse(prefix_of(last)[-len(coarse.render(0)) :].decode())
-            yield from schema.keys.scan(known, max(start_us, first_us), min(end_us, coarse.next(first_us))).ranges
-
-    return schema.keys.scan(known, end_us - 1, end_us)._replace(ranges=ranges())
-
-
-def _first_keys(
-    schema: TableSchema,
-    read: ReadRows,
-    known: KeyBindings,
-    kind: type[Token],
-    on_foreign: OnForeign,
-    sensor_prefix: str = "",
-    start: bytes = b"",
-) -> Iterator[RawKey]:
-    """Returns the first key, from ``start``, of each prefix that ends with a token of that kind, with one seek each."""
-    key_range = prefix_range(schema.keys.prefix(known, sensor_prefix))
-    key_range = key_range._replace(start=max(start, key_range.start))
-    found = skip_scan(
-        read, key_range, schema.key.parse_key, lambda key, _: schema.key.prefix_through(kind, key), on_foreign
-    )
-    return (raw_key for _, raw_key in found)
-
-
-def _records(
-    schema: TableSchema,
-    read: ReadRows,
-    scan: Scan,
-    selection: CellSelection,
-    query: Query,
-    known: KeyBindings,
-    on_foreign: OnForeign,
-) -> Iterator[RawRecord]:
-    """Yields the events of a scan, each sensor's newest first."""
-    merges_rows = schema.keys.shares_times(known)
-    page_rows = _page_rows(schema, query, known, merges_rows=merges_rows)
-    matches = _matcher(query)
-    for key_range in scan.ranges:
-        rows = read(RowSelection(key_range, selection, scan.pattern, page_rows, scan.reverse))
-        parsed = parsed_rows(schema, rows, on_foreign)
-        for events in _events_of_times(schema, parsed) if merges_rows else _events_of_rows(parsed):
-            yield from filter(matches, events)
 
 
 def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, merges_rows: bool) -> int | None:
