@@ -60,9 +60,9 @@ browser:
 		{ apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium; } || \
 		{ echo "make: the tests need Chromium; install your system's package chromium" >&2; exit 1; }
 
-# Four processes on two cores: tests wait for servers half of the time. The longest test comes first.
+# Three processes on two cores: tests often wait for servers. The longest test comes first.
 test: setup browser
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(FEW) \
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(FEW) \
 		tests/test_tutorial.py $(filter-out tests/faults/,$(wildcard tests/*/ tests/test_*.py))
 
 # The longest tests first, so that both processes finish at about the same time.

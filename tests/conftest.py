@@ -5,6 +5,7 @@ Every test creates its own topics and tables in the emulators.
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,21 @@ from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulato
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
 settings.register_profile("few", max_examples=30, deadline=None)  # for make check and make test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[object]:
+    """Lets one of several processes compile the tests first, which takes longer than all the others need after it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    compiled = session.config._tmp_path_factory.getbasetemp().parent / "compiled"
+    deadline = time.monotonic() + 60
+    while worker not in (None, "gw0") and not compiled.exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    try:
+        return (yield)
+    finally:
+        if worker == "gw0":
+            compiled.touch()
 
 
 @pytest.fixture(scope="session", autouse=True)
