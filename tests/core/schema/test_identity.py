@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipeline.core.accumulation.pre_aggregation import BundlePreAggregator
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.events import Query, events_of
@@ -128,18 +128,19 @@ def expected(schema, feed):
 def counted(schema, feed, random):
     """Returns what a job counts if its bundles' accumulators are merged as bytes and in any order."""
     parts = []
-    pre_aggregator = BundlePreAggregator(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
+    gathered = BundleReadings(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
     for event in feed:
-        pre_aggregator.add([event])
+        gathered.add([event])
         if not random.randrange(3):
-            parts += pre_aggregator.take()
-    parts += pre_aggregator.take()
+            parts += gathered.take().items()
+    parts += gathered.take().items()
     random.shuffle(parts)
     windows = {}
-    for sensor_id, time_us, readings in parts:
+    for key, columns in parts:
+        readings = WindowReadings.of(columns)
         if random.randrange(2):
             readings.pane()
-        window = windows.setdefault((sensor_id, HOURLY.start_of(time_us)), WindowReadings())
+        window = windows.setdefault(key, WindowReadings())
         window.merge(WindowReadings.from_bytes(readings.to_bytes()) if random.randrange(2) else readings)
     return windows
 
