@@ -35,6 +35,7 @@ _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
+_FLAGS = [[bool(flags & 1 << bit) for bit in range(5)] for flags in range(32)]
 
 A = TypeVar("A", bound=Accumulator)
 
@@ -219,7 +220,7 @@ class GroupWindows:
             sensor_id = end + _ENTRY.size
             data = sensor_id + id_size
             end = data + size
-            dirty, stored, exact, again, moved = [bool(flags & 1 << bit) for bit in range(5)]
+            dirty, stored, exact, again, moved = _FLAGS[flags & 31]
             entry = SensorWindow(kind, chunk[data:end], None, dirty, written, stored, exact, again, moved)
             if flags & 32:
                 end = _read_edges(chunk, end, entry)

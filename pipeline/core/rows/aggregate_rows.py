@@ -31,6 +31,7 @@ from pipeline.core.windows.fixed import Window
 
 READING_COUNT = "reading_count"
 _READING_COUNT = READING_COUNT.encode()
+_new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 _STATES = (Sketch, Course)  # values that are not numbers
 
 
@@ -99,6 +100,7 @@ def encoded_aggregate_row(
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
     text = b"%d" % stats.events
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
+    append = parts.append
     for metric, named, values in _values(window, start_us, stats, statistics):
         plain = named is DEFAULT_STATISTICS  # numbers: this is format_value, without the call
         for before, value in zip(_cells(family, metric, start_us, named), values, strict=True):
@@ -108,9 +110,9 @@ def encoded_aggregate_row(
                 continue
             else:
                 text = _text(value)
-            parts.append(before[len(text)])
-            parts.append(text)
-    return EncodedRow(aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2)
+            append(before[len(text)])
+            append(text)
+    return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2))
 
 
 def aggregate_record(
@@ -139,14 +141,13 @@ def _values(
 ) -> Iterator[tuple[str, tuple[Statistic, ...], Sequence[Value | None]]]:
     """Yields each metric, its statistics and their values; None for a value that is not known."""
     span = None
-    for metric, of_metric in stats.metrics.items():
+    for metric, of in stats.metrics.items():
         named = statistics.of(metric)
         if named is DEFAULT_STATISTICS:  # the same, without a call for each
-            values = of_metric.count, of_metric.total, of_metric.minimum, of_metric.maximum
-            yield metric, named, (*values, of_metric.average, of_metric.deviation)
+            yield metric, named, (of.count, of.total, of.minimum, of.maximum, of.average, of.deviation)
         else:
             span = span or statistics.span(window, start_us)
-            yield metric, named, [each.value(of_metric, span) for each in named]
+            yield metric, named, [each.value(of, span) for each in named]
 
 
 def _text(value: Value) -> bytes:
