@@ -27,7 +27,7 @@ from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.firing import Schedule, Timers
-from pipeline.core.panes.group_firing import Aggregation, FiringTimes, GroupFiring
+from pipeline.core.panes.group_firing import Aggregation, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import start_of_readings
 from pipeline.core.panes.row_batches import batch_bytes
@@ -149,10 +149,9 @@ class _AggregateFn(CompletingFn):
     ) -> Iterator[Any]:
         """Fires the panes that are on time, and the last ones of windows that close."""
         of_group = Schedule.from_bytes(schedule.read())
-        before_us = of_group.passed_us, of_group.closed_us
         due = of_group.pass_watermark(at.micros, self._firing)
-        times = FiringTimes(of_group.passed_us, before_us[0], of_group.closed_us, before_us[1], self._now_us())
-        yield from self._fire(group, due, times, of_group, _State(parts, windows, schedule, watermark, clock))
+        state = _State(parts, windows, schedule, watermark, clock)
+        yield from self._fire(group, due, of_group, self._now_us(), state)
 
     @on_timer(_CLOCK_SPEC)
     def time_passed(
@@ -169,16 +168,15 @@ class _AggregateFn(CompletingFn):
         of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
-        passed_us, closed_us = of_group.passed_us, of_group.closed_us
-        times = FiringTimes(passed_us, passed_us, closed_us, closed_us, now_us)
-        yield from self._fire(group, due, times, of_group, _State(parts, windows, schedule, watermark, clock))
+        state = _State(parts, windows, schedule, watermark, clock)
+        yield from self._fire(group, due, of_group, now_us, state)
 
     def _fire(
-        self, group: int, due: set[int], times: FiringTimes, schedule: Schedule, state: "_State"
+        self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
     ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         windows = GroupWindows(self._aggregation.tiers, self._firing.lateness_us, state.windows.read())
-        firing = GroupFiring(self._aggregation, windows, self._completion, times, self._readers.map)
+        firing = GroupFiring(self._aggregation, windows, self._completion, schedule, now_us, self._readers.map)
         firing.fire(self._take(due, state.parts))
         schedule.done(due)
         state.windows.clear()

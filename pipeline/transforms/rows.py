@@ -1,21 +1,14 @@
-"""Formats events and panes as rows of a table."""
+"""Formats events as rows of a table."""
 
 from collections.abc import Iterable
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.utils.windowed_value import PaneInfoTiming
 
 from pipeline.core.events.event import Event
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
-
-_PANES = {
-    PaneInfoTiming.EARLY: metrics.PANES_EARLY,
-    PaneInfoTiming.ON_TIME: metrics.PANES_ON_TIME,
-    PaneInfoTiming.LATE: metrics.PANES_LATE,
-}
 
 
 class FormatRawRows(beam.PTransform):

@@ -5,7 +5,7 @@ from collections import Counter
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import END_US, FiringRules, Schedule
-from pipeline.core.panes.group_firing import Aggregation, FiringTimes, GroupFiring
+from pipeline.core.panes.group_firing import Aggregation, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
@@ -53,16 +53,14 @@ class Group:
         while True:
             schedule = Schedule.from_bytes(self.schedule or None)
             at_us = min(schedule.watermark_us, time_us)
-            before = schedule.passed_us, schedule.closed_us
-            self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing), before)
+            self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing))
             if at_us == time_us:
                 return
 
     def pass_time(self, microseconds=MINUTE):
         self.now_us += microseconds
         schedule = Schedule.from_bytes(self.schedule or None)
-        due = schedule.pass_time(self.now_us)
-        self._fire(schedule, due, (schedule.passed_us, schedule.closed_us))
+        self._fire(schedule, schedule.pass_time(self.now_us))
 
     def pass_time_to(self, now_us):
         """Passes the clock, and a watermark a second behind it, timer by timer."""
@@ -78,11 +76,10 @@ class Group:
                 self.pass_time(0)
         self.now_us = now_us
 
-    def _fire(self, schedule, due, before):
+    def _fire(self, schedule, due):
         windows = GroupWindows(self.schema.tiers, LATENESS, self.chunks)
         completion = Completion(self.schema, self.retention, self.table)
-        times = FiringTimes(schedule.passed_us, before[0], schedule.closed_us, before[1], self.now_us)
-        firing = GroupFiring(self.aggregation, windows, completion, times)
+        firing = GroupFiring(self.aggregation, windows, completion, schedule, self.now_us)
         firing.fire([part for part in self.parts if start_of_readings(part) in due])
         self.parts = [part for part in self.parts if start_of_readings(part) not in due]
         schedule.done(due)

@@ -27,6 +27,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
@@ -36,6 +37,7 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")
 _METRIC = struct.Struct("<Qddddd")
+_VALUES = attrgetter("count", "total", "minimum", "maximum", "average", "deviation")
 _COLUMNS = struct.Struct("<IIqB")
 _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
@@ -122,17 +124,7 @@ def head_bytes(flags: int) -> bytes:
 def stats_bytes(stats: WindowStats) -> bytes:
     """Serializes statistics."""
     names = names_bytes(tuple(stats.metrics))
-    each = [
-        _METRIC.pack(
-            of_metric.count,
-            of_metric.total,
-            of_metric.minimum,
-            of_metric.maximum,
-            of_metric.average,
-            of_metric.deviation,
-        )
-        for of_metric in stats.metrics.values()
-    ]
+    each = [_METRIC.pack(*_VALUES(of_metric)) for of_metric in stats.metrics.values()]
     parts: list[bytes] = []
     if any(of_metric.parts for of_metric in stats.metrics.values()):
         for of_metric in stats.metrics.values():
@@ -147,15 +139,8 @@ def read_stats(reader: Reader) -> WindowStats:
     stats = WindowStats()
     stats.events, size = reader.unpack(_EVENTS)
     for metric in reader.names(size & ~_HAS_PARTS):
-        of_metric = stats.metrics[metric] = MetricStats()
-        (
-            of_metric.count,
-            of_metric.total,
-            of_metric.minimum,
-            of_metric.maximum,
-            of_metric.average,
-            of_metric.deviation,
-        ) = reader.unpack(_METRIC)
+        of = stats.metrics[metric] = MetricStats()
+        of.count, of.total, of.minimum, of.maximum, of.average, of.deviation = reader.unpack(_METRIC)
     if size & _HAS_PARTS:
         for of_metric in stats.metrics.values():
             of_metric.parts = read_parts(reader.take(reader.count()))

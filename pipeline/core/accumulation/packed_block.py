@@ -204,20 +204,17 @@ class _Unpacking:
         self._sealed = sealed
         events, width, data = sealed.events, len(sealed.metrics), sealed.data
         heads = _HEAD.size + _METRIC.size * width
-        if not 1 <= events <= MOST_EVENTS or len(data) < heads:
-            raise ValueError("a block of readings is damaged")
+        _check(1 <= events <= MOST_EVENTS and len(data) >= heads)
         self._flags, self._divisor, self._least, self._width = _HEAD.unpack_from(data)
         self._metrics = list(_METRIC.iter_unpack(data[_HEAD.size : heads]))
         body = heads + (8 * events if self._flags & _WIDE else 0)
         self._digests, self._body = data[heads:body], data[body:]
         widths = [self._width, *(of_metric for _, of_metric, _ in self._metrics)]
         size = (events - 1) * sum(widths)
-        if max(widths) > 8 or len(self._digests) < body - heads:
-            raise ValueError("a block of readings is damaged")
+        _check(max(widths) <= 8 and len(self._digests) >= body - heads)
         if self._flags & _DEFLATED:
             self._body = _inflated(self._body, size)
-        if len(self._body) != size:
-            raise ValueError("a block of readings is damaged")
+        _check(len(self._body) == size)
 
     def times(self) -> list[int]:
         import numpy as np
@@ -231,8 +228,7 @@ class _Unpacking:
         if wide:
             low = np.frombuffer(self._digests, "<u8").tolist()
             times = [time << 64 | digest for time, digest in zip(times, low, strict=True)]
-        if times[0] != sealed.first or times[-1] != sealed.last:
-            raise ValueError("a block of readings is damaged")
+        _check(times[0] == sealed.first and times[-1] == sealed.last)
         return times
 
     def values(self) -> Iterator[list[float]]:
@@ -251,8 +247,7 @@ class _Unpacking:
         if decimals == _BITS:
             bits: NDArray[np.uint64] = np.bitwise_xor.accumulate(numbers)
             return list(bits.view(np.float64).tolist())
-        if decimals > _MOST_DECIMALS:
-            raise ValueError("a block of readings is damaged")
+        _check(decimals <= _MOST_DECIMALS)
         signed = numbers.view(np.int64)
         signed[1:] = (differences >> np.uint64(1)).view(np.int64) ^ -(differences & np.uint64(1)).view(np.int64)
         return list((np.cumsum(signed) / _SCALES[decimals]).tolist())
@@ -274,6 +269,10 @@ def _inflated(data: bytes, size: int) -> bytes:
         found = inflating.decompress(data, size + 1)  # no more, whatever the data claims
     except zlib.error as error:
         raise ValueError(f"a block of readings is damaged: {error}") from None
-    if not inflating.eof or inflating.unused_data:
-        raise ValueError("a block of readings is damaged")
+    _check(inflating.eof and not inflating.unused_data)
     return found
+
+
+def _check(right: bool) -> None:
+    if not right:
+        raise ValueError("a block of readings is damaged")

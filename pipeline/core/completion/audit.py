@@ -115,16 +115,11 @@ class Finding:
 
     def record(self) -> dict[str, Any]:
         """Returns the finding as a JSON object. Infinite numbers become text, because JSON has none."""
-        return {
-            "sensor_id": self.sensor_id,
-            "window": self.tier.window.text,
-            "start": self.tier.window.shown(self.start_us),
-            "problem": self.problem,
-            "differences": {
-                each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
-                for each in self.differences
-            },
+        differences = {
+            each.statistic: {"stored": _in_json(each.stored), "recomputed": _in_json(each.recomputed)}
+            for each in self.differences
         }
+        return Untouched(self.tier, self.sensor_id, self.start_us, self.problem).record() | {"differences": differences}
 
 
 class Untouched(NamedTuple):

@@ -59,6 +59,8 @@ class Schedule:
         batches: the number of batches of rows so far; see :mod:`pipeline.core.panes.row_batches`.
         due_us: the time at which waiting readings have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
+        passed_before_us: the same as ``passed_us``, before the timer that fires now.
+        closed_before_us: the same as ``closed_us``, before the timer that fires now.
     """
 
     passed_us: int = -NEVER_US
@@ -67,6 +69,11 @@ class Schedule:
     clock_us: int = NEVER_US
     batches: int = 0
     due_us: dict[int, int] = field(default_factory=dict)
+    passed_before_us: int = field(init=False, compare=False)
+    closed_before_us: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
 
     def expect(self, start_us: int, now_us: int, firing: FiringRules) -> Timers | None:
         """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed."""
@@ -94,7 +101,7 @@ class Schedule:
 
     def pass_watermark(self, time_us: int, firing: FiringRules) -> set[int]:
         """Notes that the watermark's timer fired. Returns the starts of the windows whose panes fire now."""
-        before = self.passed_us, self.closed_us
+        before = self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
         self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
         self.watermark_us = NEVER_US

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from heapq import heappop, heappush
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
@@ -39,7 +39,7 @@ from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.panes.carried_readings import CarryIn, ForEach
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
+from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
@@ -83,24 +83,6 @@ class Aggregation:
         return sources(tuple(tier.window for tier in self.tiers))
 
 
-class FiringTimes(NamedTuple):
-    """The watermark and the clock when panes fire.
-
-    Attributes:
-        passed_us: the watermark.
-        before_us: the watermark before that, at the group's last firing.
-        closed_us: the event time by which closed windows end.
-        closed_before_us: the same, before this firing.
-        now_us: the clock.
-    """
-
-    passed_us: int
-    before_us: int
-    closed_us: int
-    closed_before_us: int
-    now_us: int
-
-
 class GroupFiring:
     """Fires panes of a group's windows.
 
@@ -108,7 +90,8 @@ class GroupFiring:
         aggregation: the settings.
         windows: the group's windows, which are changed in place.
         completion: the completion of windows from the table.
-        times: the watermark and the clock.
+        schedule: the group's schedule, which tells how far the watermark has passed.
+        now_us: the current time.
         each: a function like ``map``, which may call a function for several windows at once.
 
     Attributes:
@@ -122,7 +105,8 @@ class GroupFiring:
         aggregation: Aggregation,
         windows: GroupWindows,
         completion: Completion,
-        times: FiringTimes,
+        schedule: Schedule,
+        now_us: int,
         each: ForEach = map,
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
@@ -131,20 +115,20 @@ class GroupFiring:
         if aggregation.before_us is not None:
             self._before_us = aggregation.before_us
             # A backfill lists windows that were over later: a job may have them in its state.
-            self._over_us = times.now_us - aggregation.firing.lateness_us - _KEPT_US
+            self._over_us = now_us - aggregation.firing.lateness_us - _KEPT_US
         self._deduplicate = aggregation.deduplicate
         self._latest, self._newest = aggregation.latest, NewestReadings()
         self._windows = windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
-        self._times = times
-        self._drained = times.passed_us >= END_US
+        self._schedule, self._now_us = schedule, now_us
+        self._drained = schedule.passed_us >= END_US
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._carry_in: CarryIn | None = None
         if self._tiers[0].statistics.carries:
             may_be_stored = partial(self._may_be_stored, 0)
-            self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, times.now_us, may_be_stored, each)
+            self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, now_us, may_be_stored, each)
         self.rows = EncodedRows()
         self.incomplete: list[tuple[str, int]] = []
         self.counts: Counter[str] = Counter()
@@ -158,7 +142,7 @@ class GroupFiring:
         """
         for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
-        passed_us, now_us = self._times.passed_us, self._times.now_us
+        passed_us, now_us = self._schedule.passed_us, self._now_us
         for tier, windows in enumerate(self._windows.of_tier):
             self._waiting = sorted(windows)
             while self._waiting:
@@ -169,17 +153,17 @@ class GroupFiring:
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._newest.rows(self._latest, from_us))
-        self._windows.close(self._times.closed_us, now_us + _KEPT_US)
+        self._windows.close(self._schedule.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 
     def _window(self, tier: int, start_us: int) -> StartWindows[Any]:
         found = self._windows.of_tier[tier].get(start_us)
         if found is None:
             found = self._windows.of_tier[tier][start_us] = StartWindows()
-            if self._windows.ends_by(tier, start_us, self._times.closed_before_us):
-                found.kept_until_us = self._times.now_us + _KEPT_US
+            if self._windows.ends_by(tier, start_us, self._schedule.closed_before_us):
+                found.kept_until_us = self._now_us + _KEPT_US
         elif found.late:
-            found.kept_until_us = self._times.now_us + _KEPT_US
+            found.kept_until_us = self._now_us + _KEPT_US
         return found
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
@@ -225,7 +209,7 @@ class GroupFiring:
 
         def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
             with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
-                return completion.restored(sensor_id, start_us, self._times.now_us, deduplicate=self._deduplicate)
+                return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
             return None, False
 
         found = dict[str, Any]()
@@ -239,7 +223,7 @@ class GroupFiring:
         return found
 
     def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
-        ends = window.late and (self._drained or window.kept_until_us <= self._times.now_us)
+        ends = window.late and (self._drained or window.kept_until_us <= self._now_us)
         dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
         if not dirty:
             return
@@ -252,7 +236,7 @@ class GroupFiring:
             if entry.settle(stats, late=window.late) and stats is not None:
                 entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
                 if ends:
-                    window.kept_until_us = self._times.now_us + _KEPT_US
+                    window.kept_until_us = self._now_us + _KEPT_US
                 self._write(tier, sensor_id, start_us, stats, moved=moved)
 
     def _results(
@@ -311,7 +295,7 @@ class GroupFiring:
         self, tier: int, start_us: int, dirty: Mapping[str, SensorWindow[Any]], sensor_id: str
     ) -> WindowStats | None:
         """Returns the statistics of a late window from the table and what came; None if they may lack something."""
-        entry, now_us = dirty[sensor_id], self._times.now_us
+        entry, now_us = dirty[sensor_id], self._now_us
         with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
             found = self._completion[tier].completed(
                 sensor_id, start_us, now_us, entry.accumulator, entry.last_written()
@@ -354,10 +338,10 @@ class GroupFiring:
         self.rows.append(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
         )
-        if not self._windows.ends_by(tier, start_us, self._times.passed_us):
+        if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
         else:
-            timing = LATE if self._windows.ends_by(tier, start_us, self._times.before_us) else ON_TIME
+            timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
         self.counts[timing] += 1
         for longer, source in enumerate(self._sources):
             if source == tier:

@@ -95,11 +95,32 @@ class _Extreme(PartKind):
         return At(parse_time(time), parse_value(value))
 
 
-class _Sketched(PartKind):
-    """A sketch of all values, for quantiles."""
+class _OneCell(PartKind):
+    """A part that one cell stores in the part's own bytes.
 
-    name = "sketch"
-    cells = ("sketch",)
+    Args:
+        kind: the part's class.
+        name: the part's name, and that of the cell.
+    """
+
+    def __init__(self, kind: type[Sketch] | type[Course], name: str) -> None:
+        self.name = name
+        self.cells = (name,)
+        self._kind = kind
+
+    def of_cells(self, *values: Any) -> Any:
+        (part,) = values
+        return part
+
+    def texts(self, part: Any) -> tuple[bytes, ...]:
+        return (part.to_bytes(),)
+
+    def parse(self, *texts: bytes) -> Any:
+        return self._kind.from_bytes(*texts)
+
+
+class _Sketched(_OneCell):
+    """A sketch of all values, for quantiles."""
 
     def of(self, series: MetricReadings) -> Sketch:
         return Sketch.of(series.values)
@@ -110,25 +131,14 @@ class _Sketched(PartKind):
         both.merge(other)
         return both
 
-    def of_cells(self, *values: Any) -> Sketch:
-        (sketch,) = values
-        return sketch
 
-    def texts(self, part: Sketch) -> tuple[bytes, ...]:
-        return (part.to_bytes(),)
-
-    def parse(self, *texts: bytes) -> Sketch:
-        return Sketch.from_bytes(*texts)
-
-
-class _Coursed(PartKind):
+class _Coursed(_OneCell):
     """A course of readings."""
 
     carries = True
 
     def __init__(self, name: str, method: Method) -> None:
-        self.name = name
-        self.cells = (name,)
+        super().__init__(Course, name)
         self._method = method
 
     def of(self, series: MetricReadings) -> Course:
@@ -137,23 +147,13 @@ class _Coursed(PartKind):
     def merged(self, one: Course, other: Course) -> Course | None:
         return joined(self._method, one, other)
 
-    def of_cells(self, *values: Any) -> Course:
-        (course,) = values
-        return course
-
-    def texts(self, part: Course) -> tuple[bytes, ...]:
-        return (part.to_bytes(),)
-
-    def parse(self, *texts: bytes) -> Course:
-        return Course.from_bytes(*texts)
-
 
 PARTS: Mapping[str, PartKind] = {
     part.name: part
     for part in (
         _Extreme("first", min),
         _Extreme("last", max),
-        _Sketched(),
+        _Sketched(Sketch, "sketch"),
         _Coursed("rises", RISES),
         _Coursed("held", HELD),
         _Coursed("sloped", SLOPED),
