@@ -191,7 +191,7 @@ class AvroFile:
     def _decode_record(self, data: BinaryIO) -> Any:
         return schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
 
-    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:
+    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:  # noqa: C901 (a case for each of Avro's types)
         """Skips a value of this schema without decoding it."""
         if isinstance(schema, list):
             self._skip_value(schema[reader.long()], reader)

@@ -82,7 +82,7 @@ read.add_command(plot)
 @reading_options
 @output_option
 def latest(
-    sensors: tuple[str, ...],
+    sensors: list[str],
     all_sensors: bool,
     prefix: str | None,
     silent_for: timedelta | None,
@@ -109,14 +109,13 @@ def latest(
             found = table.newest(prefix or "", metrics=metrics or None, silent_for=silent_for)
             print_records(found, LATEST, output, several=True)
         return
-    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.latest(sensor_ids, metrics=metrics or None, metadata=fields)
+            records = table.latest(sensors, metrics=metrics or None, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
-        missing = [sensor for sensor in sensor_ids if sensor not in seen.sensors]
+        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
+        missing = [sensor for sensor in sensors if sensor not in seen.sensors]
         for sensor in missing:
             click.echo(f"Error: {no_readings(table, sensor, fields, metrics)}", err=True)
     if missing:
@@ -132,7 +131,7 @@ def latest(
 @reading_options
 @output_option
 def range_(
-    sensors: tuple[str, ...],
+    sensors: list[str],
     start_us: int,
     end_us: int,
     limit: int | None,
@@ -145,16 +144,15 @@ def range_(
 
     Scans only the rows of that range. JSON is printed as it is read, all else once it is complete.
     """
-    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
-            records = table.range(sensor_ids, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
+            records = table.range(sensors, start_us, end_us, metrics=metrics or None, limit=limit, metadata=fields)
         seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=len(sensor_ids) > 1)
+        print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         if seen.count == limit:
             return  # beyond the limit, other sensors or metrics may follow
-        for sensor in sensor_ids:
+        for sensor in sensors:
             if sensor not in seen.sensors:
                 click.echo(no_readings(table, sensor, fields, metrics, (start_us, end_us)), err=True)
         _report_missing(metrics, seen)
@@ -214,7 +212,7 @@ def prefix(
 @reading_options
 @output_option
 def aggregates(
-    sensors: tuple[str, ...],
+    sensors: list[str],
     start_us: int,
     end_us: int,
     tier: Window | None,
@@ -229,16 +227,15 @@ def aggregates(
     Scans only the rows of that range. With --fresh, computes windows that are still open from their raw rows. JSON is
     printed as it is read, all else once it is complete.
     """
-    sensor_ids = list(dict.fromkeys(sensors))
     with open_table() as table:
         with usage_errors():
             records = table.aggregates(
-                sensor_ids, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
+                sensors, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
             )
         seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, output, several=len(sensor_ids) > 1)
+        print_records(seen.through(records), AGGREGATES, output, several=len(sensors) > 1)
         window = tier or table.schema.tiers[0].window
-        for sensor in sensor_ids:
+        for sensor in sensors:
             if sensor not in seen.sensors:
                 click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
         _report_missing(metrics, seen, "windows")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
 OpenTable = Callable[[], AbstractContextManager["SensorTable"]]
 Metadata = tuple[tuple[str, str], ...]
 
+_DAY_US = 86_400_000_000
+
 
 def _limit_option(text: str) -> Callable[[Command], Command]:
     return click.option("--limit", type=COUNT, help=text)
@@ -36,10 +38,12 @@ def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[st
         raise click.UsageError("aggregates are located by the sensor alone; remove --metadata")
 
 
-_DAY_US = 86_400_000_000
+def _each_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:  # noqa: ARG001
+    return list(dict.fromkeys(value))
 
-sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
-optional_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...")
+
+sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...", callback=_each_once)
+optional_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
 limit_option = _limit_option("Print at most this many events, the newest.")
 limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 window_option = click.option(

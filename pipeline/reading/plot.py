@@ -91,7 +91,7 @@ def _band(text: str) -> tuple[str, str]:
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each window and event.")
 def plot(
-    sensors: tuple[str, ...],
+    sensors: list[str],
     metrics: tuple[str, ...],
     start_us: int,
     end_us: int,
@@ -119,8 +119,8 @@ def plot(
     JSON is one line for each window and event drawn, instead of a chart. Without data, no file is written and the exit
     code is 1.
     """
-    sensor_ids, names = list(dict.fromkeys(sensors)), list(dict.fromkeys(metrics))
-    panels = _panels(names, dict(units), sensor_ids)
+    names = list(dict.fromkeys(metrics))
+    panels = _panels(names, dict(units), sensors)
     _check_limits(y_min, y_max, len(panels))
     if not as_json:
         check_installed("charts")
@@ -129,8 +129,8 @@ def plot(
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         for of_axis in panels.values():
-            most = _MAX_EVENTS // (len(sensor_ids) * len(of_axis))
-            for sensor in sensor_ids:
+            most = _MAX_EVENTS // (len(sensors) * len(of_axis))
+            for sensor in sensors:
                 for metric in of_axis:
                     series = _Curve.read(table, sensor, metric, span_us, tier, fields, most, band)
                     if series.band or series.events:
@@ -147,7 +147,7 @@ def plot(
             for line in series.json(sensor, metric):
                 print_json_line(line)
     for (sensor, metric), series in found.items():
-        which = "" if len(sensor_ids) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
+        which = "" if len(sensors) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
         click.echo(f"drawn: {which}{series.summary(tier)}", err=True)
 
 
