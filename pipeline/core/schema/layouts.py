@@ -165,8 +165,7 @@ class Wide(Layout):
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        pack, column_of = context.pack, context.metric_columns
-        cells = [_new(Cell, (*column_of[name], timestamp_us, pack(x))) for name, x in event.readings.items()]
+        cells = self._cells(context, event, timestamp_us)
         if event.metadata:
             cells += _metadata_cells(context, event, timestamp_us)
         return [_new(Row, (context.key.render(event), cells))]
@@ -201,6 +200,11 @@ class Wide(Layout):
         parts = {key.time_us: cells} if self.selected_by_key_only(context) else _by_timestamp(cells)
         return [_record(context, key, time_us, of_event) for time_us, of_event in parts.items()]
 
+    def _cells(self, context: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
+        """Returns a cell for each reading."""
+        pack, column_of = context.pack, context.metric_columns
+        return [_new(Cell, (*column_of[name], timestamp_us, pack(x))) for name, x in event.readings.items()]
+
 
 class Tall(Wide):
     """A row per event and metric, with one reading."""
@@ -212,18 +216,10 @@ class Tall(Wide):
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
         timestamp_us = _to_ms(event.event_time_us)
-        metadata = _metadata_cells(context, event, timestamp_us)
+        cells, metadata = self._cells(context, event, timestamp_us), _metadata_cells(context, event, timestamp_us)
         return [
-            Row(
-                context.key.render(event, metric),
-                [
-                    Cell(
-                        context.metrics.family_of(metric) or "", metric.encode(), timestamp_us, context.values.pack(x)
-                    ),
-                    *metadata,
-                ],
-            )
-            for metric, x in event.readings.items()
+            Row(context.key.render(event, metric), [cell, *metadata])
+            for metric, cell in zip(event.readings, cells, strict=True)
         ]
 
 
@@ -275,26 +271,15 @@ class BucketCells(Wide):
     bucketed = True
 
 
-class BucketColumns(Layout):
+class BucketColumns(Tall):
     """A row per sensor, metric and bucket. Qualifiers are values, cells are empty ("new columns for new events")."""
 
     name = "bucket_columns"
-    row_per_metric = True
     bucketed = True
 
-    def rows(self, context: LayoutContext, event: Event) -> list[Row]:
-        timestamp_us = _to_ms(event.event_time_us)
-        metadata = _metadata_cells(context, event, timestamp_us)
-        return [
-            Row(
-                context.key.render(event, metric),
-                [
-                    Cell(context.metrics.family_of(metric) or "", context.values.pack(value), timestamp_us, b""),
-                    *metadata,
-                ],
-            )
-            for metric, value in event.readings.items()
-        ]
+    def _cells(self, context: LayoutContext, event: Event, timestamp_us: int) -> list[Cell]:
+        pack, column_of = context.pack, context.metric_columns
+        return [Cell(column_of[name][0], pack(x), timestamp_us, b"") for name, x in event.readings.items()]
 
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:
         metric, in_metadata = key.metric.encode(), context.metadata.families
