@@ -18,7 +18,8 @@ from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
-from pipeline.formats.files import FileColumns, open_records
+from pipeline.formats.files import open_records
+from pipeline.formats.values import FileColumns
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 

@@ -28,7 +28,9 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.formats.files import EventMaker, FileColumns, Maker, MappedMaker
+from pipeline.formats.files import Maker
+from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import EventMaker, FileColumns
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help

@@ -24,18 +24,8 @@ from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData
-from pipeline.formats.files import (
-    Maker,
-    MappedRecord,
-    Record,
-    Refusal,
-    Remark,
-    UnreadableFile,
-    block_file,
-    is_block_format,
-    records_of,
-)
-from pipeline.formats.lines import one_line
+from pipeline.formats.files import Maker, block_file, is_block_format, records_of
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, one_line
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
 

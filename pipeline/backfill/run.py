@@ -53,7 +53,9 @@ from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.windows.tier_sources import sources
-from pipeline.formats.files import Maker, MappedMaker, UnreadableFile
+from pipeline.formats.files import Maker
+from pipeline.formats.lines import UnreadableFile
+from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.settings import BadFlag, Target, runs_here
 from pipeline.transforms.decode import DecodeMessages

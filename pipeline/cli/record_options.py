@@ -11,7 +11,7 @@ from pipeline.cli.options import Command, identifier
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy, format_policy
-from pipeline.formats.files import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
+from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, FileColumns
 
 
 def column_options(command: Command) -> Command:

@@ -12,8 +12,9 @@ from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, LetterGroups, letter_json
 from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.notation.text import counted
 from pipeline.dead_letters.export import export
-from pipeline.dead_letters.options import ScanRequest, letter_count, scan_options
+from pipeline.dead_letters.options import ScanRequest, scan_options
 from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
 
@@ -67,7 +68,7 @@ def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
     else:
         print_groups(groups.by_size())
         if scan.matched:
-            click.echo(f"{letter_count(scan.matched)}, by reason and sensor: {len(groups.by_size()):,}")
+            click.echo(f"{counted(scan.matched, 'dead letter')}, by reason and sensor: {len(groups.by_size()):,}")
     scan.report()
     ctx.exit(130 if scan.stopped() else 0)
 

@@ -14,8 +14,8 @@ from pipeline.cli.options import COUNT
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters.records import letter_json
 from pipeline.core.events.message import Message
-from pipeline.core.notation.text import json_line
-from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count, scan_options
+from pipeline.core.notation.text import counted, json_line
+from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options
 
 
 @click.command()
@@ -51,7 +51,7 @@ def export(ctx: click.Context, file: Path, request: ScanRequest, limit: int | No
             raise click.ClickException(f"{file}: {error.strerror or error}; nothing was acknowledged") from error
         problem = _acknowledge(exported, scan) if ack else None
     click.echo(
-        f"{letter_count(len(exported))} written to {'standard output' if to_stdout else file}"
+        f"{counted(len(exported), 'dead letter')} written to {'standard output' if to_stdout else file}"
         f"{f', {scan.backlog.acknowledged:,} of them acknowledged' if ack else ''}",
         err=to_stdout,
     )

@@ -18,6 +18,7 @@ from pipeline.core.dead_letters.records import DeadLetter, Selection
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.text import counted
 
 _PAGE = 1000
 
@@ -46,7 +47,7 @@ class LetterScan:
 
         Args:
             what: the activity to show in the progress bar.
-            limit: how many letters the caller will take, so that no more are leased than needed.
+            limit: the most letters that the caller will take: no more are leased than needed.
         """
         self.show_progress(what)
         with self._progress:
@@ -71,10 +72,11 @@ class LetterScan:
         """Reports on standard error why the scan ended early or found nothing."""
         request = self._request
         if self.stopped():
-            click.echo(f"interrupted after {letter_count(self.inspected)}", err=True)
+            click.echo(f"interrupted after {counted(self.inspected, 'dead letter')}", err=True)
         elif self.inspected >= request.max_messages:
             click.echo(
-                f"read {letter_count(request.max_messages)}, the limit set by --max; there may be more", err=True
+                f"read {counted(request.max_messages, 'dead letter')}, the limit set by --max; there may be more",
+                err=True,
             )
         elif not self.inspected:
             backoff = ""
@@ -85,7 +87,7 @@ class LetterScan:
             waited = f"within {format_duration(request.wait)}" if request.wait else "at once"
             click.echo(f"no message from {request.subscription} {waited}{backoff}", err=True)
         elif not self.matched:
-            click.echo(f"none of {letter_count(self.inspected)} matches", err=True)
+            click.echo(f"none of {counted(self.inspected, 'dead letter')} matches", err=True)
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,3 @@ def scan_options(command: Command) -> Command:
         return command(*args, request=ScanRequest(subscription, selection, max_messages, wait), **kwargs)
 
     return with_request
-
-
-def letter_count(count: int) -> str:
-    """Returns the count with its noun, such as ``1 dead letter``."""
-    return f"{count:,} dead letter{'' if count == 1 else 's'}"

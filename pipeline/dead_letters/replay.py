@@ -16,8 +16,8 @@ from pipeline.core.dead_letters.records import DeadLetter, LetterGroups, replay_
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.events.dead_letter import replay_of
 from pipeline.core.events.message import EVENT_ID
-from pipeline.core.notation.text import plain
-from pipeline.dead_letters.options import LetterScan, ScanRequest, letter_count, scan_options
+from pipeline.core.notation.text import counted, plain
+from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options
 from pipeline.dead_letters.views import print_groups
 
 _MAX_IN_REQUEST = 1000
@@ -194,7 +194,7 @@ def _print(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, at
     }
     reasons = ", ".join(f"{count:,} {why}" for why, count in left.items() if count)
     click.echo(
-        f"{letter_count(tally.replayed)} {'would be ' if dry_run else ''}replayed to {topic}"
+        f"{counted(tally.replayed, 'dead letter')} {'would be ' if dry_run else ''}replayed to {topic}"
         f"{f'; left on the subscription: {reasons}' if reasons else ''}; {seconds:.1f} s"
         f"{'; interrupted' if scan.stopped() else ''}"
     )
@@ -221,15 +221,15 @@ def _print_json(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: floa
 def _report_problems(tally: _ReplayTally) -> None:
     if tally.recent:
         click.echo(
-            f"{letter_count(tally.recent)} with an event_id, refused less than ten minutes ago: a Dataflow job with "
-            "--id_attribute drops it as a duplicate of the original",
+            f"{counted(tally.recent, 'dead letter')} with an event_id, refused less than ten minutes ago: a Dataflow "
+            "job with --id_attribute drops it as a duplicate of the original",
             err=True,
         )
     if tally.refusal:
         click.echo(plain(f"refused: {tally.refusal}"), err=True)
     if tally.unacknowledged:
         click.echo(
-            f"acknowledging failed: {letter_count(tally.unacknowledged)} "
+            f"acknowledging failed: {counted(tally.unacknowledged, 'dead letter')} "
             f"{'was' if tally.unacknowledged == 1 else 'were'} published and may still be on the subscription",
             err=True,
         )

@@ -28,6 +28,7 @@ from pipeline.formats.lines import (
     check_columns,
     one_line,
     parse_or_refuse,
+    read_varint,
     too_long,
 )
 from pipeline.formats.mapped import MappedMaker
@@ -38,6 +39,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _MAX_HEADER = 1 << 20  # bytes
 _CHUNK = 1 << 16  # bytes to read at a time
 _MAGIC, _SYNC = b"Obj\x01", 16
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # bytes
 _HEADER = parse_schema(
     {
         "type": "record",
@@ -191,23 +193,17 @@ class AvroFile:
     def _decode_record(self, data: BinaryIO) -> Any:
         return schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
 
-    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:  # noqa: C901 (a case for each of Avro's types)
+    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:
         """Skips a value of this schema without decoding it."""
         if isinstance(schema, list):
             self._skip_value(schema[reader.long()], reader)
             return
         kind = schema["type"] if isinstance(schema, dict) else schema
         match kind:
-            case "null":
-                pass
-            case "boolean":
-                reader.skip(1)
+            case "null" | "boolean" | "float" | "double":
+                reader.skip(_SIZES[kind])
             case "int" | "long" | "enum":
                 reader.long()
-            case "float":
-                reader.skip(4)
-            case "double":
-                reader.skip(8)
             case "bytes" | "string":
                 reader.skip(reader.long())
             case "fixed":
@@ -215,17 +211,21 @@ class AvroFile:
             case "record" | "error":
                 for field in schema["fields"]:
                     self._skip_value(field["type"], reader)
-            case "array" | "map":
-                while count := reader.long():
-                    if count < 0:  # the size of the items in bytes follows
-                        reader.skip(reader.long())
-                        continue
-                    for _ in range(count):
-                        if kind == "map":
-                            reader.skip(reader.long())
-                        self._skip_value(schema["items" if kind == "array" else "values"], reader)
+            case "array":
+                self._skip_items((schema["items"],), reader)
+            case "map":
+                self._skip_items(("string", schema["values"]), reader)
             case _:
                 self._skip_value(kind if isinstance(kind, (dict, list)) else self._types[kind], reader)
+
+    def _skip_items(self, schemas: tuple[Any, ...], reader: "_BoundedReader") -> None:
+        while count := reader.long():
+            if count < 0:  # the size of the items in bytes follows
+                reader.skip(reader.long())
+                continue
+            for _ in range(count):
+                for schema in schemas:
+                    self._skip_value(schema, reader)
 
     def _count_before(self, end: int) -> int:
         """Counts the records before ``end``; a large negative number if damaged. Restores the file's position."""
@@ -244,15 +244,10 @@ class AvroFile:
 
 def _long(read: Callable[[int], bytes]) -> int:
     """Reads a zigzag varint."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = read(1)
-        if not byte:
-            raise EOFError("the data ends within a number")
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return (value >> 1) ^ -(value & 1)
-    raise ValueError("a number has more than ten bytes")
+    value = read_varint(read)
+    if value is None:
+        raise EOFError("the data ends before a number")
+    return (value >> 1) ^ -(value & 1)
 
 
 def _read_up_to(content: BinaryIO, most: int) -> bytes:

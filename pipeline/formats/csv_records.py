@@ -140,31 +140,30 @@ class _RowParser:
 
     def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
-        remarks = []
         complete = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
-        for index, name in enumerate(self._names):
-            if index in self._own:
-                continue
-            if name.startswith(METADATA):
-                self._texts.append((index, name.removeprefix(METADATA)))
-                continue
-            if name.startswith(READING):
-                self._readings.append((index, name.removeprefix(READING)))
-                continue
-            values = [(line, fields[index]) for line, fields in complete if not is_missing(fields[index])]
-            texts = [(line, text) for line, text in values if parse_number(text) is None]
-            (self._metadata if texts else self._readings).append((index, name))
-            if 0 < len(texts) < len(values):
-                line, text = texts[0]
-                remarks.append(
-                    Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
-                )
+        others = [(index, name) for index, name in enumerate(self._names) if index not in self._own]
+        remarks = [self._classify(index, name, complete) for index, name in others]
         for columns in (self._readings, self._metadata + self._texts):
             if len({name for _, name in columns}) < len(columns):
                 raise UnreadableFile(
                     f"two columns have the same name; the columns are {', '.join(map(shown, self._names))}"
                 )
-        return remarks
+        return [remark for remark in remarks if remark]
+
+    def _classify(self, index: int, name: str, rows: Sequence[tuple[int, Sequence[str]]]) -> Remark | None:
+        if name.startswith(METADATA):
+            self._texts.append((index, name.removeprefix(METADATA)))
+            return None
+        if name.startswith(READING):
+            self._readings.append((index, name.removeprefix(READING)))
+            return None
+        values = [(line, fields[index]) for line, fields in rows if not is_missing(fields[index])]
+        texts = [(line, text) for line, text in values if parse_number(text) is None]
+        (self._metadata if texts else self._readings).append((index, name))
+        if not 0 < len(texts) < len(values):
+            return None
+        line, text = texts[0]
+        return Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
 
     def event(self, fields: Sequence[str]) -> SensorEvent:
         if len(fields) != len(self._names):

@@ -1,4 +1,4 @@
-"""Reads events from length-delimited protobuf: ``SensorEvent`` messages, or others that a mapping is for.
+"""Reads events from length-delimited protobuf: ``SensorEvent`` messages, or messages that a mapping reads.
 
 Each message follows its length as a varint.
 
@@ -20,6 +20,7 @@ from pipeline.formats.lines import (
     Refusal,
     UnreadableFile,
     parse_or_refuse,
+    read_varint,
     too_long,
 )
 from pipeline.formats.mapped import MappedMaker
@@ -62,7 +63,7 @@ def _payloads(content: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Refu
     number = 0
     while True:
         try:
-            size = _read_size(content)
+            size = read_varint(content.read)
             if size is None:
                 return
             data = _read_exactly(content, size) if size <= limit else None
@@ -88,18 +89,3 @@ def _skip(content: BinaryIO, size: int) -> None:
         if not skipped:
             raise EOFError(f"the next record is cut off after {size - left:,} of {size:,} bytes")
         left -= skipped
-
-
-def _read_size(content: BinaryIO) -> int | None:
-    """Reads a varint: seven bits per byte, lowest first; the eighth bit is set if more follow. None at the end."""
-    size = 0
-    for shift in range(0, 70, 7):
-        byte = content.read(1)
-        if not byte:
-            if shift:
-                raise EOFError("the length of the next record is cut off")
-            return None
-        size |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return size
-    raise EOFError("the length of the next record has more than ten bytes")

@@ -30,35 +30,14 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
-from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark, UnreadableFile
+from pipeline.formats.lines import Lines, Record, UnreadableFile
 from pipeline.formats.mapped import MappedMaker, Original, SkippedElements, published
 from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_RECORD_BYTES, TIME_UNITS, EventMaker, FileColumns, clock_us
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, clock_us
 
 if TYPE_CHECKING:  # slow to import
     from pipeline.formats.avro_records import AvroFile
     from pipeline.formats.parquet_records import ParquetFile
-
-__all__ = [
-    "MAX_RECORD_BYTES",
-    "TIME_UNITS",
-    "EventMaker",
-    "FileColumns",
-    "Maker",
-    "MappedMaker",
-    "MappedRecord",
-    "Original",
-    "Record",
-    "RecordFile",
-    "Refusal",
-    "Remark",
-    "SkippedElements",
-    "UnreadableFile",
-    "block_file",
-    "is_block_format",
-    "open_records",
-    "records_of",
-]
 
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
@@ -138,12 +117,12 @@ def open_records(
     """Opens a file to publish its records; see :func:`records_of`.
 
     Args:
-        path: its suffix determines the format.
+        path: the file, whose suffix determines the format.
         columns: the columns of the sensor and the time.
         now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
         max_record_bytes: longer records are refused.
-        mapped: turns records into events; the columns then don't matter.
-        attributes: of messages for mappings.
+        mapped: types whose mappings turn records into events; the columns then don't matter.
+        attributes: the attributes of the messages that mappings read.
     """
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
     if mapped:
@@ -179,7 +158,7 @@ def block_file(name: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFi
 
 
 def is_block_format(name: str) -> bool:
-    """Whether the name is that of a file of blocks: Avro or Parquet."""
+    """Returns whether the name is that of a file of blocks: Avro or Parquet."""
     return _suffix(name) in _BLOCKS
 
 

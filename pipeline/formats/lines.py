@@ -49,8 +49,8 @@ class MappedRecord(NamedTuple):
     """A record that a mapping turns into events.
 
     Attributes:
-        line: as in a :class:`Refusal`.
-        message: of the mapping's type.
+        line: the record's first line, or its number.
+        message: a message of the mapping's type.
         is_message: whether the record is this message; otherwise the message was made of the record's columns.
     """
 
@@ -84,6 +84,24 @@ def check_columns(names: Sequence[str], columns: FileColumns) -> None:
             raise UnreadableFile(f"no column {shown(required)}; the columns are {found}")
     if len(set(names)) < len(names):
         raise UnreadableFile(f"two columns have the same name; the columns are {found}")
+
+
+def read_varint(read: Callable[[int], bytes]) -> int | None:
+    """Reads a number of seven bits a byte, lowest first, whose eighth bit is set if more bytes follow.
+
+    Returns None if nothing is left to read. Raises EOFError for a number that is cut off or has more than ten bytes.
+    """
+    number = 0
+    for shift in range(0, 70, 7):
+        byte = read(1)
+        if not byte:
+            if shift:
+                raise EOFError("the length of the next record is cut off")
+            return None
+        number |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return number
+    raise EOFError("the length of the next record has more than ten bytes")
 
 
 def one_line(error: BaseException) -> str:

@@ -2,8 +2,9 @@
 
 A length-delimited protobuf message and a line of NDJSON are messages themselves. A row of CSV and a record of Avro or
 Parquet become JSON objects of their columns: cells of CSV are text, or null if they are blank; bytes are text in
-hexadecimal; dates, times and UUIDs are text as in metadata; a duration is a number of seconds; what is no finite number
-is text, as in protobuf's JSON. Values that can't be read refuse the record only if the mapping may read their column.
+hexadecimal; dates, times and UUIDs are text as in metadata; a duration is a number of seconds; a number that is not
+finite is text, as in protobuf's JSON. A value that can't be read refuses its record only if the mapping may read its
+column.
 """
 
 import json
@@ -50,7 +51,7 @@ class MappedMaker:
 
     Args:
         mapped: the types; at least one.
-        attributes: of every message, besides ``message_type``.
+        attributes: the attributes of every message, besides ``message_type``.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
 
     Attributes:
@@ -161,8 +162,8 @@ def published(
     Refuses a record as a whole if an element of it is refused.
 
     Args:
-        records: of a file.
-        maker: which made them.
+        records: the records of a file.
+        maker: the maker of these records.
         now_us: returns the current time in microseconds since the epoch.
     """
     for record in records:
@@ -191,7 +192,7 @@ def published(
 
 
 def _missing(value: Value, names: Sequence[str]) -> str | None:
-    """Returns the first column that a value is read from if all its sources are columns, and the file has none."""
+    """Returns the first column of a value if all of its sources are columns and the file has none of these."""
     columns = []
     for source in value:
         first = next(iter(source.paths), None)
@@ -202,7 +203,7 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
 
 
 def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
-    """Returns the columns that mappings may read; None for all, which a star stands for."""
+    """Returns the columns that mappings may read; None if a star stands for all of them."""
     columns = set()
     for one in mapped:
         for path in one.mapping.paths:
@@ -215,7 +216,7 @@ def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
 
 
 def _json(value: Any) -> bytes:
-    """Returns JSON. Raises ValueError: what follows the name of the value in messages."""
+    """Returns JSON. Raises ValueError, whose message follows the name of the value."""
     try:
         return _ENCODER.encode(value).encode()
     except UnicodeEncodeError:
@@ -227,7 +228,7 @@ def _json(value: Any) -> bytes:
 
 
 def _with_texts(value: Any) -> Any:
-    """Returns a value with texts in the place of what is no finite number."""
+    """Returns a value in which texts replace numbers that are not finite."""
     match value:
         case float() if not math.isfinite(value):
             return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

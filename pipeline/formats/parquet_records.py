@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -123,7 +123,7 @@ class ParquetFile:
     def _rows(self, group: int) -> Iterator[dict[str, Any]]:
         limit, whole = self._maker.max_record_bytes, isinstance(self._maker, MappedMaker)
         for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
-            columns = [_values(column, limit, whole=whole) for column in batch.columns]
+            columns = [_values(column, limit, whole) for column in batch.columns]
             names = batch.schema.names
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
@@ -149,7 +149,7 @@ def _oversized_column(group: Any, most: int) -> str | None:
     return next(large, None)
 
 
-def _values(column: pyarrow.Array, limit: int, *, whole: bool) -> list[Any]:
+def _values(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
     """Returns a column's values: a BadValue for each that is unreadable or exceeds the limit.
 
     Args:
@@ -161,61 +161,91 @@ def _values(column: pyarrow.Array, limit: int, *, whole: bool) -> list[Any]:
         column = column.storage
     elif types.is_string_view(column.type):
         column = column.cast(pyarrow.large_string())
-    kind = column.type
-    if types.is_dictionary(kind):
-        used = column.indices.unique().drop_null()
-        texts = dict(zip(used.to_pylist(), _values(column.dictionary.take(used), limit, whole=whole), strict=True))
-        return [texts.get(index) for index in column.indices.to_pylist()]
-    if types.is_nested(kind) and whole:
-        return _nested_values(column, limit)
-    if types.is_nested(kind):
+    found = (convert for is_kind, convert in _CONVERSIONS if is_kind(column.type))
+    return next(found, _scalars)(column, limit, whole)
+
+
+def _of_dictionary(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+    used = column.indices.unique().drop_null()
+    texts = dict(zip(used.to_pylist(), _values(column.dictionary.take(used), limit, whole), strict=True))
+    return [texts.get(index) for index in column.indices.to_pylist()]
+
+
+def _nested(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+    """Returns structs and maps as dicts, and lists, also if values in them are unreadable, unlike ``to_pylist``."""
+    if not whole:
         return _all_bad(column, NESTED)
-    if _is_bytes(kind) and not whole:
-        return _all_bad(column, BYTES)
-    if types.is_interval(kind):
-        return _all_bad(column, BadValue(f"is a {kind}, neither a number nor text"))
-    if types.is_duration(kind):
-        per_second = _PER_SECOND[kind.unit]
-        return [v if v is None else v / per_second for v in column.view(pyarrow.int64()).to_pylist()]
-    if types.is_time(kind):  # pyarrow would convert it modulo a day
-        numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
-        per_second = _PER_SECOND[kind.unit]
-        return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
-    if types.is_timestamp(kind) and kind.unit == "ns":  # a datetime has no nanoseconds
-        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
-    if (_is_text(kind) or _has_lengths(kind)) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
+    if not len(column):
+        return []
+    kind = column.type
+    if types.is_struct(kind):
+        return _structs(column, limit)
+    if types.is_fixed_size_list(kind):
+        rest = iter(_values(column.flatten(), limit, whole))  # without those of null lists
+        return [list(islice(rest, kind.list_size)) if there else None for there in column.is_valid().to_pylist()]
+    if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
+        return _lists(column, limit)
+    return _all_bad(column, BadValue(f"is a {kind}, which can't be read"))
+
+
+def _structs(column: pyarrow.Array, limit: int) -> list[Any]:
+    names = [field.name for field in column.type]
+    if len(set(names)) < len(names):
+        return _all_bad(column, BadValue("has two fields of the same name"))
+    fields = [_values(child, limit, whole=True) for child in column.flatten()]
+    rows = zip(*fields, strict=True) if fields else [()] * len(column)
+    valid = column.is_valid().to_pylist()
+    return [dict(zip(names, row, strict=True)) if there else None for there, row in zip(valid, rows, strict=True)]
+
+
+def _lists(column: pyarrow.Array, limit: int) -> list[Any]:
+    """Returns lists, and maps as dicts."""
+    ends = column.offsets.to_pylist()
+    start, length = ends[0], ends[-1] - ends[0]
+    places = zip(column.is_valid().to_pylist(), ends, ends[1:], strict=False)
+    spans = [(there, begin - start, end - start) for there, begin, end in places]
+    if types.is_map(column.type):
+        keys, items = (_values(of.slice(start, length), limit, whole=True) for of in (column.keys, column.items))
+        return [_object(keys[begin:end], items[begin:end]) if there else None for there, begin, end in spans]
+    values = _values(column.values.slice(start, length), limit, whole=True)
+    return [values[begin:end] if there else None for there, begin, end in spans]
+
+
+def _bytes(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+    return _scalars(column, limit, whole) if whole else _all_bad(column, BYTES)
+
+
+def _intervals(column: pyarrow.Array, *_: Any) -> list[Any]:
+    return _all_bad(column, BadValue(f"is a {column.type}, neither a number nor text"))
+
+
+def _durations(column: pyarrow.Array, *_: Any) -> list[Any]:
+    per_second = _PER_SECOND[column.type.unit]
+    return [v if v is None else v / per_second for v in column.view(pyarrow.int64()).to_pylist()]
+
+
+def _times(column: pyarrow.Array, *_: Any) -> list[Any]:
+    """Returns times of day, which pyarrow would convert modulo a day."""
+    kind = column.type
+    numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
+    per_second = _PER_SECOND[kind.unit]
+    return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
+
+
+def _timestamps(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+    if column.type.unit == "ns":  # a datetime has no nanoseconds
+        column = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
+    return _scalars(column, limit, whole)
+
+
+def _scalars(column: pyarrow.Array, limit: int, _: bool) -> list[Any]:
+    kind = column.type
+    if any(is_kind(kind) for is_kind in _WITH_LENGTHS) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
     try:
         return column.to_pylist()
     except (ValueError, OverflowError, LookupError):
         return [_value(value) for value in column]
-
-
-def _nested_values(column: pyarrow.Array, limit: int) -> list[Any]:
-    """Returns structs and maps as dicts, and lists, also if values in them are unreadable, unlike ``to_pylist``."""
-    if not len(column):
-        return []
-    kind, valid = column.type, column.is_valid().to_pylist()
-    if types.is_struct(kind):
-        names = [field.name for field in kind]
-        if len(set(names)) < len(names):
-            return _all_bad(column, BadValue("has two fields of the same name"))
-        fields = [_values(child, limit, whole=True) for child in column.flatten()]
-        rows = zip(*fields, strict=True) if fields else [()] * len(column)
-        return [dict(zip(names, row, strict=True)) if there else None for there, row in zip(valid, rows, strict=True)]
-    if types.is_fixed_size_list(kind):
-        rest = iter(_values(column.flatten(), limit, whole=True))  # without those of null lists
-        return [list(islice(rest, kind.list_size)) if there else None for there in valid]
-    if not (types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind)):
-        return _all_bad(column, BadValue(f"is a {kind}, which can't be read"))
-    ends = column.offsets.to_pylist()
-    start, length = ends[0], ends[-1] - ends[0]
-    spans = [(there, begin - start, end - start) for there, begin, end in zip(valid, ends, ends[1:], strict=False)]
-    if types.is_map(kind):
-        keys, items = (_values(of.slice(start, length), limit, whole=True) for of in (column.keys, column.items))
-        return [_object(keys[begin:end], items[begin:end]) if there else None for there, begin, end in spans]
-    values = _values(column.values.slice(start, length), limit, whole=True)
-    return [values[begin:end] if there else None for there, begin, end in spans]
 
 
 def _object(keys: list[Any], values: list[Any]) -> dict[Any, Any] | BadValue:
@@ -243,14 +273,19 @@ def _value(value: pyarrow.Scalar) -> Any:
         return BadValue(f"is a {value.type} with an unknown time zone: {error}")
 
 
-def _is_text(kind: pyarrow.DataType) -> bool:
-    return types.is_string(kind) or types.is_large_string(kind)
-
-
-def _has_lengths(kind: pyarrow.DataType) -> bool:
-    return types.is_binary(kind) or types.is_large_binary(kind)
-
-
 def _is_bytes(kind: pyarrow.DataType) -> bool:
     kinds = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
     return any(is_kind(kind) for is_kind in kinds)
+
+
+_WITH_LENGTHS = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+_CONVERSIONS: tuple[tuple[Callable[[pyarrow.DataType], bool], Callable[..., list[Any]]], ...] = (
+    (types.is_dictionary, _of_dictionary),
+    (types.is_nested, _nested),
+    (_is_bytes, _bytes),
+    (types.is_interval, _intervals),
+    (types.is_duration, _durations),
+    (types.is_time, _times),
+    (types.is_timestamp, _timestamps),
+)
+"""What converts a column of each kind; :func:`_scalars` converts all others."""

@@ -64,7 +64,7 @@ class EventMaker:
     Args:
         columns: the columns of the sensor and the time.
         now_us: returns the current time in microseconds since the epoch.
-        max_future: how far an event may be ahead of the current time.
+        max_future: the longest time that an event may be ahead of the clock.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
     """
 
@@ -97,8 +97,8 @@ class EventMaker:
         Args:
             sensor: the sensor id; blank if missing.
             time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
-            readings: by metric.
-            metadata: by name.
+            readings: the values by metric.
+            metadata: the texts by name.
             event_id: the event's id, if it has one.
 
         Raises:
@@ -129,7 +129,7 @@ class EventMaker:
     def _is_plainly_valid(
         self, sensor: str, time_us: int, readings: dict[str, float], metadata: dict[str, str]
     ) -> bool:
-        """Whether the event is certainly valid, by a fast check. If not, :meth:`checked` decides."""
+        """Returns whether a fast check finds the event valid. If it doesn't, :meth:`checked` decides."""
         return (
             sensor in self._known_sensors
             and self._known_names.issuperset(readings)
@@ -198,12 +198,12 @@ def inexact(name: str, digits: str) -> Malformed:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether other languages accept the number too: only Python takes ``1_000`` and the digits of any script."""
+    """Returns whether other languages accept the number too: only Python takes ``1_000`` and digits of any script."""
     return text.isascii() and "_" not in text
 
 
 def is_missing(text: str) -> bool:
-    """Whether the text marks a missing value: ``NA``, ``N/A``, ``NaN``, ``null``, ``None`` in any case, or nothing."""
+    """Returns whether a value is missing: blank, or ``NA``, ``N/A``, ``NaN``, ``null`` or ``None`` in any case."""
     return text.strip().lower() in _MISSING
 
 

@@ -30,18 +30,10 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
-from pipeline.formats.files import (
-    FileColumns,
-    Original,
-    RecordFile,
-    Refusal,
-    Remark,
-    SkippedElements,
-    ToPublish,
-    UnreadableFile,
-    open_records,
-)
-from pipeline.formats.values import clock_us
+from pipeline.formats.files import RecordFile, ToPublish, open_records
+from pipeline.formats.lines import Refusal, Remark, UnreadableFile
+from pipeline.formats.mapped import Original, SkippedElements
+from pipeline.formats.values import FileColumns, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:

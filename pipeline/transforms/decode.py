@@ -44,8 +44,8 @@ class Decoder:
 
     Args:
         step: the transform that dead letters name.
-        max_future: how far ahead of the clock an event time may be.
-        schemas: of the tables.
+        max_future: the longest time that an event may be ahead of the clock.
+        schemas: the schemas of the tables.
         types: the message types.
     """
 
@@ -85,24 +85,14 @@ class Decoder:
         counts, latest_us, type_of = self._counts.of, now_us + self._max_future_us, self._types.of
         for element in elements:
             counts[metrics.MESSAGES] += 1
-            of_element = (
-                element.data or b"",
-                element.attributes or {},
-                element.message_id or "",
-                element.publish_time,
-                element.ordering_key or "",
-            )
-            message = _new(Message, of_element)  # half the time of its own constructor
+            message = _message(element)
+            message_type = None
             try:
                 message_type = type_of(message)
-            except BadData as problem:
-                dead_letters += self._refuse(message, problem, now_us)
-                continue
-            try:
                 decoded = message_type.decode(message, latest_us, self._checks)
             except BadData as problem:
-                decoded = Decoded(message_type.name, [], [(message, problem)])
-            _, of_message, refused, skipped, unknown_fields = decoded
+                decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
+            name, of_message, refused, skipped, unknown_fields = decoded
             events += of_message
             for part, why in refused:
                 dead_letters += self._refuse(part, why, now_us)
@@ -110,14 +100,17 @@ class Decoder:
                 counts[metrics.UNKNOWN_FIELDS] += unknown_fields
             if not (of_message or refused or skipped):
                 counts[metrics.EMPTY_BATCHES] += 1
-            if self._by_type and decoded.type in self._types.names:
+            if self._by_type and name in self._types.names:
                 self._count_type(decoded)
         if events:
-            counts[metrics.EVENTS] += len(events)
-            times_us = [event[1] for event in events]
-            self._least_us = min(self._least_us, now_us - max(times_us))
-            self._most_us = max(self._most_us, now_us - min(times_us))
+            self._count_events(events, now_us)
         return events, dead_letters
+
+    def _count_events(self, events: Sequence[Event], now_us: int) -> None:
+        self._counts.of[metrics.EVENTS] += len(events)
+        times_us = [event[1] for event in events]
+        self._least_us = min(self._least_us, now_us - max(times_us))
+        self._most_us = max(self._most_us, now_us - min(times_us))
 
     def _count_type(self, decoded: Decoded) -> None:
         counts = self._counts.of
@@ -143,6 +136,17 @@ class Decoder:
         return [dead_letter(message, problem, self._step, to_datetime(now_us), self._read_attributes)]
 
 
+def _message(element: PubsubMessage) -> Message:
+    fields = (
+        element.data or b"",
+        element.attributes or {},
+        element.message_id or "",
+        element.publish_time,
+        element.ordering_key or "",
+    )
+    return _new(Message, fields)  # half the time of its own constructor
+
+
 class DecodedMessages(NamedTuple):
     """The outputs of decoding: ``Event`` elements, and ``Message`` elements that are dead letters."""
 
@@ -156,8 +160,8 @@ class DecodeMessages(beam.PTransform):
     The timestamp of an ``Event`` element is its event time, whatever the timestamp of the message.
 
     Args:
-        max_future: how far ahead of the clock an event time may be.
-        schemas: of the tables.
+        max_future: the longest time that an event may be ahead of the clock.
+        schemas: the schemas of the tables.
         clock: returns the current time.
         types: the message types.
     """

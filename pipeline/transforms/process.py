@@ -46,9 +46,9 @@ class Processed(NamedTuple):
     """The outputs of processing.
 
     Attributes:
-        rows: for each table, ``EncodedRows`` of events.
-        readings: for each table, ``(group, readings)`` of one of the shortest windows, with a timestamp within it, as
-            :mod:`pipeline.core.panes.grouped_readings` encodes them; None for a table without aggregates.
+        rows: each table's ``EncodedRows`` of events.
+        readings: each table's ``(group, readings)`` of one of the shortest windows, with a timestamp within it, in the
+            encoding of :mod:`pipeline.core.panes.grouped_readings`; None for a table without aggregates.
         dead_letters: ``Message`` elements.
     """
 
@@ -61,8 +61,8 @@ class ProcessMessages(beam.PTransform):
     """Processes ``PubsubMessage`` elements to :class:`Processed`.
 
     Args:
-        schemas: of the tables.
-        max_future: how far ahead of the clock an event time may be.
+        schemas: the schemas of the tables.
+        max_future: the longest time that an event may be ahead of the clock.
         clock: returns the current time.
         types: the message types.
     """
@@ -188,10 +188,10 @@ class _Table:
     """The rows of a table that are not output yet.
 
     Attributes:
-        tag: of their output.
+        tag: the tag of their output.
         rows: the rows of events.
-        size_bytes: of their cells.
-        events_at_once: of how many events rows are formatted before some may be output.
+        size_bytes: the size of their cells.
+        events_at_once: the number of events whose rows are formatted before some may be output.
     """
 
     def __init__(self, tag: str, schema: TableSchema) -> None:

@@ -20,7 +20,8 @@ from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message
 from pipeline.core.events.wire import decode, sensor_event
-from pipeline.formats.files import EventMaker, FileColumns, UnreadableFile
+from pipeline.formats.lines import UnreadableFile
+from pipeline.formats.values import EventMaker, FileColumns
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
 from tests.support.records import write_delimited
 

@@ -14,7 +14,7 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.toml import parse_schema
-from pipeline.formats.files import MappedMaker
+from pipeline.formats.mapped import MappedMaker
 from pipeline.transforms.decode import DecodeMessages, Decoder
 from tests.core.decoding.mapping.protos import descriptor_set
 

@@ -23,7 +23,7 @@ from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.formats.files import EventMaker, FileColumns
+from pipeline.formats.values import EventMaker, FileColumns
 from pipeline.job.settings import Target
 from tests.support import courses
 from tests.support.exhaustive import cases

@@ -25,16 +25,10 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
-from pipeline.formats.files import (
-    FileColumns,
-    MappedMaker,
-    Original,
-    Refusal,
-    Remark,
-    SkippedElements,
-    UnreadableFile,
-    open_records,
-)
+from pipeline.formats.files import open_records
+from pipeline.formats.lines import Refusal, Remark, UnreadableFile
+from pipeline.formats.mapped import MappedMaker, Original, SkippedElements
+from pipeline.formats.values import FileColumns
 from tests.core.decoding.mapping.protos import descriptor_set
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, NOW_US
 

@@ -22,7 +22,7 @@ class DescriptorFile(NamedTuple):
 
     Attributes:
         place: the path of a file, or of a schema.
-        descriptors: as a job takes them.
+        descriptors: the descriptors in the form that a job takes.
         types: the message types; of a schema, those of its newest revision.
     """
 
@@ -39,7 +39,7 @@ def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> l
         descriptors: paths of serialized ``FileDescriptorSet``s, likewise, or of schemas that Pub/Sub holds.
 
     Raises:
-        MappingError: a file can't be read, does not hold, or maps what another one maps. The line begins with its path.
+        MappingError: a file can't be read, is invalid, or maps what another one maps. The line begins with its path.
         ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
     files = load_descriptors(descriptors)
@@ -92,7 +92,7 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> MappedTyp
 
 
 def check_distinct(loaded: Sequence[MappedType]) -> None:
-    """Raises MappingError if two mappings take the same messages."""
+    """Raises MappingError if two mappings read the same messages."""
     by_name: dict[str, MappedType] = {}
     unmarked: MappedType | None = None
     for mapped in loaded:

@@ -29,7 +29,7 @@ def load_schema(path: str) -> TopicSchema:
     """Returns a schema with all of its revisions, the newest last.
 
     Args:
-        path: of the schema, ``projects/P/schemas/S``.
+        path: the path of the schema, ``projects/P/schemas/S``.
 
     Raises:
         ServerProblem: there is no such schema, or the server is out of reach.
@@ -95,7 +95,7 @@ def compiled(definition: str) -> bytes:
         raise ValueError(f"it has more than {_MAX_DEFINITION_BYTES:,} bytes")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "schema.proto").write_text(definition)
-        # A process of its own can be stopped, and its crash is not ours. -I: it finds no module in the folder.
+        # A subprocess can time out, and its crash does not end ours. -I ignores modules in the folder.
         command = [sys.executable, "-I", "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
         try:
             run = subprocess.run(

@@ -57,7 +57,7 @@ class DeadLetter(NamedTuple):
     time_us: int | None
     replays: int
     events: tuple[SensorEvent, ...]  # the original's events, not validated; empty if it cannot be decoded
-    trial: Trial | None = None  # what a mapping makes of the original now; events are then those
+    trial: Trial | None = None  # what a mapping makes of the original now; events are then the mapping's
 
     @classmethod
     def of(cls, message: Message, trials: Trials | None = None) -> "DeadLetter":
@@ -83,7 +83,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def sensor_id(self) -> str:
-        """The sensor that all events have in common; empty if there is none."""
+        """The sensor that all events have in common; empty if they have none."""
         sensors = {event.sensor_id for event in self.events}
         return sensors.pop() if len(sensors) == 1 else ""
 
@@ -200,10 +200,10 @@ class Replay(NamedTuple):
 
 
 def replay_of_json(document: Mapping[str, Any]) -> Replay:
-    """Returns the message that :func:`letter_json`'s object stands for, also after someone has edited the object.
+    """Returns the message that an object of :func:`letter_json` stands for, also if someone has edited the object.
 
-    The payload is ``data``, unless ``events`` says something else: then it is made of the events, and so are the
-    attributes that Tidetable reads. Either may be left out. All other attributes and the ordering key are the
+    The payload is ``data``, unless ``events`` differ from what it contains: then it is made of the events, and so are
+    the attributes that Tidetable reads. Either may be left out. All other attributes and the ordering key are the
     object's, and the number of replays is increased by one.
 
     Raises:
@@ -212,11 +212,7 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     """
     if document.get("reason") == ROW_REFUSED:
         raise ValueError("a table row that Bigtable refused, not a message")
-    attributes = document.get("attributes") or {}
-    key, published = document.get("ordering_key") or "", document.get("publish_time") or ""
-    texts = key, published, *(attributes.values() if isinstance(attributes, dict) else ())
-    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in texts):
-        raise ValueError("attributes, ordering_key and publish_time must be text")
+    attributes, own = _attributes_of(document)
     original = Message(_payload(document.get("data") or ""), attributes)
     events, problem = _decoded(original)
     listed = document.get("events") or []
@@ -227,10 +223,17 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
         original = Message(made.data, {**kept, **made.attributes})
     elif problem is not None and not document.get("mapped"):
         raise problem
-    # As a dead letter has them.
-    own = {ORDERING_KEY: key, PUBLISH_TIME: published}
-    attributes = {**original.attributes, **{name: text for name, text in own.items() if text}}
-    return Replay(replay_of(original._replace(attributes=attributes)), events)
+    return Replay(replay_of(original._replace(attributes={**original.attributes, **own})), events)
+
+
+def _attributes_of(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the original attributes, and the dead letter's own that a replay needs. Raises ValueError."""
+    attributes = document.get("attributes") or {}
+    of_letter = ((ORDERING_KEY, "ordering_key"), (PUBLISH_TIME, "publish_time"))
+    own = {name: document[key] for name, key in of_letter if document.get(key)}
+    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in (attributes | own).values()):
+        raise ValueError("attributes, ordering_key and publish_time must be text")
+    return attributes, own
 
 
 def _payload(text: Any) -> bytes:
