@@ -225,8 +225,8 @@ class _Pending(NamedTuple):
 
     sensor_id: str
     start_us: int
-    window: Any  # Beam's
-    fresh: Accumulator  # of the readings, or shorter windows, of this backfill
+    window: Any  # Beam's window
+    fresh: Accumulator  # this backfill's readings, or shorter windows
     written: bool = False  # whether its row counts them already
 
 

@@ -106,7 +106,7 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
-    """Notes in each table what later jobs need to know of this one. Call it last before the job starts."""
+    """Notes this job in each table for later jobs. Call it last before the job starts."""
     now_us = time.time_ns() // 1000
     for target in targets:
         try:
@@ -161,7 +161,7 @@ def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[
 
 
 def _warn_of_no_note(problem: ServerProblem) -> None:
-    """Warns that nothing could be noted. It is no error, because a launcher need not be allowed to write."""
+    """Warns that nothing could be noted. This is no error: a launcher may lack the permission to write."""
     _warn(f"{problem}; so nothing is noted in the table for later jobs")
 
 
@@ -186,7 +186,7 @@ def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:
 
 
 def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[str, Policy]) -> str:
-    """Returns the command that creates what this job needs, and keeps the policies of existing families.
+    """Returns the command that creates the missing table or families, and keeps the policies of existing families.
 
     What the flags do not declare, the command reads from the schema that the table stores.
     """

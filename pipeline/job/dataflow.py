@@ -45,7 +45,7 @@ from pipeline.private_apis.dataflow_client import (
 )
 from pipeline.private_apis.graph_steps import steps_of
 
-# Labels of the job: the schemas of its tables, a hash of its graph, the launch, and when its state begins.
+# Labels of the job: the schemas of its tables, a hash of its graph, the launch, and the beginning of its state.
 _SCHEMA = "tidetable-schema"
 _GRAPH = "tidetable-graph"
 _LAUNCH = "tidetable-launch"
@@ -71,7 +71,7 @@ _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
 
 
 def prepare(options: PipelineOptions) -> None:
-    """Checks Beam's flags for Dataflow, names a job without a name, and sets what every job should have.
+    """Checks Beam's flags for Dataflow, names a job without a name, and sets options that every job needs.
 
     Raises:
         BadFlag: the first flag that is missing or that Dataflow would refuse.
@@ -169,7 +169,7 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
 
 
 def began_at_us(options: PipelineOptions) -> int:
-    """Returns when the job about to be submitted begins to see events, in microseconds since the epoch.
+    """Returns the time, in µs since the epoch, at which the job about to be submitted begins to see events.
 
     An update keeps the state of the job that it replaces, and thus its beginning; if that is unknown, the beginning is
     now, the latest possible time. A Flex Template's job starts at once, like one that is submitted from a shell. A

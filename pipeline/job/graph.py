@@ -1,4 +1,4 @@
-"""The pipeline as the README pictures it.
+"""Builds the pipeline that the README pictures.
 
     messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
                                 ├─ AggregateWindows ─── CollectAggregateRows ── aggregate rows ┘ table
@@ -95,7 +95,7 @@ def assemble(
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
-    """Writes the outputs of the graph: rows to their tables, dead letters to their topic, those of the sinks too."""
+    """Writes the graph's outputs: rows to their tables, and dead letters, also those of the sinks, to their topic."""
     dead_letters = [outputs.dead_letters]
     for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
         dead_letters += table.write_raw_rows(rows.raw, rows.listed)

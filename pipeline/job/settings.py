@@ -227,7 +227,7 @@ def _unknown_argument(argument: str, declared: Sequence[str]) -> str:
 
 
 def settings_of(options: PipelineOptions) -> Settings:
-    """Returns the settings that the flags ask for.
+    """Returns the settings that the flags define.
 
     Raises:
         BadFlag: the first flag that is invalid, missing, or in conflict with another.

@@ -11,7 +11,7 @@ from pipeline.transforms import metrics
 
 
 class Standing(NamedTuple):
-    """What a job has counted so far."""
+    """A job's counts so far."""
 
     at_s: float  # monotonic
     totals: Mapping[str, int]
@@ -51,7 +51,7 @@ class StatusLine:
 
 
 def describe(last: Standing, now: Standing) -> str:
-    """Returns the totals, the rate and the mean lag since the last line, and what is late, in one line."""
+    """Returns one line: the totals, and the rate, the mean lag and the late events since the last line."""
 
     def total(name: str) -> int:
         return now.totals.get(name, 0)

@@ -86,7 +86,7 @@ class _Process:
         return re.search(r"already (in use|allocated)", self._log_tail()) is not None
 
     def problem(self, what: str) -> ServerProblem:
-        """Returns a ServerProblem with ``what`` happened and the end of the emulator's log."""
+        """Returns a ServerProblem that states what happened, with the end of the emulator's log."""
         lines = [line.strip() for line in self._log_tail().splitlines() if line and not line.startswith("\tat ")]
         output = " ".join(lines[-3:])[-400:] or "it printed nothing"
         return ServerProblem(f"the {self._name} emulator {what}: {output}")

@@ -15,7 +15,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 Table = Mapping[str, Mapping[str, str]]
 """Maps row key to ``family:qualifier`` to value, all as text."""
 
-RELATIVE_TOLERANCE = 1e-9  # of Σ|x|: sums of the same values in different orders may differ by this much
+RELATIVE_TOLERANCE = 1e-9  # times Σ|x|: sums of the same values in different orders may differ by so much
 
 
 class Expectation:

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
 
 _MAX_REPORTED = 20  # refused lines
-_MAX_BYTES = 9_000_000  # of events in a message; Pub/Sub accepts 10 MB with all overhead
+_MAX_BYTES = 9_000_000  # all events in a message; Pub/Sub accepts 10 MB with all overhead
 _BYTES_AROUND_EVENT = 8  # a tag and a length for each event in a batch
 
 
 @dataclass
 class _PublishCounts:
-    """Counts what was published so far."""
+    """Counts published events and messages, and refused and skipped records."""
 
     events: int = 0
     messages: int = 0
@@ -141,7 +141,7 @@ def publish(
 def batches(
     records: Iterable[SensorEvent | Replay | Original], size: int, max_bytes: int = _MAX_BYTES
 ) -> Iterator[list[SensorEvent] | Replay | Original]:
-    """Yields the events in lists of ``size``, or fewer in the last list and if more would exceed ``max_bytes``.
+    """Yields lists of ``size`` events, or of fewer at the end and where more would exceed ``max_bytes``.
 
     Passes on messages to be replayed, or to be published as they are.
     """

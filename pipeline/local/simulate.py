@@ -178,7 +178,7 @@ class LiveClock:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Takes what ``Pacer`` takes, with a clock in seconds since the epoch."""
+        """Takes the arguments of ``Pacer``; the clock returns seconds since the epoch."""
         self.behind_s = 0.0
         self._stopped = stopped
         self._clock = clock

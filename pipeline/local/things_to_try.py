@@ -1,4 +1,4 @@
-"""What ``tidetable demo --keep`` suggests: commands that can be pasted into another terminal as they stand."""
+"""The commands that ``tidetable demo --keep`` suggests, ready to be pasted into another terminal."""
 
 import shlex
 import shutil
@@ -33,7 +33,7 @@ def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_let
 
 
 def suggestions(sensor_id: str, metric: str) -> list[tuple[str, str]]:
-    """Returns commands to try, each with what it does. The sensor has aggregates of the metric."""
+    """Returns commands to try, each with its purpose. The sensor has aggregates of the metric."""
     return [
         ("the sensors", "tidetable read sensors"),
         ("the newest readings of one", f"tidetable read latest {shlex.quote(sensor_id)}"),

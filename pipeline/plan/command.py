@@ -1,4 +1,4 @@
-"""``tidetable plan``: estimates what a fleet of sensors needs and costs."""
+"""``tidetable plan``: estimates the resources and the cost of a fleet of sensors."""
 
 from dataclasses import replace
 from datetime import timedelta

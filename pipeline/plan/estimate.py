@@ -1,4 +1,4 @@
-"""Estimates what a fleet sends, what the job computes and writes, and what Bigtable stores."""
+"""Estimates the messages of a fleet, the work and the writes of its job, and the storage in Bigtable."""
 
 import math
 from dataclasses import dataclass

@@ -48,14 +48,14 @@ from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.replace import replaced
 
 _MESSAGES_PER_PULL = 1000
-_ENOUGH_BYTES = 1 << 20  # of messages; more would take seconds to process, and no pane fires meanwhile
+_ENOUGH_BYTES = 1 << 20  # all messages; more would take seconds to process, and no pane fires meanwhile
 _ENOUGH_S = 0.5
 # The pause between pulls from an idle or closed subscription, in which the runner's thread can fire timers.
 _IDLE_S = 0.1
 # The pause after a transient error. The runner must not see the error: it would fail after four attempts.
 _AWAY_S = 1.0
 _AHEAD_S = 10 * 365 * 86400.0  # longer than any interval between panes
-# Pulls after the clock is set forward: the panes of windows fire, and then the rows that were collected of them.
+# Pulls after the clock is set forward: first the panes of windows fire, then the rows collected from them.
 _PULLS_TO_FLUSH = 5
 # One attempt for each call: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
@@ -79,7 +79,7 @@ class PullGate:
 
     @property
     def seconds_since_pull(self) -> float:
-        """How long the runner has been processing its last pull; a second or two is usual."""
+        """The time for which the runner has been processing its last pull; a second or two is usual."""
         return time.monotonic() - self._last_pull
 
     def close(self) -> None:

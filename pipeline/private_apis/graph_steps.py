@@ -1,4 +1,4 @@
-"""Lists the steps of a pipeline, with what Dataflow compares of them when it updates a job in place.
+"""Lists the steps of a pipeline, with the properties that Dataflow compares when it updates a job in place.
 
 Relies on, in ``apache-beam``:
 

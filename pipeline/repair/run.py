@@ -36,7 +36,7 @@ from pipeline.repair.transforms import FindWrongWindows, ListUntouched, ReadTask
 from pipeline.transforms import metrics
 from pipeline.transforms.write import WriteRows
 
-_MOST_PASSES = 5  # over a slice whose windows keep changing
+_MOST_PASSES = 5  # passes over a slice whose windows keep changing
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class SliceResult:
 
 
 def carry_out(request: Request, scope: RepairScope, options: PipelineOptions) -> Iterator[SliceResult]:
-    """Repairs slice after slice; a dry run only reports what is wrong.
+    """Repairs slice after slice; a dry run only reports wrong windows.
 
     Yields:
         the result of each slice. Read its findings before asking for the next one.
@@ -109,7 +109,7 @@ class _RepairRun:
         self._folder = request.report or folder
         self._folder_of_passes = folder if self._here else self._folder
         self._name = f"repair-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
-        self._untouched: set[tuple[str, AggregateKey]] = set()  # of all slices
+        self._untouched: set[tuple[str, AggregateKey]] = set()  # untouched windows of all slices
         self._following: set[AggregateKey] = set()  # windows that continue from rewritten ones
 
     def results(self) -> Iterator[SliceResult]:

@@ -26,7 +26,7 @@ _DAY_START_US = _AT_US - _AT_US % DAY_US
 
 
 def _examples(schema: TableSchema) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Returns the key of an example raw row, those of aggregate rows by window, and those of the other rows by kind."""
+    """Returns example keys: of a raw row, of aggregate rows by window, and of the other rows by kind."""
     metadata = {name: name for name in schema.key.metadata_names}
     event = Event("sensor-1", _AT_US, {"temperature": 23.5}, metadata, "event-1")
     aggregates = {
@@ -46,7 +46,7 @@ def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
 
 
 def description_of(schema: TableSchema) -> dict[str, Any]:
-    """Returns the schema as a JSON object, with an example key of each kind, and how many ranges a reader scans."""
+    """Returns the schema as a JSON object, with an example key of each kind, and the number of scanned ranges."""
     event, aggregates, others = _examples(schema)
     return {
         "schema": document_of(schema),

@@ -35,8 +35,8 @@ from pipeline.table.fitting import (
 )
 
 _MOST_NAMED = 3  # misfits of each kind in the report
-_MOST_PARTS = 20  # of the table, to sample from
-_MOST_WINDOWS = 200  # to compare with raw rows
+_MOST_PARTS = 20  # parts of the table to sample from
+_MOST_WINDOWS = 200  # windows to compare with raw rows
 _ROWS_A_SAMPLE = 100  # rows to read for comparing windows, for each row of the sample
 _STILL_WRITTEN = timedelta(hours=1)  # for so long after its end, a window may be incomplete
 _KEYS_ALONE = row_filter(CellSelection((), keys_only=True))
@@ -210,7 +210,7 @@ class Inspection:
         return not self._report.inspected[_kind(finding.tier)]
 
     def _audit(self, sensor_id: str, number: int, start_us: int) -> list[Audited]:
-        """Audits a sensor's windows in the longest one of a chain, if they are complete and not collected in part."""
+        """Audits a sensor's windows in the longest one of a chain, if they are complete and not partly collected."""
         tiers = self._schema.tiers
         end_us = self._longest[number].end_of(start_us)
         now_us = time.time_ns() // 1000

@@ -29,7 +29,7 @@ _FIELDS = (
 
 
 def _pair(form: str, example: str, parse: Callable[[str, str], Any]) -> Parsed:
-    """Returns the type of an option of this form, whose parts a function parses that raises ValueError."""
+    """Returns the type of an option of this form. ``parse`` takes its two parts, and may raise ValueError."""
     return Parsed(form.lower(), lambda text: parse(*parse_pair(text, form, example)))
 
 

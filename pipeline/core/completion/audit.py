@@ -210,7 +210,8 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
-            yield WrongStatistic(name, value, expected.get(name))
+            right = expected.get(name)
+            yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
 
 
 def _event_count_first(name: str) -> tuple[bool, str]:

@@ -175,7 +175,7 @@ def collected_after(policy: Policy) -> timedelta | None:
 
 class _Token(NamedTuple):
     text: str  # empty at the end of the policy
-    position: int  # of its first character, counted from 1
+    position: int  # the place of its first character, counted from 1
 
 
 class _PolicyParser:

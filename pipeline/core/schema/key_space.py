@@ -28,7 +28,7 @@ class KeyBindings:
     sensor_id: str | None = None
     metric: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
-    metrics: tuple[str, ...] = ()  # if the metric is unknown: it is one of these; empty for any
+    metrics: tuple[str, ...] = ()  # the possible metrics, if the metric is unknown; empty for any
 
 
 class Scan(NamedTuple):

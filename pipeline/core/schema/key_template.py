@@ -35,7 +35,7 @@ from pipeline.core.schema.key_tokens import (
     parse_token,
 )
 
-MAX_KEY_BYTES = 4096  # of Bigtable
+MAX_KEY_BYTES = 4096  # Bigtable's limit
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)")
 _PRINTABLE = re.compile(r"[!-~]+")  # ASCII

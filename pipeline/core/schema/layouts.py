@@ -21,7 +21,7 @@ from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.key_tokens import ISO_US
 
-_MAX_COLUMNS = 1 << 14  # in the cache
+_MAX_COLUMNS = 1 << 14  # columns in the cache
 _new = tuple.__new__  # makes a Cell in half the time of its own constructor
 
 
@@ -328,7 +328,7 @@ def layout_named(name: str) -> Layout:
 def _record(context: LayoutContext, key: RawKey, time_us: int, cells: Iterable[Cell]) -> RawRecord:
     readings, metadata = {}, dict(key.metadata)
     in_metadata, unpack = context.metadata.families, context.values.unpack
-    families: dict[str, str] = {}  # of the readings, by metric
+    families: dict[str, str] = {}  # the readings' families, by metric
     for family, qualifier, _, value in cells:
         if family in in_metadata:
             metadata.setdefault(name_of(qualifier), value.decode())
