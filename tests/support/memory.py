@@ -1,6 +1,7 @@
 """A table in memory that reads as Bigtable does, and counts what it returned."""
 
 import re
+from bisect import bisect_left, insort
 from collections import defaultdict
 from itertools import islice
 
@@ -11,21 +12,25 @@ class Memory:
     """Rows by key. Family, qualifier and timestamp identify a cell, as in Bigtable."""
 
     def __init__(self, rows=()):
-        self._cells = defaultdict(dict)
+        self._cells = {}
+        self._keys = []  # in order
         self.reads = self.rows = self.cells = 0
         for row in rows:
             self.write(row)
 
     def write(self, row):
+        if row.key not in self._cells:
+            self._cells[row.key] = {}
+            insort(self._keys, row.key)
         for cell in row.cells:
             self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
 
     def __call__(self, selection):
         key_range, wanted, pattern, _, reverse = selection
         self.reads += 1
-        for key in sorted(self._cells, reverse=reverse):
-            if key < key_range.start or (key_range.end and key >= key_range.end):
-                continue
+        end = bisect_left(self._keys, key_range.end) if key_range.end else len(self._keys)
+        keys = self._keys[bisect_left(self._keys, key_range.start) : end]
+        for key in reversed(keys) if reverse else keys:
             if pattern is not None and not re.fullmatch(pattern.encode(), key, re.DOTALL):
                 continue
             cells = self._selected(sorted(self._cells[key].values(), key=_in_a_row), wanted)
