@@ -55,7 +55,7 @@ window_option = click.option(
     help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
 )
 metrics_option = click.option(
-    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this reading. Repeatable."
+    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this metric. Repeatable."
 )
 fresh_option = click.option(
     "--fresh",

@@ -63,7 +63,7 @@ def events_of(
             f"this table finds a sensor by its metadata: pass {', '.join(missing)} too, as in metadata "
             + ", ".join(f"{name}=…" for name in missing)
         )
-    return _project(islice(_Source(schema, read, on_foreign).events_of(known, query), query.limit), query)
+    return _project(islice(_QueriedTable(schema, read, on_foreign).events_of(known, query), query.limit), query)
 
 
 def events_of_prefix(
@@ -87,7 +87,9 @@ def events_of_prefix(
             + "; list the sensors and read each of them"
         )
     ranges = [prefix_range(schema.keys.prefix(known, sensor_prefix))]
-    return _project(islice(_Source(schema, read, on_foreign).events_of_keys(ranges, known, query), query.limit), query)
+    return _project(
+        islice(_QueriedTable(schema, read, on_foreign).events_of_keys(ranges, known, query), query.limit), query
+    )
 
 
 def events_of_all(
@@ -102,7 +104,7 @@ def events_of_all(
     Raises:
         ForeignRow: while reading, unless ``on_foreign`` leaves such rows out.
     """
-    source = _Source(schema, read, on_foreign)
+    source = _QueriedTable(schema, read, on_foreign)
     if schema.key.time_first:
         found = source.events_of_span(query)
     elif schema.key.supports_prefix_scan:
@@ -136,7 +138,7 @@ def sensors_of(
     known = KeyBindings(None, None, metadata)
     by_sensor = isinstance(schema.keys.first_unknown(known), SensorToken)
     start = after_prefix(schema.keys.prefix(replace(known, sensor_id=after))) if after and by_sensor else b""
-    keys = _Source(schema, read, on_foreign).first_keys(known, SensorToken, sensor_prefix, start)
+    keys = _QueriedTable(schema, read, on_foreign).first_keys(known, SensorToken, sensor_prefix, start)
     of_prefix = (
         raw_key.sensor_id
         for raw_key in keys
@@ -147,7 +149,7 @@ def sensors_of(
 
 
 @dataclass(frozen=True)
-class _Source:
+class _QueriedTable:
     """A table to query, by its schema and a function that reads its rows."""
 
     schema: TableSchema
@@ -261,7 +263,7 @@ def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterat
     kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
     names = {part.name for part in before if isinstance(part, MetadataToken)}
     seen = set()
-    for raw_key in _Source(schema, read, on_foreign).first_keys(KeyBindings(), kind):
+    for raw_key in _QueriedTable(schema, read, on_foreign).first_keys(KeyBindings(), kind):
         metadata = {name: text for name, text in raw_key.metadata.items() if name in names}
         if (place := (raw_key.sensor_id, *metadata.values())) not in seen:
             seen.add(place)
