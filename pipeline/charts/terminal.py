@@ -19,7 +19,7 @@ from pipeline.charts.charts import (
 )
 from pipeline.charts.time_ticks import time_ticks
 
-_MARKS = "•x+o*#%@"  # of several series; text has no colours
+_MARKS = "•x+o*#%@"  # one for each of several series: text has no colours
 assert len(_MARKS) == MAX_SERIES  # noqa: S101
 
 

@@ -123,7 +123,7 @@ def _as_event(record: LatestRecord) -> RawRecord:
     return RawRecord(record.sensor_id, record.event_time_us, readings)
 
 
-_NO_METRIC = (("", MetricSummary(0)),)  # of a gap
+_NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics
 
 
 def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table:

@@ -37,7 +37,7 @@ _FEATURES = FeatureFlags(reverse_scans=True, last_scanned_row_responses=True)
 _METADATA = (("bigtable-features", base64.urlsafe_b64encode(FeatureFlags.serialize(_FEATURES)).decode()),)
 
 _PAGES_BEFORE_GROWTH = 4
-_MAX_PAGE_BYTES = 4_000_000  # of a page that has grown, estimated from the page before it
+_MAX_PAGE_BYTES = 4_000_000  # for a page that has grown, estimated from the page before it
 _CELL_BYTES = 200  # memory of a cell without its value
 
 # Bounds of the delay before a retry. The upper one doubles with each retry; the delay is random.

@@ -18,11 +18,11 @@ _LEVELS = frozenset({"avg", "min", "max", "first", "last", "time_weighted_mean"}
 
 
 class Fill(StrEnum):
-    """What a window without a row contains.
+    """The content of a window without a row.
 
     Attributes:
-        NONE: it is left out.
-        NULL: nothing.
+        NONE: no record at all.
+        NULL: a record without statistics.
         PREVIOUS: the levels of the last window before it.
         LINEAR: levels on a line between the windows around it, by their starts.
     """

@@ -1,8 +1,8 @@
 """Encodes rows as the bytes of a ``MutateRowsRequest``, defined in google/bigtable/v2/bigtable.proto and data.proto.
 
-The encoding is written by hand because filling a protobuf class takes twice as long. Also, the size of bytes is known,
-a retry need not encode them again, and requests can be split and joined. Tests compare these bytes with what Google's
-class produces for the same rows.
+The encoding is written by hand because filling a protobuf class takes twice as long. Also, the size of a request is
+known, a retry encodes nothing again, and requests can be split and joined. Tests compare the bytes with those of
+Google's class for the same rows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from pipeline.core.rows.rows import Cell, EncodedRow, Row
 ENTRY_OVERHEAD = 16
 """The most bytes in an entry besides its key and its mutations: two tags, and lengths below 2^49."""
 
-_TWO_BYTES = [bytes((bits & 0x7F | 0x80, bits >> 7 | 0x80)) for bits in range(1 << 14)]  # of a varint that continues
+_TWO_BYTES = [bytes((bits & 0x7F | 0x80, bits >> 7 | 0x80)) for bits in range(1 << 14)]  # a part of a longer varint
 _TAGGED_BYTES = [b"\x18" + low for low in _TWO_BYTES]  # the start of a timestamp
 _EVENT_TIME_SIZE = 9  # encoded size of a timestamp between 2^49 and 2^56 µs: from 1987 to 4253
 
@@ -51,8 +51,8 @@ def encoded(row: Row) -> EncodedRow:
 class ColumnBytes(dict[int, tuple[bytes, bytes]]):
     """The constant bytes of a column's cells by value size: those before the timestamp, and those before the value.
 
-    A cell at an event's time is ``before + timestamp_of(time) + between + value``. This equals what
-    :func:`mutations_of` returns for it, and only the value's size has to be looked up.
+    A cell at an event's time is ``before + timestamp_of(time) + between + value``, as :func:`mutations_of` returns it;
+    only the value's size has to be looked up.
     """
 
     def __init__(self, family: str, qualifier: bytes) -> None:
@@ -94,7 +94,7 @@ def _before_key(key_size: int, mutations_size: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _around(family: str, qualifier: bytes, time_size: int, value_size: int) -> tuple[bytes, bytes]:
-    """Encodes what precedes a cell's timestamp, and what is between it and the value. Most cells share both."""
+    """Encodes the bytes before a cell's timestamp, and those between it and the value. Most cells share both."""
     column = _field(0x0A, family.encode()) + _field(0x12, qualifier)
     between = b"\x22" + _varint(value_size) if value_size else b""
     set_cell = b"\x0a" + _varint(len(column) + time_size + len(between) + value_size)

@@ -1,4 +1,4 @@
-"""Serializes rows: each is preceded by the sizes of its key and its mutations, and its number of cells.
+"""Serializes rows: before each stand the sizes of its key and its mutations, and its number of cells.
 
 These are little-endian unsigned integers of four bytes.
 """
@@ -24,7 +24,7 @@ def rows_bytes(rows: EncodedRows) -> bytes:
 
 
 def read_rows(data: bytes, begin: int = 0) -> EncodedRows:
-    """Reads what :func:`rows_bytes` wrote, from an offset to the end."""
+    """Returns the rows in the bytes of :func:`rows_bytes`, from an offset to the end."""
     keys, mutations, cells = list[bytes](), list[bytes](), list[int]()
     sizes, of_sizes, end = _SIZES.unpack_from, _SIZES.size, len(data)
     while begin < end:
