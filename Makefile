@@ -65,9 +65,9 @@ test: setup browser
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(FEW) \
 		tests/test_tutorial.py $(filter-out tests/faults/,$(wildcard tests/*/ tests/test_*.py))
 
-# The longest tests first, so that both processes finish at about the same time.
+# Three processes, since outages are waited for; the longest tests first, so that all finish at about the same time.
 test-faults: setup
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
 
 # Every schema and encoding where the other targets try one of each kind, and more random examples.
 test-exhaustive: setup

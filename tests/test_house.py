@@ -137,6 +137,24 @@ def test_class_names_are_unique():
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
+BARE = "of|for|in|as|from|to|with|by|at|if|when|where|on|than|that|its|what|how|which"
+
+
+def test_descriptions_of_arguments_are_noun_phrases():
+    """No argument or attribute is described by a phrase that needs its name to be understood: none begins with "of"."""
+    fragments = []
+    for path in (ROOT / "pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+                text = ast.get_docstring(node) or ""
+                for section in re.findall(r"^(?:Args|Attributes):\n((?: {4}.*\n?|\n)*)", text, re.MULTILINE):
+                    described = re.findall(
+                        rf"^ {{4}}([*\w`, ]+: (?:{BARE})\b.*)", section, re.MULTILINE | re.IGNORECASE
+                    )
+                    fragments += [f"{path.relative_to(ROOT)}: {each}" for each in described]
+    assert not fragments
+
+
 def test_every_test_states_its_behaviour():
     """Each test function has a docstring."""
     silent = [
