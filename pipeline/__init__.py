@@ -27,7 +27,7 @@ below it; features, the first eleven, do not import each other):
 
 TYPE_CHECKING = False  # as typing's: an import of this package imports nothing else
 if TYPE_CHECKING:
-    from pipeline.cloud.connection.errors import ServerProblem as ServerProblem
+    from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
     from pipeline.cloud.reading.reader import ForeignRowProblem as ForeignRowProblem
     from pipeline.cloud.reading.reader import SensorTable as SensorTable
     from pipeline.core.answers.points import Points as Points
@@ -49,7 +49,7 @@ else:
         "RefusedMessage": "core.events.refusals",
         "SensorEvent": "proto.sensor_event_pb2",
         "SensorTable": "cloud.reading.reader",
-        "ServerProblem": "cloud.connection.errors",
+        "ServerProblem": "cloud.connection.problems",
         "TooManyRows": "core.queries.bounds",
     }
     __all__ = list(_HOMES)

@@ -167,14 +167,14 @@ class RequestRetrier:
         again: list[Entry] = []
         later: list[Entry] = []
         transient: list[GoogleAPICallError] = []
-        statuses = f"the server returned {sum(result.has_status)} statuses for {len(group)} rows"
-        missing = result.call_error or Aborted(statuses)
+        has_status, errors = result.has_status, result.errors
+        missing = result.call_error or Aborted(f"the server returned {sum(has_status)} statuses for {len(group)} rows")
         for index, entry in enumerate(group):
-            error = result.errors.get(index) if result.has_status[index] else missing
+            error = errors.get(index) if has_status[index] else missing
             if error is None:
                 self._confirm(len(entry[1]))
                 continue
-            fault = fault_of_entry(error) if result.has_status[index] else fault_of_call(error)
+            fault = fault_of_entry(error) if has_status[index] else fault_of_call(error)
             if error is missing and fault is Fault.REQUEST:
                 # The server refuses a whole request only before it returns any status: this was another failure.
                 fault = Fault.TRANSIENT
