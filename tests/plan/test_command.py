@@ -37,7 +37,7 @@ def test_json_with_prices_and_schema(tmp_path):
 
 
 def test_a_hundred_million_sensors():
-    """The largest fleets are computed, not simulated."""
+    """A fleet of a hundred million sensors is estimated."""
     assert run("--sensors", "100000000", "--every", "1s", "--json").exit_code == 0
 
 

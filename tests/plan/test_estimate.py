@@ -110,7 +110,7 @@ def test_costs_by_hand():
 
 @pytest.mark.parametrize("text", ["", "nodes = 1", "pubsub_tib = -1", 'pubsub_tib = "x"', "pubsub_tib = nan", "x"])
 def test_bad_prices(text):
-    """A file of prices that is not complete and positive is refused."""
+    """Text without known and positive prices is refused."""
     with pytest.raises(ValueError, match=r"."):
         parse_prices(text)
 

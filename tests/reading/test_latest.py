@@ -62,5 +62,5 @@ def test_all_sensors(table):
 
 @pytest.mark.parametrize("wrong", [[], ["hall-1", "--all"], ["--all", "--metadata", "a=b"], ["--silent-for", "soon"]])
 def test_wrong_usage(table, wrong):
-    """Options that do not go together are refused."""
+    """Options that are wrong or do not go together are refused."""
     assert run(table[0], "latest", *wrong).exit_code == 2

@@ -117,7 +117,7 @@ def test_aggregates(api):
 
 
 def test_gaps_and_open_windows(api):
-    """Gaps are filled and open windows computed if asked for, but not in pages."""
+    """Gaps are filled and open windows computed if asked for; gaps come on one page or not at all."""
     gaps = f"{api}/aggregates?sensor=hall-1&start={format_time(START - 2 * HOUR)}&end={format_time(START + 2 * HOUR)}"
     found = get(f"{gaps}&fill=null").json["aggregates"]
     assert [(each["reading_count"], each.get("filled")) for each in found] == [(0, True)] * 2 + [(6, None)] * 2

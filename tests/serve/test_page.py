@@ -267,7 +267,7 @@ def test_server_gone_and_back(chromium, table):
 
 
 def test_a_token(chromium, table, tmp_path):
-    """The page asks for the token, and remembers it until it is wrong."""
+    """The page asks for the token until it is right, and remembers it."""
     path, token = token_file(tmp_path)
     with serving(table, f"--token-file={path}") as address:
         context = chromium.new_context()
@@ -283,7 +283,7 @@ def test_a_token(chromium, table, tmp_path):
 
 
 def test_by_keyboard(chromium, address):
-    """Everything can be reached and used without a mouse."""
+    """A person without a mouse can search and open a sensor."""
     with opened(chromium, address) as page:
         expect(rows(page)).to_have_count(4)
         page.keyboard.press("Tab")

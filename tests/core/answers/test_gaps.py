@@ -38,9 +38,7 @@ def shown(records):
     ],
 )
 def test_gaps(fill, expected):
-    """Every window without a row is filled as asked: not at all, with zeros, the row before, or a line between its
-    neighbours.
-    """
+    """Every window without a row is filled as asked: with nothing, as the row before, or between its neighbours."""
     found = list(hours(RECORDS, fill=fill))
     assert [each.start_us for each in found] == [START + n * HOUR for n in range(6)]
     assert [found[1], found[4]] == RECORDS
@@ -64,7 +62,7 @@ def test_a_metric_that_only_one_neighbour_has():
 
 
 def test_days_of_a_zone():
-    """Days of 23 hours are filled with their own starts."""
+    """A zone's days are filled with their own starts, also across a change of clocks."""
     window = parse_window("1d@Europe/Berlin")
     start_us, end_us = parse_time("2026-03-28T23:00"), parse_time("2026-03-30T22:00")
     found = list(filled([], window, "s", start_us, end_us, Fill.NULL))

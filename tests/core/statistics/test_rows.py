@@ -127,7 +127,7 @@ def test_rows_can_be_merged_again():
 
 
 def test_rows_of_a_metric_that_is_not_declared_are_those_of_today():
-    """Further statistics are written for declared metrics alone."""
+    """A declared metric has its own statistics alone; any other has the usual six."""
     group = Group(parse_schema('[statistics]\nt = ["last"]\n'), MIDNIGHT + 2 * DAY)
     group.receive(event("s", MIDNIGHT, {"t": 1.0, "u": 2.0}))
     group.watermark(MIDNIGHT + 2 * DAY)
