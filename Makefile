@@ -63,7 +63,7 @@ browser:
 # Three processes on two cores: tests often wait for servers. The longest test comes first.
 test: setup browser
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(FEW) \
-		tests/test_tutorial.py $(filter-out tests/faults/,$(wildcard tests/*/ tests/test_*.py))
+		tests/test_tutorial.py $(filter-out tests/faults/ tests/__pycache__/,$(wildcard tests/*/ tests/test_*.py))
 
 # Three processes, since outages are waited for; the longest tests first, so that all finish at about the same time.
 test-faults: setup

@@ -505,12 +505,13 @@ def launching(dataflow, *arguments, **changes):
         yield process
 
 
-def test_interrupted_while_launching(storage, dataflow):
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM])
+def test_interrupted_while_launching(storage, dataflow, signum):
     """SIGTERM, like Ctrl-C, during the request cancels a job that was created by then, and removes staged files."""
     before = storage.names()
     with launching(dataflow) as process:
         assert len(storage.names()) > len(before)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signum)
         assert process.wait(60) == 130
     assert dataflow.jobs[0]["currentState"] == CANCELLED
     assert storage.names() == before

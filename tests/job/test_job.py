@@ -201,7 +201,8 @@ def test_an_unparseable_timestamp_attribute(resources, log):
     assert "tidetable: the job failed: ValueError: Bad timestamp value" in job.log
 
 
-def test_a_stop_in_full_flow_loses_nothing(resources, log):
+@pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM])
+def test_a_stop_in_full_flow_loses_nothing(resources, log, signum):
     """After a stop in full flow, every event is in the table or still on the subscription, and the job says so."""
     first = now_us() - 20 * HOUR_US
     events = [sensor_event(f"s{i % 20}", first + i * 1_000_000, {"t": float(i)}, {}) for i in range(10_000)]
@@ -209,7 +210,7 @@ def test_a_stop_in_full_flow_loses_nothing(resources, log):
     resources.publish(message_of(events[i : i + 20]) for i in range(0, len(events), 20))
     with running_job(resources.flags(), log) as job:
         eventually(resources.raw_keys)
-        assert job.stop(signal.SIGTERM) == 0
+        assert job.stop(signum) == 0
     written = resources.raw_keys()
     waiting: set[str] = set()
 
