@@ -131,11 +131,7 @@ def scan_options(command: Command) -> Command:
         metavar="SENSOR",
         help="Only dead letters of this sensor, if they can be decoded. Repeatable.",
     )
-    @click.option(
-        "--since",
-        type=TIME,
-        help="Only dead letters refused at this time or later, such as today or -1h.",
-    )
+    @click.option("--since", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h.")
     @click.option("--until", type=TIME, help="Only dead letters refused before this time.")
     @click.option(
         "--max",

@@ -46,10 +46,7 @@ class _ReplayTally:
 @click.command()
 @scan_options
 @click.option(
-    "--topic",
-    required=True,
-    type=Parsed("topic", topic_path),
-    help="The job's input, projects/PROJECT/topics/TOPIC.",
+    "--topic", required=True, type=Parsed("topic", topic_path), help="The job's input, projects/PROJECT/topics/TOPIC."
 )
 @click.option(
     "--at-most",

@@ -104,11 +104,7 @@ class ProcessMessages(beam.PTransform):
 
 class _ProcessFn(beam.DoFn):
     def __init__(
-        self,
-        decoder: Decoder,
-        schemas: Sequence[TableSchema],
-        gathered: Sequence[GroupedReadings],
-        clock: Clock,
+        self, decoder: Decoder, schemas: Sequence[TableSchema], gathered: Sequence[GroupedReadings], clock: Clock
     ) -> None:
         self._decoder = decoder
         self._tables = [_Table(_rows_tag(index), schema) for index, schema in enumerate(schemas)]

@@ -188,13 +188,9 @@ def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
 def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
     if time_us < EARLIEST_US:
         return BadData(
-            Reason.EVENT_TIME_TOO_EARLY,
-            f"event_time {_shown_time(time_us)} is before {format_time(EARLIEST_US)}",
+            Reason.EVENT_TIME_TOO_EARLY, f"event_time {_shown_time(time_us)} is before {format_time(EARLIEST_US)}"
         )
-    return BadData(
-        Reason.EVENT_TIME_IN_FUTURE,
-        f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}",
-    )
+    return BadData(Reason.EVENT_TIME_IN_FUTURE, f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}")
 
 
 def _readings(readings: dict[str, float]) -> dict[str, float]:
@@ -206,10 +202,7 @@ def _readings(readings: dict[str, float]) -> dict[str, float]:
     if not readings:
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
-        raise BadData(
-            Reason.TOO_MANY_READINGS,
-            f"the event has {len(readings)} readings, more than {MAX_READINGS}",
-        )
+        raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, more than {MAX_READINGS}")
     for metric, value in readings.items():
         if len(metric) > MAX_NAME or not _matches_name(metric):
             raise BadData(Reason.INVALID_METRIC_NAME, f"metric name {shown(metric)} does not match {_NAME.pattern}")
@@ -223,8 +216,7 @@ def _readings(readings: dict[str, float]) -> dict[str, float]:
 def _metadata(metadata: dict[str, str]) -> dict[str, str]:
     if len(metadata) > MAX_METADATA:
         raise BadData(
-            Reason.TOO_MUCH_METADATA,
-            f"the event has {len(metadata)} metadata entries, more than {MAX_METADATA}",
+            Reason.TOO_MUCH_METADATA, f"the event has {len(metadata)} metadata entries, more than {MAX_METADATA}"
         )
     for name, value in metadata.items():
         if len(name) > MAX_NAME or not _matches_name(name):

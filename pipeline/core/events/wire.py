@@ -17,11 +17,7 @@ _LATEST_US = 253_402_300_799_999_999  # the end of the year 9999, the last time 
 
 
 def sensor_event(
-    sensor_id: str,
-    event_time_us: int,
-    readings: Mapping[str, float],
-    metadata: Mapping[str, str],
-    event_id: str = "",
+    sensor_id: str, event_time_us: int, readings: Mapping[str, float], metadata: Mapping[str, str], event_id: str = ""
 ) -> SensorEvent:
     """Builds a protobuf event without validating anything."""
     event = SensorEvent(sensor_id=sensor_id, event_id=event_id)

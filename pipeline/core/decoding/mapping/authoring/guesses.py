@@ -23,10 +23,7 @@ _SENSORS = (
 )
 _TIMES = (
     (0, r"(.*_)?(uptime|duration|elapsed|interval|timeout|age|since|period|delay|offset|zone|latency)(_.*)?"),
-    (
-        3,
-        r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?",
-    ),
+    (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
     (9, r"((measured|sampled|recorded|observed|taken|captured)_)?at(_UNIT)?"),
     (6, r".*_(at|time|timestamp|ts)(_UNIT)?|time_.*|timestamp_.*|(unix|epoch)(_.*)?|date(_time)?"),
