@@ -1,8 +1,9 @@
 """Reads events from CSV: numeric columns are readings, others are metadata, unless their names say what they are."""
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.text import shown
@@ -25,6 +26,7 @@ _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
 _FIELD_OVERHEAD = 64  # bytes of memory
 
+_Parsed = TypeVar("_Parsed", SensorEvent, MappedRecord)
 _Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
@@ -77,12 +79,16 @@ def _take_sample(rows: Iterator[_Row | Refusal], max_bytes: int) -> Iterator[_Ro
 def _below_header(rows: Iterator[_Row | Refusal], parser: "_RowParser", max_bytes: int) -> Iterator[Record]:
     sample = list(_take_sample(rows, max_bytes))
     yield from parser.classify_columns([row for row in sample if not isinstance(row, Refusal)])
-    for row in chain(sample, rows):
+    yield from _records(chain(sample, rows), parser.event)
+
+
+def _records(rows: Iterable[_Row | Refusal], parse: Callable[[list[str]], _Parsed]) -> Iterator[Record]:
+    for row in rows:
         if isinstance(row, Refusal):
             yield row
             continue
         first_line, last_line, fields = row
-        record = parse_or_refuse(first_line, parser.event, fields)
+        record = parse_or_refuse(first_line, parse, fields)
         yield _spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
@@ -101,16 +107,7 @@ def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: Mapped
             check_encoding("".join(fields), maker.csv.encoding)
             raise
 
-    def records() -> Iterator[Record]:
-        for row in rows:
-            if isinstance(row, Refusal):
-                yield row
-                continue
-            first_line, last_line, fields = row
-            found = parse_or_refuse(first_line, record, fields)
-            yield _spanning(found, last_line) if isinstance(found, Refusal) else found._replace(line=first_line)
-
-    return chain(maker.check_columns(names), records())
+    return chain(maker.check_columns(names), _records(rows, record))
 
 
 def _spanning(refusal: Refusal, last_line: int) -> Refusal:

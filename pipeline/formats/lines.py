@@ -69,11 +69,12 @@ class UnreadableFile(Exception):
 def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _Parsed | Refusal:
     """Parses the record that starts on this line. Returns a Refusal if it is bad."""
     try:
-        return parse(raw)
+        record = parse(raw)
     except InvalidEvent as problem:
         return Refusal(line, str(problem), problem.data)
     except Malformed as problem:
         return Refusal(line, str(problem), code=problem.reason)
+    return record._replace(line=line) if isinstance(record, MappedRecord) else record
 
 
 def check_columns(names: Sequence[str], columns: FileColumns) -> None:

@@ -66,11 +66,7 @@ def _mapped_parser(maker: MappedMaker) -> Callable[[int, str], Record]:
         maker.check_json()
         return maker.of_json(line.strip().encode(errors="surrogateescape"))
 
-    def record(number: int, line: str) -> Record:
-        found = parse_or_refuse(number, parsed, line)
-        return found._replace(line=number)
-
-    return record
+    return lambda number, line: parse_or_refuse(number, parsed, line)
 
 
 def _letter(line: str) -> Replay | None:

@@ -110,8 +110,7 @@ class ParquetFile:
                     failure.__cause__ = error
                     break
                 number += 1
-                parsed = parse_or_refuse(number, self._event, row)
-                yield parsed._replace(line=number) if isinstance(parsed, MappedRecord) else parsed
+                yield parse_or_refuse(number, self._event, row)
         if failure is not None:
             raise failure
 

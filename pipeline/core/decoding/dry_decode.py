@@ -45,13 +45,9 @@ class Trial(NamedTuple):
             "message": self.message,
             "events": [
                 event_json(
-                    event.sensor_id,
-                    format_time(event.event_time_us),
-                    event.event_id,
-                    dict(sorted(event.readings.items())),
-                    dict(sorted(event.metadata.items())),
+                    sensor, format_time(time_us), event_id, dict(sorted(readings.items())), dict(sorted(texts.items()))
                 )
-                for event in self.events
+                for sensor, time_us, readings, texts, event_id, _ in self.events
             ],
             "refused": [{"reason": problem.reason, "detail": problem.detail} for problem in self.problems],
             "skipped": self.skipped,

@@ -26,13 +26,7 @@ def json_line(value: Any) -> str:
 
 
 def parse_pair(text: str, form: str = "NAME=VALUE", example: str = "location=us-west2") -> tuple[str, str]:
-    """Returns the parts of a text before and after its first ``=``. Raises ValueError if it has no name or no ``=``.
-
-    Args:
-        text: the text.
-        form: the form of the text, for the error message.
-        example: an example, for the error message.
-    """
+    """Returns the parts of a text before and after its first ``=``. Raises ValueError, which names the right form."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise ValueError(f"{text!r} is not {form}, such as {example}")

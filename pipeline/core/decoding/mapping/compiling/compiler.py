@@ -16,7 +16,6 @@ from pipeline.core.decoding.mapping.compiling.scope import (
     at_depth,
     attribute,
     conditional,
-    constant,
     envelope,
     first_set,
     negated,
@@ -131,18 +130,11 @@ class Compiler:
         depth, value_of = self._first(key, entry.value, compile_one)
         if entry.label is not None:
             depth_of_label, label_of = self._text(f"{key}.name", entry.label)
-            name_of = self._namer(entry)
-            self.compiled.at(max(depth, depth_of_label)).writers.append(
-                labelled(
-                    key, value_of, label_of, name_of, is_reading=is_reading, keeps_inexact=is_reading and self._keeps
-                )
-            )
+            depth, keeps = max(depth, depth_of_label), is_reading and self._keeps
+            write = labelled(key, value_of, label_of, self._namer(entry), is_reading=is_reading, keeps_inexact=keeps)
         else:
-            self.compiled.at(depth).writers.append(
-                fixed(
-                    key, entry.name, value_of, is_reading=is_reading, required=entry.required, keeps_inexact=self._keeps
-                )
-            )
+            write = fixed(key, entry, value_of, is_reading=is_reading, keeps_inexact=self._keeps)
+        self.compiled.at(depth).writers.append(write)
 
     @property
     def _keeps(self) -> bool:
@@ -230,29 +222,26 @@ class Compiler:
 
     def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.constant is not None:
-            yield ENVELOPE, constant(source.constant)
+            yield ENVELOPE, lambda _: source.constant
         elif source.template is not None:
             yield self._template(key, source)
         elif source.name_of is not None:
             yield from self._name_of(key, source)
         else:
-            for at, get, node in self._ways(key, source.path):
-                convert = text_of(key, node, source)
-                yield at, self._at(at, nodes.composed(get, convert))
+            yield from self._converted(key, source.path, lambda node: text_of(key, node, source))
 
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
         if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
             yield ENVELOPE, lambda scope: publish_time(scope[ENVELOPE])
             return
-        for at, get, node in self._ways(key, path):
-            yield at, self._at(at, nodes.composed(get, time_of(key, node, source)))
+        yield from self._converted(key, path, lambda node: time_of(key, node, source))
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
-        depths, parts = [ROOT], list[ScopeGetter]()
+        depths, parts = [ROOT], list[str | ScopeGetter]()
         for part in source.template or ():
             if isinstance(part, str):
-                parts.append(constant(part))
+                parts.append(part)
                 continue
             found = []
             for at, get, node in self._ways(key, part.path):
@@ -262,7 +251,7 @@ class Compiler:
             parts.append(first_set(found))
 
         def text(scope: Scope) -> str | None:
-            texts = [part(scope) for part in parts]
+            texts = [part if isinstance(part, str) else part(scope) for part in parts]
             if None in texts:
                 return None
             # Each element has a text of its own: its length has to be bounded here.
@@ -296,9 +285,13 @@ class Compiler:
                 for way in oneofs:
                     yield at, self._at(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
                 return
+        yield from self._converted(key, path, lambda node: text_of(key, node, source, name_of=True))
+
+    def _converted(
+        self, key: str, path: Path | None, converter: Callable[[Node], Getter]
+    ) -> Iterator[tuple[int, ScopeGetter]]:
         for at, get, node in self._ways(key, path):
-            convert = text_of(key, node, source, name_of=True)
-            yield at, self._at(at, nodes.composed(get, convert))
+            yield at, self._at(at, nodes.composed(get, converter(node)))
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
         """Yields the ways of a path to its value: the level at which it is read, the getter from there, and the node.

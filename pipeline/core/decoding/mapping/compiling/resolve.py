@@ -9,15 +9,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pipeline.core.decoding.mapping.compiling.stars import (
-    Items,
-    contents,
-    each_named,
-    items_after,
-    named,
-    plain_items,
-    whole_map,
-)
+from pipeline.core.decoding.mapping.compiling import stars
+from pipeline.core.decoding.mapping.compiling.stars import Items
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import (
     Current,
@@ -31,6 +24,7 @@ from pipeline.core.decoding.mapping.language.paths import (
     Step,
 )
 from pipeline.core.decoding.mapping.values import nodes, plain
+from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, order_of
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import (
     Entries,
@@ -43,8 +37,7 @@ from pipeline.core.decoding.mapping.values.nodes import (
     Record,
     Steps,
 )
-from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
-from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.decoding.mapping.values.texts import leaf_text
 
 MAX_WAYS = 1000
 """A path through more members of oneofs is refused, and so is a star that stands for more fields."""
@@ -133,7 +126,7 @@ class Resolver:
         for end in self._walk(Steps(start, names=names), steps[:at]):
             of_end = self._all(end.to, star._replace(names=end.names))
             try:
-                items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
+                items += [stars.items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
             except _UnboundedError:
                 raise
             except PathError as error:  # another member of a oneof, or another type in an Any, may have values
@@ -233,7 +226,7 @@ class Resolver:
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
-        value_of = _first(self.resolve(item, step.path.steps, at.names), _ordered, str(step.path))
+        value_of = _first(self.resolve(item, step.path.steps, at.names), order_of, str(step.path))
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
@@ -246,7 +239,7 @@ class Resolver:
 
     def _lookup(self, at: Steps, step: Lookup) -> Steps:
         item, items_of = self._item(at.to)
-        text_of, text = _first(self.resolve(item, step.path.steps, at.names), _text_in, str(step.path)), step.text
+        text_of, text = _first(self.resolve(item, step.path.steps, at.names), lookup_text_of, str(step.path)), step.text
 
         def get(items: Any) -> Any:
             return next((item for item in items_of(items) if item is not None and text_of(item) == text), None)
@@ -262,7 +255,7 @@ class Resolver:
         for steps_to in self._walk(Steps(start, names=names), steps):
             match steps_to.to:
                 case Many() as many:
-                    get = nodes.composed(steps_to.getter, contents(many.content))
+                    get = nodes.composed(steps_to.getter, stars.contents(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(nodes.entries, entries)
@@ -279,7 +272,7 @@ class Resolver:
         deep, after, leaves_out, names, prefix, _ = star
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
-            get = plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
+            get = stars.plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
             yield Items(get, Plain(), names)
             return
         if isinstance(node, Record):
@@ -298,8 +291,8 @@ class Resolver:
         else:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
-            get = each_named(pairs, content, of_item.get, prefix, names, leaves_out)
-            yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, leaves_out))
+            get = stars.each_named(pairs, content, of_item.get, prefix, names, leaves_out)
+            yield Items(get, of_item.node, of_item.names, stars.whole_map(node, prefix, after, leaves_out))
 
     def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
         deep, after, leaves_out, names, prefix, within = star
@@ -314,14 +307,14 @@ class Resolver:
                     raise
                 except PathError:  # another field of the message may have what follows the star
                     continue
-                yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
+                yield from (Items(stars.named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
             elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
-                yield Items(named(".".join(prefix), at.getter), at.to, names)
+                yield Items(stars.named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
                     _check_not_within(at.to, within)
                 yield from (
-                    items_after(at.getter, items)
+                    stars.items_after(at.getter, items)
                     for items in self._all(
                         at.to, star._replace(names=names, prefix=prefix, within=_deeper(within, at.to))
                     )
@@ -332,12 +325,12 @@ class Resolver:
         deep, after, leaves_out, names, _, within = star
         if after:
             for end in self._walk(Steps(item, names=names), after):
-                yield Items(named("", end.getter), end.to, end.names)
+                yield Items(stars.named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
-            yield Items(named("", nodes.itself), item, names)
+            yield Items(stars.named("", nodes.itself), item, names)
         elif isinstance(item, Plain):
-            get = plain_items(True, None, names, leaves_out, (), itself=True) if deep else named("", nodes.itself)
-            yield Items(get, item, names)
+            all_of = stars.plain_items(True, None, names, leaves_out, (), itself=True)
+            yield Items(all_of if deep else stars.named("", nodes.itself), item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
@@ -373,30 +366,6 @@ def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path
 
 def _as_it_is(node: Node, path: str) -> Getter:  # noqa: ARG001 (the signature of a converter)
     return nodes.itself
-
-
-def _ordered(node: Node, path: str) -> Getter:
-    """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
-    if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
-        return lambda value: value.seconds * 1_000_000_000 + value.nanos
-    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind not in ("string", "bytes")):
-        raise PathError(f"{path} is {node}, by which elements can't be compared")
-
-    def number(value: Any) -> Any:
-        if not isinstance(value, (int, float)):
-            raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
-        return None if value != value else value  # NaN
-
-    return number
-
-
-def _text_in(node: Node, path: str) -> Getter:
-    """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
-    if isinstance(node, Plain):
-        return plainly
-    if isinstance(node, Leaf):
-        return leaf_text(node)
-    raise PathError(f"{path} is {node}, by which elements can't be looked up")
 
 
 def _key(kind: Leaf, name: str) -> Any:

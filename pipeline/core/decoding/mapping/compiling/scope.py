@@ -45,11 +45,6 @@ def once_at(depth: int, get: Getter) -> ScopeGetter:
     return get_once
 
 
-def constant(text: str) -> ScopeGetter:
-    """Returns a getter of a text."""
-    return lambda _: text
-
-
 def negated(holds: ScopeGetter) -> ScopeGetter:
     """Returns the opposite of a condition."""
     return lambda scope: not holds(scope)

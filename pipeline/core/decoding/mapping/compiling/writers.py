@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.decoding.mapping.compiling.scope import Scope, ScopeGetter
+from pipeline.core.decoding.mapping.language.model import MappingEntry
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.decoding.mapping.values.texts import Inexact
 from pipeline.core.events.event import MAX_READINGS
@@ -14,10 +15,9 @@ Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""
 
 
-def fixed(
-    key: str, name: str, value_of: ScopeGetter, *, is_reading: bool, required: bool, keeps_inexact: bool
-) -> Writer:
+def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, *, is_reading: bool, keeps_inexact: bool) -> Writer:
     """Returns the writer of an entry under its own name."""
+    name, required = entry.name, entry.required
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         value = value_of(scope)

@@ -1,4 +1,4 @@
-"""Conditions of a mapping."""
+"""Compares values: with what a condition expects, with each other, and with the text of a selector."""
 
 import fnmatch
 import re
@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import Condition, MappingError, Scalar
+from pipeline.core.decoding.mapping.language.paths import PathError
 from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, itself
 from pipeline.core.decoding.mapping.values.nulls import as_in
 from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
+from pipeline.core.events.reasons import BadData, Reason
 
 
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
@@ -62,3 +64,27 @@ def _check_kinds(key: str, condition: Condition, node: Node, kinds: tuple[type, 
 
 def _compared(value: Any) -> tuple[bool, Any]:
     return isinstance(value, bool), None if isinstance(value, (list, dict)) else value
+
+
+def order_of(node: Node, path: str) -> Getter:
+    """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
+    if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
+        return lambda value: value.seconds * 1_000_000_000 + value.nanos
+    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind not in ("string", "bytes")):
+        raise PathError(f"{path} is {node}, by which elements can't be compared")
+
+    def number(value: Any) -> Any:
+        if not isinstance(value, (int, float)):
+            raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
+        return None if value != value else value  # NaN
+
+    return number
+
+
+def lookup_text_of(node: Node, path: str) -> Getter:
+    """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
+    if isinstance(node, Plain):
+        return plainly
+    if isinstance(node, Leaf):
+        return leaf_text(node)
+    raise PathError(f"{path} is {node}, by which elements can't be looked up")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipeline.core.decoding.mapping.compiling import resolve
+from pipeline.core.decoding.mapping.values import conditions
 from pipeline.core.decoding.mapping.values.texts import plainly
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -22,7 +22,7 @@ T = 1771324200
 def test_a_search_above_the_elements_is_made_once(where, mapped, monkeypatch):
     """A selector above the elements looks at each tag once, not once for each element."""
     looked_at = []
-    monkeypatch.setattr(resolve, "plainly", lambda value: looked_at.append(value) or plainly(value))
+    monkeypatch.setattr(conditions, "plainly", lambda value: looked_at.append(value) or plainly(value))
     tags = [{"key": "other"}] * 50 + [{"key": "site", "value": "roof"}]
     elements = [{"n": "", "v": 1}] * 100
     result = mapped(JSON + where, json.dumps({"id": "a", "t": T, "tags": tags, "e": elements}))
