@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,6 +140,7 @@ def check_file(path: str, maker: Maker) -> None:
         raise UnreadableFile(f"can't be read: {one_line(error)}") from error
 
 
+@dataclass(eq=False)
 class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
@@ -151,19 +153,17 @@ class ReadFiles(beam.PTransform):
         maker: the maker of events, or of messages for mappings, from records.
     """
 
-    def __init__(self, paths: Sequence[str], maker: Maker) -> None:
-        super().__init__()
-        self._paths = paths
-        self._maker = maker
+    paths: Sequence[str]
+    maker: Maker
 
     def expand(self, begin: Any) -> Any:  # ReadRecords; Beam takes the annotation for a type hint and warns
         read = (
             begin
-            | "Files" >> beam.Create(self._paths)
+            | "Files" >> beam.Create(self.paths)
             | "Ranges" >> beam.FlatMap(_ranges)
             | "SpreadRanges" >> beam.Reshuffle()
             | "Read"
-            >> beam.ParDo(_ReadRangeFn(self.label, self._maker)).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
+            >> beam.ParDo(_ReadRangeFn(self.label, self.maker)).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
         )
         return ReadRecords(read[_MESSAGES], read[_REFUSED], read[_REMARKS])
 

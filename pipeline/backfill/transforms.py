@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -43,15 +44,14 @@ _WINDOWS, _LISTED = "windows", "listed"
 _Shorter = KV[tuple[str, int], tuple[int, WindowStats]]  # sensor and start of the longer window; a shorter one
 
 
+@dataclass(eq=False)
 class CountExpired(beam.PTransform):
     """Counts the ``Event`` elements that Bigtable would collect soon after they are written. Has no output."""
 
-    def __init__(self, expiry: Expiry) -> None:
-        super().__init__()
-        self._expiry = expiry
+    expiry: Expiry
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Count" >> beam.ParDo(_CountExpiredFn(self._expiry))
+        return events | "Count" >> beam.ParDo(_CountExpiredFn(self.expiry))
 
 
 class _CountExpiredFn(beam.DoFn):
@@ -64,6 +64,7 @@ class _CountExpiredFn(beam.DoFn):
             self._expired.inc()
 
 
+@dataclass(eq=False)
 class NewestOfEach(beam.PTransform):
     """Gathers the newest readings of ``Event`` elements: ``EncodedRows`` with a row for each sensor of a bundle.
 
@@ -72,12 +73,12 @@ class NewestOfEach(beam.PTransform):
         retention: the table's retention.
     """
 
-    def __init__(self, family: str, retention: Retention) -> None:
-        super().__init__()
-        self._newest_fn = _NewestFn(family, retention)
+    family: str
+    retention: Retention
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Gather" >> beam.ParDo(self._newest_fn).with_output_types(EncodedRows)
+        newest_fn = _NewestFn(self.family, self.retention)
+        return events | "Gather" >> beam.ParDo(newest_fn).with_output_types(EncodedRows)
 
 
 class _NewestFn(beam.DoFn):
@@ -110,6 +111,7 @@ class CompletedWindows(NamedTuple):
     listed: PCollection
 
 
+@dataclass(eq=False)
 class CompleteWindows(beam.PTransform):
     """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
 
@@ -128,32 +130,26 @@ class CompleteWindows(beam.PTransform):
         late_firing: the late firing interval of that job.
     """
 
-    def __init__(
-        self,
-        table: tuple[TableName, TableSchema, Retention],
-        written: PCollection,
-        allowed_lateness: timedelta,
-        late_firing: timedelta,
-    ) -> None:
-        super().__init__()
-        self._table = table
-        self._written = written
-        self._job = allowed_lateness, late_firing
+    table: tuple[TableName, TableSchema, Retention]
+    written: PCollection
+    allowed_lateness: timedelta
+    late_firing: timedelta
 
     def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
-        _, schema, _ = self._table
+        _, schema, _ = self.table
         window = schema.tiers[0].window
-        complete_fn = _CompleteFn(*self._table, schema.tiers[0], *self._job)
+        complete_fn = _CompleteFn(*self.table, schema.tiers[0], self.allowed_lateness, self.late_firing)
         outputs = (
             events
             | "GatherReadings" >> PreAggregateReadings(window, schema.identity)
             | "Window" >> _windows(window)
             | "Gather" >> beam.CombinePerKey(MergeReadingsFn()).with_output_types(tuple[str, WindowReadings])
-            | "Complete" >> beam.ParDo(complete_fn, AsList(self._written)).with_outputs(_LISTED, main=_WINDOWS)
+            | "Complete" >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, main=_WINDOWS)
         )
         return _outputs(outputs)
 
 
+@dataclass(eq=False)
 class CompleteLongerWindows(beam.PTransform):
     """Writes the aggregate rows of longer windows, from shorter ones.
 
@@ -165,18 +161,16 @@ class CompleteLongerWindows(beam.PTransform):
         tier: the tier of the longer windows.
     """
 
-    def __init__(self, table: tuple[TableName, TableSchema, Retention], tier: Tier) -> None:
-        super().__init__()
-        self._table = table
-        self._tier = tier
+    table: tuple[TableName, TableSchema, Retention]
+    tier: Tier
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
         # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        complete_fn = _CompleteLongerFn(*self._table, self._tier)
+        complete_fn = _CompleteLongerFn(*self.table, self.tier)
         outputs = (
             windows
             | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
-            | "ByLongerWindow" >> beam.Map(_by_longer, self._tier.window).with_output_types(_Shorter)
+            | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
         )
@@ -198,20 +192,19 @@ def _outputs(outputs: Any) -> CompletedWindows:
     return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED])
 
 
+@dataclass(eq=False)
 class ListWindows(beam.PTransform):
     """Formats ``(sensor_id, start in µs)`` of windows as ``EncodedRows`` of the table's work list.
 
     A longer window is listed as the first window of the shortest tier in it: a repair checks all tiers.
     """
 
-    def __init__(self, schema: TableSchema) -> None:
-        super().__init__()
-        self._schema = schema
+    schema: TableSchema
 
     def expand(self, windows: PCollection) -> PCollection:
         return (
             windows
-            | "ToRows" >> beam.Map(_work_rows, self._schema).with_output_types(EncodedRows)
+            | "ToRows" >> beam.Map(_work_rows, self.schema).with_output_types(EncodedRows)
             | "OfNoWindow" >> beam.WindowInto(GlobalWindows())  # like the raw rows that are written with them
         )
 

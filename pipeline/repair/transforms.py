@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -69,6 +70,7 @@ class AuditOutputs(NamedTuple):
     newest: PCollection
 
 
+@dataclass(eq=False)
 class FindWrongWindows(beam.PTransform):
     """Audits a table: from the start of a pipeline to :class:`AuditOutputs`.
 
@@ -81,32 +83,24 @@ class FindWrongWindows(beam.PTransform):
         retention: the retention of the table's cells.
     """
 
-    def __init__(
-        self,
-        table: TableName,
-        schema: TableSchema,
-        extents: Sequence[Extent],
-        spans: Sequence[Span],
-        tasks: Sequence[ReadTask],
-        retention: Retention,
-    ) -> None:
-        super().__init__()
-        self._table = table
-        self._retention = retention
-        self._schema = schema
-        self._extents = tuple(extents)
-        self._spans = tuple(spans)
-        self._raw = [task for task in tasks if task.extent is None]
-        self._aggregates = [task for task in tasks if task.extent is not None]
+    table: TableName
+    schema: TableSchema
+    extents: Sequence[Extent]
+    spans: Sequence[Span]
+    tasks: Sequence[ReadTask]
+    retention: Retention
 
     def expand(self, pipeline: PBegin) -> Any:  # AuditOutputs; Beam takes the annotation for a type hint and warns
-        longest = self._extents[-1].tier
+        table, schema, retention = self.table, self.schema, self.retention
+        extents, spans, longest = tuple(self.extents), tuple(self.spans), self.extents[-1].tier
+        raw_tasks = [task for task in self.tasks if task.extent is None]
+        aggregate_tasks = [task for task in self.tasks if task.extent is not None]
         raw = (
             pipeline
-            | "RawParts" >> beam.Create(self._raw)
+            | "RawParts" >> beam.Create(raw_tasks)
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
-            >> beam.ParDo(_ReadRawFn(self._table, self._spans, self._schema, longest, self._retention)).with_outputs(
+            >> beam.ParDo(_ReadRawFn(table, spans, schema, longest, retention)).with_outputs(
                 _FOREIGN, _HELD_UP, _NEWEST, main="readings"
             )
         )
@@ -117,20 +111,16 @@ class FindWrongWindows(beam.PTransform):
         )
         aggregates = (
             pipeline
-            | "AggregateParts" >> beam.Create(self._aggregates)
+            | "AggregateParts" >> beam.Create(aggregate_tasks)
             | "SpreadAggregateParts" >> beam.Reshuffle()
             | "ReadAggregates"
-            >> beam.ParDo(_ReadAggregatesFn(self._table, self._spans, self._extents)).with_outputs(
-                _FOREIGN, main="stored"
-            )
+            >> beam.ParDo(_ReadAggregatesFn(table, spans, extents)).with_outputs(_FOREIGN, main="stored")
         )
         compared = (
             {"recomputed": recomputed, "stored": aggregates.stored, _HELD_UP: raw[_HELD_UP]}
             | "Join" >> beam.CoGroupByKey()
             | "Compare"
-            >> beam.ParDo(_CompareFn(self._table, self._schema, self._retention, self._extents)).with_outputs(
-                _UNTOUCHED, main="wrong"
-            )
+            >> beam.ParDo(_CompareFn(table, schema, retention, extents)).with_outputs(_UNTOUCHED, main="wrong")
         )
         foreign = (
             (raw[_FOREIGN], aggregates[_FOREIGN])
@@ -140,17 +130,17 @@ class FindWrongWindows(beam.PTransform):
         return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign, raw[_NEWEST])
 
 
+@dataclass(eq=False)
 class RewriteWindows(beam.PTransform):
     """Replaces or deletes the aggregate row of each :class:`Finding`. Has no output."""
 
-    def __init__(self, table: TableName) -> None:
-        super().__init__()
-        self._table = table
+    table: TableName
 
     def expand(self, findings: PCollection) -> PCollection:
-        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self._table))
+        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self.table))
 
 
+@dataclass(eq=False)
 class ListUntouched(beam.PTransform):
     """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
 
@@ -158,15 +148,11 @@ class ListUntouched(beam.PTransform):
     which the repair removes at its end.
     """
 
-    def __init__(self, table: TableName, tier: Tier) -> None:
-        super().__init__()
-        self._table = table
-        self._tier = tier
+    table: TableName
+    tier: Tier
 
     def expand(self, untouched: PCollection) -> PCollection:
-        return (
-            untouched | "OfTheShortest" >> beam.Filter(_is_of, self._tier) | "List" >> beam.ParDo(_ListFn(self._table))
-        )
+        return untouched | "OfTheShortest" >> beam.Filter(_is_of, self.tier) | "List" >> beam.ParDo(_ListFn(self.table))
 
 
 def _is_of(untouched: Untouched, tier: Tier) -> bool:

@@ -1,5 +1,7 @@
 """The sinks: rows to Bigtable and dead letters to Pub/Sub, through Beam's own connectors."""
 
+from dataclasses import dataclass
+
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
@@ -11,32 +13,30 @@ from pipeline.private_apis.bigtable_writer import WriteToBigTable
 _CELLS_PER_REQUEST = 10_000
 
 
+@dataclass(eq=False)
 class WriteRows(beam.PTransform):
     """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
 
-    def __init__(self, project: str, instance: str, table: str) -> None:
-        super().__init__()
-        self._project = project
-        self._instance = instance
-        self._table = table
+    project: str
+    instance: str
+    table: str
 
     def expand(self, rows: PCollection) -> PCollection:
-        sink = WriteToBigTable(self._project, self._instance, self._table, flush_count=_CELLS_PER_REQUEST)
+        sink = WriteToBigTable(self.project, self.instance, self.table, flush_count=_CELLS_PER_REQUEST)
         return rows | "WriteToBigTable" >> sink
 
 
+@dataclass(eq=False)
 class WriteDeadLetters(beam.PTransform):
     """Publishes ``Message`` elements to a topic."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__()
-        self._topic = topic
+    topic: str
 
     def expand(self, dead_letters: PCollection) -> PCollection:
         return (
             dead_letters
             | "ToPubsubMessage" >> beam.Map(_pubsub_message).with_output_types(PubsubMessage)
-            | "WriteToPubSub" >> WriteToPubSub(self._topic, with_attributes=True)
+            | "WriteToPubSub" >> WriteToPubSub(self.topic, with_attributes=True)
         )
 
 
