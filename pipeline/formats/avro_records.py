@@ -18,19 +18,9 @@ from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
 from pipeline.core.notation.text import shown
+from pipeline.formats import lines
 from pipeline.formats.avro_types import with_own_decoders
-from pipeline.formats.lines import (
-    MappedRecord,
-    Record,
-    Refusal,
-    Remark,
-    UnreadableFile,
-    check_columns,
-    one_line,
-    parse_or_refuse,
-    read_varint,
-    too_long,
-)
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import event_of
 from pipeline.formats.values import EventMaker, Malformed, check_encoding
@@ -88,7 +78,9 @@ class AvroFile:
             codec = header["meta"].get("avro.codec", b"null").decode()
             self._schema = cast(dict[str, Any], parse_schema(with_own_decoders(schema), self._types))
         except _DECODE_ERRORS as error:
-            raise UnreadableFile(f"can't be read: its header is not that of an Avro file: {one_line(error)}") from error
+            raise UnreadableFile(
+                f"can't be read: its header is not that of an Avro file: {lines.one_line(error)}"
+            ) from error
         if header["magic"] != _MAGIC:
             raise UnreadableFile("can't be read: it does not start like an Avro file")
         if codec not in _CODECS:
@@ -99,7 +91,7 @@ class AvroFile:
         if isinstance(maker, MappedMaker):
             self._remarks = maker.check_columns(names)
         else:
-            check_columns(names, maker.columns)
+            lines.check_columns(names, maker.columns)
         self._decompress = _CODECS[codec]
         self._sync = header["sync"]
         self._first_block = head.tell()
@@ -128,9 +120,13 @@ class AvroFile:
             except StopIteration:
                 return
             except _DECODE_ERRORS as error:
-                raise UnreadableFile(f"can't be read beyond record {number_in_file():,}: {one_line(error)}") from error
+                raise UnreadableFile(
+                    f"can't be read beyond record {number_in_file():,}: {lines.one_line(error)}"
+                ) from error
             number += 1
-            parsed = Refusal(0, too_long(limit)) if record is None else parse_or_refuse(0, self._event, record)
+            parsed = (
+                Refusal(0, lines.too_long(limit)) if record is None else lines.parse_or_refuse(0, self._event, record)
+            )
             yield parsed._replace(line=number_in_file()) if isinstance(parsed, (Refusal, MappedRecord)) else parsed
 
     def _event(self, record: Mapping[str, Any]) -> SensorEvent | MappedRecord:
@@ -244,7 +240,7 @@ class AvroFile:
 
 def _long(read: Callable[[int], bytes]) -> int:
     """Reads a zigzag varint."""
-    value = read_varint(read)
+    value = lines.read_varint(read)
     if value is None:
         raise EOFError("the data ends before a number")
     return (value >> 1) ^ -(value & 1)

@@ -13,16 +13,8 @@ from google.protobuf.message import DecodeError
 
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.formats.lines import (
-    UNREADABLE,
-    MappedRecord,
-    Record,
-    Refusal,
-    UnreadableFile,
-    parse_or_refuse,
-    read_varint,
-    too_long,
-)
+from pipeline.formats import lines
+from pipeline.formats.lines import UNREADABLE, MappedRecord, Record, Refusal, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, InvalidEvent
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -51,7 +43,7 @@ def _events(content: BinaryIO, maker: EventMaker) -> Iterator[Record]:
             raise InvalidEvent(BadData(Reason.UNPARSEABLE, f"not a SensorEvent: {error}"), data) from error
 
     for number, data in _payloads(content, maker.max_record_bytes):
-        yield data if isinstance(data, Refusal) else parse_or_refuse(number, event, data)
+        yield data if isinstance(data, Refusal) else lines.parse_or_refuse(number, event, data)
 
 
 def _mapped(content: BinaryIO, attributes: dict[str, str], limit: int) -> Iterator[Record]:
@@ -63,7 +55,7 @@ def _payloads(content: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Refu
     number = 0
     while True:
         try:
-            size = read_varint(content.read)
+            size = lines.read_varint(content.read)
             if size is None:
                 return
             data = _read_exactly(content, size) if size <= limit else None
@@ -72,7 +64,7 @@ def _payloads(content: BinaryIO, limit: int) -> Iterator[tuple[int, bytes | Refu
         except UNREADABLE as failure:
             raise UnreadableFile(f"can't be read beyond record {number}: {failure}") from failure
         number += 1
-        yield number, Refusal(number, too_long(limit)) if data is None else data
+        yield number, Refusal(number, lines.too_long(limit)) if data is None else data
 
 
 def _read_exactly(content: BinaryIO, size: int) -> bytes:

@@ -12,17 +12,8 @@ import pyarrow.parquet
 from pyarrow import types
 
 from pipeline.core.notation.text import shown
-from pipeline.formats.lines import (
-    MappedRecord,
-    Record,
-    Refusal,
-    Remark,
-    UnreadableFile,
-    check_columns,
-    one_line,
-    parse_or_refuse,
-    too_long,
-)
+from pipeline.formats import lines
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import BYTES, NESTED, BadValue, event_of, time_of
 from pipeline.formats.values import EventMaker
@@ -63,12 +54,12 @@ class ParquetFile:
                 coerce_int96_timestamp_unit="us",
             )
         except _DECODE_ERRORS as error:
-            raise UnreadableFile(f"can't be read: {one_line(error)}") from error
+            raise UnreadableFile(f"can't be read: {lines.one_line(error)}") from error
         self._remarks: list[Remark] = []
         if isinstance(maker, MappedMaker):
             self._remarks = maker.check_columns(names)
         else:
-            check_columns(names, maker.columns)
+            lines.check_columns(names, maker.columns)
         if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
             column = oversized[0]
             raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
@@ -106,11 +97,13 @@ class ParquetFile:
                 except StopIteration:
                     break
                 except _DECODE_ERRORS as error:  # other row groups may be undamaged
-                    failure = failure or UnreadableFile(f"can't be read beyond record {number:,}: {one_line(error)}")
+                    failure = failure or UnreadableFile(
+                        f"can't be read beyond record {number:,}: {lines.one_line(error)}"
+                    )
                     failure.__cause__ = error
                     break
                 number += 1
-                yield parse_or_refuse(number, self._event, row)
+                yield lines.parse_or_refuse(number, self._event, row)
         if failure is not None:
             raise failure
 
@@ -258,7 +251,7 @@ def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
 
 def _text(value: pyarrow.Scalar, limit: int) -> Any:
     size = value.as_buffer().size if value.is_valid else 0
-    return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
+    return BadValue(f"has {size:,} bytes: {lines.too_long(limit)}") if size > limit else _value(value)
 
 
 def _value(value: pyarrow.Scalar) -> Any:
@@ -272,16 +265,14 @@ def _value(value: pyarrow.Scalar) -> Any:
         return BadValue(f"is a {value.type} with an unknown time zone: {error}")
 
 
-def _is_bytes(kind: pyarrow.DataType) -> bool:
-    kinds = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
-    return any(is_kind(kind) for is_kind in kinds)
-
-
 _WITH_LENGTHS = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
 _CONVERSIONS: tuple[tuple[Callable[[pyarrow.DataType], bool], Callable[..., list[Any]]], ...] = (
     (types.is_dictionary, _of_dictionary),
     (types.is_nested, _nested),
-    (_is_bytes, _bytes),
+    (types.is_binary, _bytes),
+    (types.is_large_binary, _bytes),
+    (types.is_binary_view, _bytes),
+    (types.is_fixed_size_binary, _bytes),
     (types.is_interval, _intervals),
     (types.is_duration, _durations),
     (types.is_time, _times),

@@ -8,18 +8,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.events.dead_letter import (
-    DETAIL,
-    ORDERING_KEY,
-    PUBLISH_TIME,
-    REASON,
-    RENAMED_ENCODING,
-    STEP,
-    TIME,
-    original_of,
-    replay_of,
-    replays_of,
-)
+from pipeline.core.events import dead_letter
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import ENCODING, Message
 from pipeline.core.events.protobuf_json import event_json, parse_json
@@ -62,7 +51,7 @@ class DeadLetter(NamedTuple):
     @classmethod
     def of(cls, message: Message, trials: Trials | None = None) -> "DeadLetter":
         """Parses a message received from a dead-letter topic, and decodes it with the mapping of its type, if any."""
-        original = original_of(message) if REASON in message.attributes else message
+        original = dead_letter.original_of(message) if dead_letter.REASON in message.attributes else message
         trial = trials.of(original, LATEST_US) if trials else None
         if trial is not None and trial.is_mapped:
             events = tuple(sensor_event(*event[:5]) for event in trial.events)
@@ -72,11 +61,11 @@ class DeadLetter(NamedTuple):
         return cls(
             message,
             original,
-            get(REASON, ""),
-            get(DETAIL, ""),
-            get(STEP, ""),
-            _time_us(get(TIME, "")),
-            replays_of(message),
+            get(dead_letter.REASON, ""),
+            get(dead_letter.DETAIL, ""),
+            get(dead_letter.STEP, ""),
+            _time_us(get(dead_letter.TIME, "")),
+            dead_letter.replays_of(message),
             events,
             trial,
         )
@@ -219,17 +208,17 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     if listed and listed != [_event_json(event) for event in events]:
         events = tuple(parse_json(json.dumps(each).encode(), SensorEvent) for each in listed)
         made = message_of(events)
-        kept = {name: text for name, text in attributes.items() if name not in (ENCODING, RENAMED_ENCODING)}
+        kept = {name: text for name, text in attributes.items() if name not in (ENCODING, dead_letter.RENAMED_ENCODING)}
         original = Message(made.data, {**kept, **made.attributes})
     elif problem is not None and not document.get("mapped"):
         raise problem
-    return Replay(replay_of(original._replace(attributes={**original.attributes, **own})), events)
+    return Replay(dead_letter.replay_of(original._replace(attributes={**original.attributes, **own})), events)
 
 
 def _attributes_of(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the original attributes, and the dead letter's own that a replay needs. Raises ValueError."""
     attributes = document.get("attributes") or {}
-    of_letter = ((ORDERING_KEY, "ordering_key"), (PUBLISH_TIME, "publish_time"))
+    of_letter = ((dead_letter.ORDERING_KEY, "ordering_key"), (dead_letter.PUBLISH_TIME, "publish_time"))
     own = {name: document[key] for name, key in of_letter if document.get(key)}
     if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in (attributes | own).values()):
         raise ValueError("attributes, ordering_key and publish_time must be text")

@@ -5,17 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline.core.decoding.mapping.authoring.guesses import (
-    CALLED_TIME,
-    LIKELY,
-    is_reading,
-    is_text,
-    is_value,
-    names_a_reading,
-    sensor_rank,
-    time_rank,
-    unit_of,
-)
+from pipeline.core.decoding.mapping.authoring import guesses
 from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
@@ -100,17 +90,17 @@ class _Draft:
             if step == MANY and ENTRY not in place.steps[:index]
         )
         of_message = [place for place in self._places if not _wild(place.steps) or place.steps[-1] == ENTRY]
-        is_empty = not any(is_reading(place) or isinstance(place.node, Plain) for place in of_message)
+        is_empty = not any(guesses.is_reading(place) or isinstance(place.node, Plain) for place in of_message)
         scored = [self._scored(prefix, is_empty=is_empty) for prefix in prefixes]
         best = max(scored, key=lambda each: (each.score, -len(each.steps)), default=None)
         return best if best and best.score >= 2 else _Each((), None, 0)
 
     def _scored(self, prefix: Steps, *, is_empty: bool) -> _Each:
         inside = [place for place in self._places if _within(place, prefix) and not _wild(place.steps[len(prefix) :])]
-        name = self._name_of_reading(prefix) if any(map(is_value, inside)) else None
-        has_time = max(map(time_rank, inside), default=0) >= CALLED_TIME
-        has_id = max(map(sensor_rank, inside), default=0) >= LIKELY
-        if not any(map(is_reading, inside)) or not (name or has_time or has_id):
+        name = self._name_of_reading(prefix) if any(map(guesses.is_value, inside)) else None
+        has_time = max(map(guesses.time_rank, inside), default=0) >= guesses.CALLED_TIME
+        has_id = max(map(guesses.sensor_rank, inside), default=0) >= guesses.LIKELY
+        if not any(map(guesses.is_reading, inside)) or not (name or has_time or has_id):
             return _Each(prefix, None, 0)
         is_called_so = _READINGS.fullmatch(prefix[-2].lower()) is not None
         return _Each(prefix, name, 3 * bool(name) + 2 * has_time + is_called_so + is_empty)
@@ -118,7 +108,7 @@ class _Draft:
     def _name_of_reading(self, prefix: Steps) -> Place | None:
         """Returns the innermost field that names readings, in an element of a level that the prefix goes through."""
         levels = {prefix[: at + 1] for at, step in enumerate(prefix) if step == MANY}
-        names = [place for place in self._places if names_a_reading(place) and place.steps[:-1] in levels]
+        names = [place for place in self._places if guesses.names_a_reading(place) and place.steps[:-1] in levels]
         return names[-1] if names else None
 
     def _level(self, place: Place) -> int:
@@ -146,16 +136,20 @@ class _Draft:
 
         The latter is None unless elements have no time of their own.
         """
-        ranked = sorted(filter(sensor_rank, self._single), key=sensor_rank, reverse=True)
-        ranked = [place for place in ranked if time_rank(place) < CALLED_TIME and place != self._each.name]
+        ranked = sorted(filter(guesses.sensor_rank, self._single), key=guesses.sensor_rank, reverse=True)
+        ranked = [
+            place for place in ranked if guesses.time_rank(place) < guesses.CALLED_TIME and place != self._each.name
+        ]
         inner = [place for place in ranked if self._in_element(place)]
         if not self._each.steps or not inner or self._each.name or (ranked and self._in_element(ranked[0])):
             return ranked, None
-        has_time = any(time_rank(place) >= CALLED_TIME for place in self._single if self._in_element(place))
+        has_time = any(
+            guesses.time_rank(place) >= guesses.CALLED_TIME for place in self._single if self._in_element(place)
+        )
         return ranked, None if has_time else inner[0]
 
     def _sensor_line(self) -> str:
-        likely = [place for place in self._sensor if sensor_rank(place) >= LIKELY]
+        likely = [place for place in self._sensor if guesses.sensor_rank(place) >= guesses.LIKELY]
         if not likely:
             return 'sensor = "@device_id" # guess: no field looks like a sensor\'s id; name a field or an attribute'
         first, *others = [self._written(place) for place in likely[: _MAX_OTHERS + 1]]
@@ -166,7 +160,7 @@ class _Draft:
 
     def _found_times(self) -> list[Place]:
         """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
-        ranked = sorted(filter(time_rank, self._single), key=time_rank, reverse=True)
+        ranked = sorted(filter(guesses.time_rank, self._single), key=guesses.time_rank, reverse=True)
         inner = [place for place in ranked if self._in_element(place)][:1]
         outer = [place for place in ranked if not self._in_element(place)][:1]
         return inner + outer
@@ -176,7 +170,7 @@ class _Draft:
         for place in self._times:
             source = _text(self._written(place))
             if isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
-                unit, is_known = unit_of(place)
+                unit, is_known = guesses.unit_of(place)
                 source = f"{{ path = {source}, unit = {_text(unit)} }}"
                 note = note if is_known else "guess, also of the unit"
             sources.append(source)
@@ -185,7 +179,7 @@ class _Draft:
         return f'time = [{", ".join(sources)}, "$publish_time"] # {note}; a message without a time takes the last one'
 
     def _taken(self) -> set[Place]:
-        first = [place for place in self._sensor[:1] if sensor_rank(place) >= LIKELY]
+        first = [place for place in self._sensor[:1] if guesses.sensor_rank(place) >= guesses.LIKELY]
         return {
             *first,
             *self._times,
@@ -195,7 +189,7 @@ class _Draft:
 
     def _named_readings(self) -> Iterator[str]:
         """Yields the entry of readings whose names the elements contain."""
-        values = [place for place in self._single if self._in_element(place) and is_value(place)]
+        values = [place for place in self._single if self._in_element(place) and guesses.is_value(place)]
         name = self._written(self._each.name) if self._each.name else ""
         listed = ", ".join(_text(self._written(place)) for place in values)
         yield f'"*" = {{ name = {_text(name)}, first = [{listed}] }} # guess: an element is a name and a value'
@@ -207,7 +201,7 @@ class _Draft:
         for place in self._places:
             if not self._in_element(place) or place in taken:
                 continue
-            if isinstance(place.node, Plain) or is_reading(place):
+            if isinstance(place.node, Plain) or guesses.is_reading(place):
                 yield from self._entry(place)
 
     def _metadata(self) -> Iterator[_DraftEntry]:
@@ -215,7 +209,7 @@ class _Draft:
         for place in self._places:
             if place in taken or (self._each.name and self._in_element(place)):
                 continue
-            if isinstance(place.node, Plain) or is_text(place):
+            if isinstance(place.node, Plain) or guesses.is_text(place):
                 yield from self._entry(place)
 
     def _entry(self, place: Place) -> Iterator[_DraftEntry]:

@@ -5,23 +5,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from pipeline.core.decoding.mapping.compiling import scope as scopes
 from pipeline.core.decoding.mapping.compiling.branches import Branch
 from pipeline.core.decoding.mapping.compiling.execution import CompiledBranch, written
 from pipeline.core.decoding.mapping.compiling.resolve import Resolver
-from pipeline.core.decoding.mapping.compiling.scope import (
-    ENVELOPE,
-    ROOT,
-    Scope,
-    ScopeGetter,
-    at_depth,
-    attribute,
-    conditional,
-    envelope,
-    first_set,
-    negated,
-    once_at,
-    publish_time,
-)
+from pipeline.core.decoding.mapping.compiling.scope import ENVELOPE, ROOT, Scope, ScopeGetter, attribute, envelope
 from pipeline.core.decoding.mapping.compiling.stars import Items, leaves_out_none
 from pipeline.core.decoding.mapping.compiling.writers import fixed, labelled, starred, whole
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
@@ -110,7 +98,7 @@ class Compiler:
             compiled.at(depth).skips.append(holds)
         for condition in mapping.skip_unless:
             depth, holds = self._condition("skip_unless", condition)
-            compiled.at(depth).skips.append(negated(holds))
+            compiled.at(depth).skips.append(scopes.negated(holds))
         for entry in mapping.readings:
             self._add(f"readings.{entry.name}", entry, self._reading, is_reading=True)
         for entry in mapping.metadata:
@@ -187,9 +175,9 @@ class Compiler:
                 convert = star_text_of(key, items.node, source)
             if convert is not None:
                 self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
-                is_whole = items.whole and convert is nodes.itself
-                values_of = conditional(at_depth(at, items.whole), holds) if items.whole and is_whole else None
-                yield _OfStar(depth, conditional(at_depth(at, items.get), holds), convert, values_of)
+                whole_of = items.whole if convert is nodes.itself else None
+                values_of = whole_of and scopes.conditional(scopes.at_depth(at, whole_of), holds)
+                yield _OfStar(depth, scopes.conditional(scopes.at_depth(at, items.get), holds), convert, values_of)
 
     def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
         named = frozenset(names for names in self._named if len(names) > fixed)
@@ -202,8 +190,8 @@ class Compiler:
             for at, get in compile_one(key, source):
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
-                found.append(conditional(get, holds))
-        return max(depths), first_set(found)
+                found.append(scopes.conditional(get, holds))
+        return max(depths), scopes.first_set(found)
 
     def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
         return self._first(key, value, self._metadata)
@@ -233,7 +221,7 @@ class Compiler:
     def _time(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         path = source.path
         if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
-            yield ENVELOPE, lambda scope: publish_time(scope[ENVELOPE])
+            yield ENVELOPE, lambda scope: scopes.publish_time(scope[ENVELOPE])
             return
         yield from self._converted(key, path, lambda node: time_of(key, node, source))
 
@@ -248,7 +236,7 @@ class Compiler:
                 depths.append(at)
                 convert = formatted(f"{key}: {part.path}", node, part.format, source)
                 found.append(self._at(at, nodes.composed(get, convert)))
-            parts.append(first_set(found))
+            parts.append(scopes.first_set(found))
 
         def text(scope: Scope) -> str | None:
             texts = [part if isinstance(part, str) else part(scope) for part in parts]
@@ -338,7 +326,7 @@ class Compiler:
         return get
 
     def _at(self, depth: int, get: Getter) -> ScopeGetter:
-        return (at_depth if depth == len(self._branch.levels) else once_at)(depth, get)
+        return (scopes.at_depth if depth == len(self._branch.levels) else scopes.once_at)(depth, get)
 
     def _when(self, key: str, conditions: Iterable[Condition]) -> tuple[int, list[ScopeGetter]]:
         found = [self._condition(key, condition) for condition in conditions]

@@ -26,6 +26,7 @@ from re import Pattern
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
+from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import (
     UNITS,
     Condition,
@@ -37,15 +38,7 @@ from pipeline.core.decoding.mapping.language.model import (
     Source,
     Value,
 )
-from pipeline.core.decoding.mapping.language.paths import (
-    Current,
-    Path,
-    PathError,
-    Root,
-    parse_attribute_pattern,
-    parse_path,
-    parse_template,
-)
+from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Root
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 
 MAX_MAPPING_BYTES = 1 << 20
@@ -126,11 +119,11 @@ class _MappingParser:
 
     def _each(self) -> tuple[Path, ...]:
         value = self._document.get("each", [])
-        paths = tuple(_path("each", text) for text in (value if isinstance(value, list) else [value]))
-        for path in paths:
+        found = tuple(_path("each", text) for text in _list(value))
+        for path in found:
             if path.root is not Root.MESSAGE or path.has_star or not isinstance(path.steps[-1], Current):
                 raise MappingError("each", f"{str(path)!r} is not the path of a repeated field, like metrics[]")
-        return paths
+        return found
 
     def _types(self) -> dict[tuple[str, ...], tuple[str, ...]]:
         types = {}
@@ -146,7 +139,9 @@ class _MappingParser:
 
     def _attributes(self) -> dict[str, Pattern[str]]:
         table = _table("attributes", self._document.get("attributes", {}))
-        return {name: _located(f"attributes.{name}", parse_attribute_pattern, text) for name, text in table.items()}
+        return {
+            name: _located(f"attributes.{name}", paths.parse_attribute_pattern, text) for name, text in table.items()
+        }
 
     def _csv(self) -> CsvFormat:
         table = _table("csv", self._document.get("csv", {}))
@@ -210,7 +205,7 @@ class _MappingParser:
         return Source(
             path=_path(key, text) if "path" in table and not is_template else None,
             name_of=_path(key, table["name_of"]) if "name_of" in table else None,
-            template=_located(key, parse_template, text) if is_template else None,
+            template=_located(key, paths.parse_template, text) if is_template else None,
             constant=optional("constant", _text),
             when=_conditions(f"{key}.when", table.get("when", [])),
             null=self._null | _nulls(f"{key}.null", table.get("null", [])),
@@ -284,7 +279,7 @@ def _conditions(key: str, value: Any) -> tuple[Condition, ...]:
 
 
 def _path(key: str, text: Any) -> Path:
-    return _located(key, parse_path, text)
+    return _located(key, paths.parse_path, text)
 
 
 def _located(key: str, parse: Callable[[str], _T], text: Any) -> _T:
