@@ -190,7 +190,7 @@ class GroupFiring:
     def _begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
         """Adds windows of sensors, which continue from the table if it may store them."""
         stored = not window.late and self._may_be_stored(tier, start_us)
-        restored = self._restored(tier, start_us, sensor_ids) if stored else {}
+        restored = self._restored(tier, start_us, sensor_ids) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
             accumulator = restored.get(sensor_id)
             if accumulator is None:
