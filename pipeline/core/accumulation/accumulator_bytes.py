@@ -27,7 +27,6 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from functools import lru_cache
-from operator import attrgetter
 
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
@@ -37,7 +36,6 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")
 _METRIC = struct.Struct("<Qddddd")
-_VALUES = attrgetter("count", "total", "minimum", "maximum", "average", "deviation")
 _COLUMNS = struct.Struct("<IIqB")
 _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
@@ -124,7 +122,10 @@ def head_bytes(flags: int) -> bytes:
 def stats_bytes(stats: WindowStats) -> bytes:
     """Serializes statistics."""
     names = names_bytes(tuple(stats.metrics))
-    each = [_METRIC.pack(*_VALUES(of_metric)) for of_metric in stats.metrics.values()]
+    each = [
+        _METRIC.pack(of.count, of.total, of.minimum, of.maximum, of.average, of.deviation)
+        for of in stats.metrics.values()
+    ]
     parts: list[bytes] = []
     if any(of_metric.parts for of_metric in stats.metrics.values()):
         for of_metric in stats.metrics.values():

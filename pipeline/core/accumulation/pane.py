@@ -1,4 +1,4 @@
-"""The results of windows, and what any accumulator of them offers."""
+"""The result of a window, and the methods that its accumulators share."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol, Self
@@ -12,7 +12,7 @@ class Pane(NamedTuple):
 
     Attributes:
         stats: the window's statistics; empty if it is too wide.
-        complete: whether what the table stored was restored, and the statistics count all of it.
+        complete: whether the window was restored from the table, and the statistics count all that it stored.
         too_wide: whether the window has more metrics than fit in a row.
     """
 
@@ -26,13 +26,13 @@ class Accumulator(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether this has nothing that could not be merged with what the table stores without counting it twice."""
+        """Whether it can be merged with raw rows without counting a reading twice: restored statistics cannot."""
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
         """Returns the window's result so far, as a copy: the accumulator keeps accumulating.
 
         Args:
-            statistics: the statistics in the row: they decide what is computed, and how many metrics fit.
+            statistics: the rules that tell which statistics a row contains, and how many metrics fit.
         """
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
