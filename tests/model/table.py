@@ -100,6 +100,7 @@ class Table(Memory):
     def _drop_empty(self, key):
         if not self._cells.get(key, True):
             del self._cells[key]
+            self._keys.remove(key)
 
 
 def _is_collectible(policy, cell, newer, now_us):
