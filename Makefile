@@ -71,7 +71,7 @@ test-faults: setup
 
 # Every schema and encoding where the other targets try one of each kind, and more random examples.
 test-exhaustive: setup
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/formats tests/charts
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/formats tests/charts tests/model
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m exhaustive tests/backfill tests/repair tests/job tests/local
 
 # Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.

@@ -9,8 +9,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.model.machine import Tables
 from tests.model.reference import DAY, HOUR, MINUTE
 from tests.model.specs import Kind, Spec
+from tests.support.exhaustive import examples
 
-_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "75"))
+_EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", examples(75)))
 
 
 def test_any_sequence():
