@@ -36,7 +36,8 @@ ifneq ($(UV),)
 	uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 else
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.txt
+	@# --no-deps: the file names every package. Old releases of pip look for newer ones that an extra would allow.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/requirements.txt
 	@# setuptools warns about every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 endif

@@ -57,7 +57,7 @@ def test_requirements_are_hashed():
     """Every install either checks hashes or uses no index, and conflicts fail the build."""
     installs = [command for text in texts("RUN") for command in text.split(" && ") if " install " in command]
     assert installs == [
-        "pip install --require-hashes -r requirements.txt",
+        "pip install --no-deps --require-hashes -r requirements.txt",
         "pip install --no-deps --no-build-isolation .",
     ]
     assert texts("RUN")[-1].endswith("&& pip check")

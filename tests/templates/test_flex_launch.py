@@ -47,7 +47,7 @@ OF_MESSAGES = {
 }
 
 
-INSTALL = "pip install --require-hashes -r requirements.txt"
+INSTALL = "pip install --no-deps --require-hashes -r requirements.txt"
 
 
 class Image:
