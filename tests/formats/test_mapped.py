@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 import uuid
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -420,6 +421,17 @@ def test_the_clock_goes_on_while_a_file_is_published(tmp_path: Path) -> None:
     assert times == [NOW_US + n * 3_600_000_000 for n in range(3)]
     [refused] = read(tmp_path, "a.csv", b"id,at,v\na,,1\n", mapped)
     assert refused.reason.startswith("MISSING_EVENT_TIME: ")
+
+
+def test_a_dead_letter_of_an_infinite_number(tmp_path: Path) -> None:
+    """A record with an infinite number is still a dead letter, although JSON has no such number."""
+    broken = MappedType("m.toml", PROBE_MAPPING.replace('"us"', '"s"'), PROBES)
+    message = Message(probe(id="a", at=MORNING_US, t=[1.5]), {"message_type": PROBE})
+    letter = dead_letter(message, BadData(Reason.NON_FINITE_VALUE, "t"), "Decode", RECORD["at"])
+    record = letter_json(DeadLetter.of(letter, Trials([broken])))
+    line = json_line({**record, "mapped": {"message": {"t": math.inf}}}).encode()
+    [replay] = read(tmp_path, "a.ndjson", line, MappedType("m.toml", PROBE_MAPPING, PROBES))
+    assert replay.message.data == message.data
 
 
 def test_dead_letters_of_a_mapping_can_be_published_again(tmp_path: Path) -> None:

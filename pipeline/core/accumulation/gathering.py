@@ -14,6 +14,9 @@ Columns = dict[tuple[str, ...], tuple[list[int], list[float]]]
 class BundleReadings:
     """The readings of a bundle.
 
+    Readings are kept by the metrics of their events. Of two values for one reading, the one whose metrics came first in
+    the bundle counts.
+
     Args:
         window: the windows' length.
         identity: the rule by which the table distinguishes the events of a sensor.

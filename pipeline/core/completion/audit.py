@@ -238,7 +238,8 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, 
         longer_us = extent.tier.window.start_of(start_us)
         if longer_us in extent:
             found[longer_us].merge(shortest[start_us])
-    return dict(found)
+    # Raw rows without readings, of which only metadata is left, make no aggregate row.
+    return {start_us: each for start_us, each in found.items() if each.stats.events or each.too_wide}
 
 
 def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed) -> bool:

@@ -113,8 +113,9 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         found = self.begun(deduplicate=deduplicate)
         if complete and deduplicate:
             floor = self._floor(start_us, row)
+            exact = covers(readings.pane().stats, floor)  # first: what is counted is merged faster
             found.restore(readings, floor=floor)
-            return found, covers(readings.pane().stats, floor)
+            return found, exact
         # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
         counted = self._table.retention.counts(self._tier, start_us)
         raw = WindowStats() if counted else readings.pane(self._tier.statistics).stats

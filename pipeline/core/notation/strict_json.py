@@ -28,7 +28,7 @@ class StrictDecoder(json.JSONDecoder):
         try:
             return super().decode(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{error.msg} at character {error.pos + 1}") from None
+            raise ValueError(f"{error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 

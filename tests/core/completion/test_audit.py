@@ -246,3 +246,12 @@ def test_too_many_metrics(monkeypatch):
     assert [each.finding.start_us for each in found[:4]] == sorted(shortest)
     assert found[4:] == [Untouched(tier, "a", T, TOO_WIDE) for tier in (DAYS, HOURS)]
     assert found[4].record()["problem"] == "too many metrics"
+
+
+def test_raw_rows_without_readings():
+    """A window whose raw rows have only metadata left needs no aggregate row; one that is there is superfluous."""
+    shortest = {T: Recomputed.of(WindowReadings())}
+    assert not [each for each in audit("a", EXTENTS, shortest, {}) if each.finding]
+    row = {(HOURS, T): {"reading_count": b"1"}}
+    found = [each.finding for each in audit("a", EXTENTS, shortest, row) if each.finding]
+    assert [(each.tier, each.start_us, each.cells) for each in found] == [(HOURS, T, ())]
