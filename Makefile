@@ -43,9 +43,9 @@ else
 endif
 	touch $(STAMP)
 
-# SERVE=1 keeps it running, with a page for the browser.
+# SERVE=1 keeps it running, with a page for the browser; EMBEDDED=1 uses the built-in emulator.
 demo: setup
-	$(BIN)/tidetable demo $(if $(SERVE),--serve)
+	$(BIN)/tidetable demo $(if $(SERVE),--serve) $(if $(EMBEDDED),--embedded)
 
 # For every save, in under a minute: no emulators and no pipelines.
 check: setup

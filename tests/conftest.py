@@ -1,4 +1,4 @@
-"""The real emulators, one pair per test process, and the SIGINT handler that tests of Ctrl-C need.
+"""Emulators, one pair per test process, and the SIGINT handler that tests of Ctrl-C need.
 
 Every test creates its own topics and tables in the emulators.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator
+from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
@@ -33,6 +33,11 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
         gc.freeze()  # what is imported stays: the garbage collector need not look at it again
         if worker == "gw0":
             compiled.touch()
+
+
+def pytest_report_header() -> str:
+    """Says which emulators the tests run on."""
+    return f"emulators: {origins()}"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ EXTRAS = {
     "grpc_tools": "beam",
     "click": "cli",
     "rich": "cli",
+    "sortedcontainers": "cli",
     "matplotlib": "charts",
     "plotext": "charts",
     "fastapi": "serve",

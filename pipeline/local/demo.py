@@ -28,7 +28,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.local.emulators import BIGTABLE, PUBSUB, running_emulators
+from pipeline.local.emulators import BIGTABLE, PUBSUB, embedded_option, origins, running_emulators
 from pipeline.local.fleet import Fleet, simulate
 from pipeline.local.processes import start_watched
 from pipeline.local.proof import Expectation, Table
@@ -75,7 +75,8 @@ class _Resources:
 )
 @click.option("--keep", is_flag=True, help="Then keep everything running until Ctrl-C, and print commands to try.")
 @click.option("--serve", is_flag=True, help="Also serve the table to your browser. Implies --keep.")
-def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool) -> None:
+@embedded_option
+def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool, embedded: bool) -> None:
     """Run the whole job on emulators and verify its table.
 
     Publishes a day of events from a simulated fleet, including malformed messages, runs the real pipeline on the
@@ -93,8 +94,9 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool) -> None:
     with ExitStack() as stack:
         # Emulators that were already running may contain an earlier demo's resources.
         suffix = f"-{time.time_ns():x}" if any(map(os.environ.get, (PUBSUB.variable, BIGTABLE.variable))) else ""
-        with _step("starting the Pub/Sub and Bigtable emulators"):
-            os.environ |= (environment := stack.enter_context(running_emulators()))
+        out.print(origins(embedded=embedded))
+        with _step("starting Pub/Sub and Bigtable"):
+            os.environ |= (environment := stack.enter_context(running_emulators(embedded=embedded)))
         with _step("creating topics, subscriptions and the table"):
             resources = _create_resources(suffix)
         with _step("starting the pipeline"):

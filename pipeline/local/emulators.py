@@ -1,7 +1,8 @@
-"""Finds Google's Pub/Sub and Bigtable emulators, runs them on free loopback ports, and always stops them.
+"""Finds emulators of Pub/Sub and Bigtable, runs them on free loopback ports, and always stops them.
 
-Python code uses ``with running_emulators() as environment:``, or ``with running_emulator(BIGTABLE)`` for a single
-emulator. ``tidetable emulators`` does the same in a shell.
+Google's run if they are installed, else those of Docker's image, else the built-in one. Python code uses ``with
+running_emulators() as environment:``, or ``with running_emulator(BIGTABLE)`` for a single emulator. ``tidetable
+emulators`` does the same in a shell.
 """
 
 import os
@@ -10,12 +11,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 import click
@@ -47,26 +50,47 @@ PUBSUB = Emulator("Pub/Sub", "PUBSUB_EMULATOR_HOST", "pubsub", "pubsub-emulator/
 BIGTABLE = Emulator("Bigtable", "BIGTABLE_EMULATOR_HOST", "bigtable", "bigtable-emulator/cbtemulator")
 
 
+class Origin(Enum):
+    """Where an emulator comes from; the value tells a person."""
+
+    ENVIRONMENT = "the emulator that the environment names"
+    SDK = "Google's emulator, of the Cloud SDK"
+    DOCKER = "Google's emulator, in Docker"
+    BUILT_IN = "the built-in one, in memory, for trying out and tests"
+
+
+def origins(*, embedded: bool = False) -> str:
+    """Returns a line that tells which emulators :func:`running_emulators` would run."""
+    pubsub, bigtable = (_origin(emulator, embedded=embedded) for emulator in (PUBSUB, BIGTABLE))
+    if pubsub is not bigtable:
+        return f"Pub/Sub: {pubsub.value}; Bigtable: {bigtable.value}"
+    missing = "" if embedded or pubsub is not Origin.BUILT_IN else "no Google emulator found: "
+    return f"{missing}using {pubsub.value}"
+
+
 @contextmanager
-def running_emulators() -> Iterator[dict[str, str]]:
+def running_emulators(*, embedded: bool = False) -> Iterator[dict[str, str]]:
     """Runs both emulators until the block ends, and waits until they answer.
 
     An emulator whose environment variable is already set is used, and neither started nor stopped.
+
+    Args:
+        embedded: whether to run the built-in emulator, even if others are installed.
 
     Yields:
         The environment variables with their addresses. This process's environment is not changed.
 
     Raises:
-        ServerProblem: an emulator is not installed, does not start, or does not answer.
+        ServerProblem: an emulator does not start, or does not answer.
     """
-    with running_emulator(BIGTABLE) as bigtable, running_emulator(PUBSUB) as pubsub:
-        yield {PUBSUB.variable: pubsub, BIGTABLE.variable: bigtable}
+    with _serving_both(embedded=embedded) as (pubsub, bigtable):
+        yield {PUBSUB.variable: pubsub.address, BIGTABLE.variable: bigtable.address}
 
 
 @contextmanager
-def running_emulator(emulator: Emulator) -> Iterator[str]:
+def running_emulator(emulator: Emulator, *, embedded: bool = False) -> Iterator[str]:
     """Runs a single emulator like :func:`running_emulators`, and yields its address."""
-    with _serving(emulator) as server:
+    with _serving(emulator, _origin(emulator, embedded=embedded)) as server:
         yield server.address
 
 
@@ -112,12 +136,24 @@ class _Server:
 
 
 @contextmanager
-def _serving(emulator: Emulator) -> Iterator[_Server]:
-    address = os.environ.get(emulator.variable)
-    if not address:
-        with _started(emulator) as server:
+def _serving_both(*, embedded: bool) -> Iterator[tuple[_Server, _Server]]:
+    """Serves Pub/Sub and Bigtable. The built-in emulator is one process for both."""
+    origin, of_bigtable = (_origin(emulator, embedded=embedded) for emulator in (PUBSUB, BIGTABLE))
+    with _serving(PUBSUB, origin) as pubsub:
+        if origin is of_bigtable is Origin.BUILT_IN:
+            yield pubsub, pubsub
+        else:
+            with _serving(BIGTABLE, of_bigtable) as bigtable:
+                yield pubsub, bigtable
+
+
+@contextmanager
+def _serving(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
+    if origin is not Origin.ENVIRONMENT:
+        with _started(emulator, origin) as server:
             yield server
         return
+    address = os.environ[emulator.variable]
     if not answers(address):
         raise ServerProblem(
             f"{emulator.variable} is {address}, but nothing answers there; unset it to start an emulator"
@@ -126,8 +162,8 @@ def _serving(emulator: Emulator) -> Iterator[_Server]:
 
 
 @contextmanager
-def _started(emulator: Emulator) -> Iterator[_Server]:
-    command, ready_seconds = _find(emulator)
+def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
+    command, ready_seconds = _command(emulator, origin)
     for _ in range(ATTEMPTS):
         port = _free_port()
         process = _Process(emulator, command(port))
@@ -179,15 +215,29 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _find(emulator: Emulator) -> tuple[Callable[[int], list[str]], float]:
+def _origin(emulator: Emulator, *, embedded: bool) -> Origin:
+    if embedded:
+        return Origin.BUILT_IN
+    if os.environ.get(emulator.variable):
+        return Origin.ENVIRONMENT
+    if _executable(emulator).is_file():
+        return Origin.SDK
+    return Origin.DOCKER if _output(["docker", "info"], seconds=5) is not None else Origin.BUILT_IN
+
+
+def _command(emulator: Emulator, origin: Origin) -> tuple[Callable[[int], list[str]], float]:
     """Returns a function from a port to the emulator's command, and the seconds it may take to answer."""
-    root = _sdk_root()
-    if root and (executable := root / "platform" / emulator.executable).is_file():
-        return lambda port: [str(executable), "--host=127.0.0.1", f"--port={port}"], READY_SECONDS
-    if _output(["docker", "info"], seconds=5) is not None:
+    if origin is Origin.SDK:
+        executable = str(_executable(emulator))
+        return lambda port: [executable, "--host=127.0.0.1", f"--port={port}"], READY_SECONDS
+    if origin is Origin.DOCKER:
         click.echo(f"The {emulator.name} emulator runs in Docker; first use downloads {IMAGE}", err=True)
         return lambda port: _docker_command(emulator, port), DOWNLOAD_SECONDS
-    raise ServerProblem(f"no {emulator.name} emulator on this machine: {_how_to_install(root)}")
+    return lambda port: [sys.executable, "-m", "pipeline.local.embedded", f"--port={port}"], READY_SECONDS
+
+
+def _executable(emulator: Emulator) -> Path:
+    return (_sdk_root() or Path()) / "platform" / emulator.executable
 
 
 def _sdk_root() -> Path | None:
@@ -208,17 +258,6 @@ def _docker_command(emulator: Emulator, port: int) -> list[str]:
     return ["docker", "run", "--rm", "--init", f"--publish=127.0.0.1:{port}:{port}", IMAGE, *gcloud]
 
 
-def _how_to_install(sdk_root: Path | None) -> str:
-    components = "gcloud components install beta pubsub-emulator bigtable"
-    if sdk_root is None:
-        cli = "the Google Cloud CLI (https://cloud.google.com/sdk/docs/install)"
-        return f"install {cli} and run '{components}', or start a Docker engine"
-    if sdk_root.is_relative_to("/usr/lib"):  # Debian's package, whose gcloud refuses to install components
-        packages = "google-cloud-cli-pubsub-emulator google-cloud-cli-bigtable-emulator"
-        return f"run 'sudo apt-get install {packages}'"
-    return f"run '{components}'"
-
-
 def _output(command: Sequence[str], seconds: float) -> str | None:
     """Returns a program's output, or None if the program is missing, fails or takes too long."""
     try:
@@ -230,16 +269,22 @@ def _output(command: Sequence[str], seconds: float) -> str | None:
 
 @click.group(cls=ExampleGroup)
 def emulators() -> None:
-    """Run Google's Pub/Sub and Bigtable emulators, from the Cloud SDK or Docker.
+    """Run emulators of Pub/Sub and Bigtable: Google's, from the Cloud SDK or Docker, or else the built-in one.
 
     If PUBSUB_EMULATOR_HOST or BIGTABLE_EMULATOR_HOST is already set, that emulator is used and not started.
     """
 
 
+embedded_option = click.option(
+    "--embedded", is_flag=True, help="Use the built-in emulator, in memory, even if Google's are installed."
+)
+
+
 @emulators.command(context_settings={"allow_interspersed_args": False})
+@embedded_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
-def run(ctx: click.Context, command: tuple[str, ...]) -> None:
+def run(ctx: click.Context, command: tuple[str, ...], *, embedded: bool) -> None:
     """Run COMMAND with both emulators, and stop them when it ends.
 
     COMMAND finds the emulators through its environment. The exit code is COMMAND's, or 128 plus the signal number if a
@@ -248,7 +293,8 @@ def run(ctx: click.Context, command: tuple[str, ...]) -> None:
     if shutil.which(command[0]) is None:
         click.echo(f"Error: {command[0]}: command not found", err=True)
         ctx.exit(127)
-    with running_emulators() as environment:
+    click.echo(origins(embedded=embedded), err=True)
+    with running_emulators(embedded=embedded) as environment:
         exit_code = _run(command, environment)
     ctx.exit(exit_code)
 
@@ -267,7 +313,8 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
 
 
 @emulators.command()
-def start() -> None:
+@embedded_option
+def start(*, embedded: bool) -> None:
     """Run both emulators until Ctrl-C or SIGTERM.
 
     Prints the environment variables to export.
@@ -276,10 +323,11 @@ def start() -> None:
     stopped = threading.Event()
     for stopping in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stopping, lambda *_: stopped.set())
-    with _serving(PUBSUB) as pubsub, _serving(BIGTABLE) as bigtable:
+    click.echo(origins(embedded=embedded), err=True)
+    with _serving_both(embedded=embedded) as (pubsub, bigtable):
         click.echo(f"export {PUBSUB.variable}={pubsub.address}")
         click.echo(f"export {BIGTABLE.variable}={bigtable.address}")
-        started = [server.process for server in (pubsub, bigtable) if server.process]
+        started = [server.process for server in {pubsub, bigtable} if server.process]
         click.echo("Ctrl-C stops them" if started else "Both are already running; nothing was started", err=True)
         while started and not stopped.wait(0.2):
             for process in started:

@@ -19,7 +19,7 @@ from google.cloud import bigtable, pubsub_v1
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.local import emulators
-from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, running_emulator, running_emulators
+from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator, running_emulators
 
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")
 
@@ -236,21 +236,6 @@ def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypat
     ]
 
 
-def test_how_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without emulators or Docker, the error is one line with the command that installs them."""
-    executable(tmp_path / "bin/docker", "exit 1")  # a client without an engine
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    install = "gcloud components install beta pubsub-emulator bigtable"
-    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator .*/sdk/docs/install\).*'{install}'.*Docker.*$"):
-        running_emulator(BIGTABLE).__enter__()
-    executable(tmp_path / "bin/gcloud", "")
-    (tmp_path / "platform").mkdir()
-    with pytest.raises(ServerProblem, match=rf"^no Bigtable emulator on this machine: run '{install}'$"):
-        running_emulator(BIGTABLE).__enter__()
-    debian = emulators._how_to_install(Path("/usr/lib/google-cloud-sdk"))
-    assert "apt-get install google-cloud-cli-pubsub-emulator google-cloud-cli-bigtable-emulator" in debian
-
-
 def test_run_has_both_emulators_in_its_environment() -> None:
     """The command has both emulators in its environment; they are gone after it."""
     with tidetable_emulators("run", "--", "sh", "-c", "env; exit 7") as run:
@@ -300,6 +285,7 @@ def test_start_runs_until_it_is_stopped(signum: int) -> None:
         assert [line.partition("=")[0] for line in lines] == [f"export {each.variable}" for each in (PUBSUB, BIGTABLE)]
         assert all(map(is_open, lines))
         assert start.stderr
+        assert start.stderr.readline() == f"{origins()}\n"
         assert start.stderr.readline() == "Ctrl-C stops them\n"
         start.send_signal(signum)
         assert start.communicate() == ("", "")

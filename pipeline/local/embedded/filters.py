@@ -1,0 +1,207 @@
+"""Row filters: functions from the cells of a row to those that a read returns."""
+
+import random
+import re
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+from pipeline.local.embedded.refusals import invalid, not_built
+from pipeline.local.embedded.tables import StoredCell
+
+Cells = list[StoredCell]
+RowFilter = Callable[[bytes, Cells], Cells]
+"""Returns which of a row's cells pass; takes the row's key and its cells in order."""
+
+_LABEL = re.compile(r"[a-z0-9-]{1,15}")
+
+
+def compiled(message: Any) -> RowFilter:
+    """Compiles a ``RowFilter`` of Bigtable's data API. Refuses one that is invalid or not built."""
+    kind = message.WhichOneof("filter")
+    if kind is None:
+        return _pass_all
+    if kind not in _COMPILERS:
+        raise not_built(f"filter {kind}")
+    return _COMPILERS[kind](getattr(message, kind))
+
+
+def _pass_all(_: bytes, cells: Cells) -> Cells:
+    return cells
+
+
+def _where(passes: Callable[[StoredCell], bool]) -> RowFilter:
+    return lambda _, cells: [cell for cell in cells if passes(cell)]
+
+
+def _flag(name: str, result: RowFilter) -> Callable[[bool], RowFilter]:
+    def compile_flag(value: bool) -> RowFilter:
+        if not value:
+            raise invalid(f"{name} must be true if set")
+        return result
+
+    return compile_flag
+
+
+def _chain(chain: Any) -> RowFilter:
+    filters = _several(chain, "Chain")
+
+    def apply(key: bytes, cells: Cells) -> Cells:
+        for each in filters:
+            if not cells:
+                break
+            cells = each(key, cells)
+        return cells
+
+    return apply
+
+
+def _interleave(interleave: Any) -> RowFilter:
+    filters = _several(interleave, "Interleave")
+
+    def apply(key: bytes, cells: Cells) -> Cells:
+        families = {cell.family: index for index, cell in enumerate(cells)}
+        passed = [cell for each in filters for cell in each(key, cells)]
+        return sorted(passed, key=lambda cell: (families[cell.family], cell.qualifier, -cell.time_us))
+
+    return apply
+
+
+def _several(message: Any, name: str) -> list[RowFilter]:
+    if len(message.filters) < 2:
+        raise invalid(f"{name} must contain at least two RowFilters")
+    return [compiled(each) for each in message.filters]
+
+
+def _condition(condition: Any) -> RowFilter:
+    predicate = compiled(condition.predicate_filter)
+    of_true = compiled(condition.true_filter) if condition.HasField("true_filter") else None
+    of_false = compiled(condition.false_filter) if condition.HasField("false_filter") else None
+
+    def apply(key: bytes, cells: Cells) -> Cells:
+        chosen = of_true if predicate(key, cells) else of_false
+        return [] if chosen is None else chosen(key, cells)
+
+    return apply
+
+
+def _regex(pattern: bytes | str, name: str) -> Callable[[bytes], bool]:
+    r"""Returns whether a whole text matches, in RE2's syntax: ``\C`` is any byte."""
+    source = pattern.encode() if isinstance(pattern, str) else pattern
+    source = re.sub(rb"((?:^|[^\\])(?:\\\\)*)\\C", rb"\1[\\x00-\\xff]", source)
+    try:
+        found = re.compile(source)
+    except re.error as error:
+        raise invalid(f"Error in field '{name}' : {error}") from error
+    return lambda text: found.fullmatch(text) is not None
+
+
+def _row_key_regex(pattern: bytes) -> RowFilter:
+    matches = _regex(pattern, "row_key_regex_filter")
+    return lambda key, cells: cells if matches(key) else []
+
+
+def _family_regex(pattern: str) -> RowFilter:
+    matches = _regex(pattern, "family_name_regex_filter")
+    return _where(lambda cell: matches(cell.family.encode()))
+
+
+def _qualifier_regex(pattern: bytes) -> RowFilter:
+    matches = _regex(pattern, "column_qualifier_regex_filter")
+    return _where(lambda cell: matches(cell.qualifier))
+
+
+def _value_regex(pattern: bytes) -> RowFilter:
+    matches = _regex(pattern, "value_regex_filter")
+    return _where(lambda cell: matches(cell.value))
+
+
+def _between(bounds: Any, name: str) -> Callable[[bytes], bool]:
+    """Returns whether a text lies in a range of qualifiers or values, each end of which is open, closed or not set."""
+    start, end = bounds.WhichOneof(f"start_{name}"), bounds.WhichOneof(f"end_{name}")
+    first = getattr(bounds, start) if start else b""
+    last = getattr(bounds, end) if end else None
+    start_open, end_open = start == f"start_{name}_open", end == f"end_{name}_open"
+
+    def lies_between(text: bytes) -> bool:
+        if text < first or (start_open and text == first):
+            return False
+        return last is None or text < last or (not end_open and text == last)
+
+    return lies_between
+
+
+def _column_range(bounds: Any) -> RowFilter:
+    lies_between = _between(bounds, "qualifier")
+    return _where(lambda cell: cell.family == bounds.family_name and lies_between(cell.qualifier))
+
+
+def _value_range(bounds: Any) -> RowFilter:
+    lies_between = _between(bounds, "value")
+    return _where(lambda cell: lies_between(cell.value))
+
+
+def _time_range(bounds: Any) -> RowFilter:
+    start_us, end_us = bounds.start_timestamp_micros, bounds.end_timestamp_micros
+    return _where(lambda cell: start_us <= cell.time_us and (not end_us or cell.time_us < end_us))
+
+
+def _row_offset(count: int) -> RowFilter:
+    _check_positive(count, "cells_per_row_offset_filter")
+    return lambda _, cells: cells[count:]
+
+
+def _row_limit(count: int) -> RowFilter:
+    _check_positive(count, "cells_per_row_limit_filter")
+    return lambda _, cells: cells[:count]
+
+
+def _check_positive(count: int, name: str) -> None:
+    if count <= 0:
+        raise invalid(f"Error in field '{name}' : argument must be > 0")
+
+
+def _column_limit(limit: int) -> RowFilter:
+    _check_positive(limit, "cells_per_column_limit_filter")
+
+    def apply(_: bytes, cells: Cells) -> Cells:
+        columns = groupby(cells, key=lambda cell: (cell.family, cell.qualifier))
+        return [cell for _, column in columns for cell in list(column)[:limit]]
+
+    return apply
+
+
+def _sample(probability: float) -> RowFilter:
+    if not 0 < probability < 1:
+        raise invalid("row_sample_filter argument must be between 0.0 and 1.0")
+    return lambda _, cells: cells if random.random() < probability else []
+
+
+def _label(label: str) -> RowFilter:
+    if not _LABEL.fullmatch(label):
+        raise invalid(f"apply_label_transformer must match RE2([a-z0-9\\-]+), but found {label}")
+    return lambda _, cells: [cell._replace(label=label) for cell in cells]
+
+
+_COMPILERS: dict[str, Callable[[Any], RowFilter]] = {
+    "chain": _chain,
+    "interleave": _interleave,
+    "condition": _condition,
+    "pass_all_filter": _flag("pass_all_filter", _pass_all),
+    "block_all_filter": _flag("block_all_filter", lambda _, __: []),
+    "row_key_regex_filter": _row_key_regex,
+    "row_sample_filter": _sample,
+    "family_name_regex_filter": _family_regex,
+    "column_qualifier_regex_filter": _qualifier_regex,
+    "column_range_filter": _column_range,
+    "timestamp_range_filter": _time_range,
+    "value_regex_filter": _value_regex,
+    "value_range_filter": _value_range,
+    "cells_per_row_offset_filter": _row_offset,
+    "cells_per_row_limit_filter": _row_limit,
+    "cells_per_column_limit_filter": _column_limit,
+    "strip_value_transformer": _flag(
+        "strip_value_transformer", lambda _, cells: [cell._replace(value=b"") for cell in cells]
+    ),
+    "apply_label_transformer": _label,
+}
