@@ -94,7 +94,7 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool, embedded
     with ExitStack() as stack:
         # Emulators that were already running may contain an earlier demo's resources.
         suffix = f"-{time.time_ns():x}" if any(map(os.environ.get, (PUBSUB.variable, BIGTABLE.variable))) else ""
-        out.print(origins(embedded=embedded))
+        out.print(origins(embedded=embedded), soft_wrap=True)
         with _step("starting Pub/Sub and Bigtable"):
             os.environ |= (environment := stack.enter_context(running_emulators(embedded=embedded)))
         with _step("creating topics, subscriptions and the table"):
