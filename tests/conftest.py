@@ -5,6 +5,7 @@ Every test creates its own topics and tables in the emulators.
 
 import gc
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -13,6 +14,11 @@ import pytest
 from hypothesis import settings
 
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
+
+# A test run never writes to a server that others use.
+for _emulator in (PUBSUB, BIGTABLE):
+    os.environ.pop(_emulator.variable, None)
+EMULATORS = origins()
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
@@ -37,7 +43,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
 
 def pytest_report_header() -> str:
     """Says which emulators the tests run on."""
-    return f"emulators: {origins()}"
+    return f"emulators: {EMULATORS}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,6 +66,19 @@ def pubsub() -> Iterator[str]:
     yield from _exported(PUBSUB)
 
 
+@pytest.fixture(scope="session")
+def googles() -> None:
+    """Skips what looks at Google's own emulators where they are not installed."""
+    if "built-in" in EMULATORS:
+        pytest.skip("Google's emulators are not installed")
+
+
+@pytest.fixture(scope="session")
+def gcloud() -> str:
+    """The path of gcloud; skips what it has to read where it is not installed."""
+    return shutil.which("gcloud") or pytest.skip("gcloud is not installed")
+
+
 @pytest.fixture
 def sigint_interrupts() -> Iterator[None]:
     """Makes SIGINT interrupt this process and those started by the test.
@@ -72,10 +91,7 @@ def sigint_interrupts() -> Iterator[None]:
 
 
 def _exported(emulator: Emulator) -> Iterator[str]:
-    before = os.environ.pop(emulator.variable, None)  # a test run never writes to a server that others use
     with running_emulator(emulator) as address:
         os.environ[emulator.variable] = address
         yield address
     os.environ.pop(emulator.variable)
-    if before is not None:
-        os.environ[emulator.variable] = before

@@ -97,8 +97,8 @@ def running_emulator(emulator: Emulator, *, embedded: bool = False) -> Iterator[
 class _Process:
     """An emulator process in its own session, which the terminal's Ctrl-C does not reach."""
 
-    def __init__(self, emulator: Emulator, command: Sequence[str]) -> None:
-        self._name = emulator.name
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._name = name
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (stop closes it)
         self._process = start_watched(command, stdout=self._log, stderr=subprocess.STDOUT)
 
@@ -164,9 +164,10 @@ def _serving(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
 @contextmanager
 def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
     command, ready_seconds = _command(emulator, origin)
+    name = "built-in" if origin is Origin.BUILT_IN else emulator.name
     for _ in range(ATTEMPTS):
         port = _free_port()
-        process = _Process(emulator, command(port))
+        process = _Process(name, command(port))
         try:
             address = f"127.0.0.1:{port}"
             if _becomes_ready(process, address, ready_seconds):
@@ -174,7 +175,7 @@ def _started(emulator: Emulator, origin: Origin) -> Iterator[_Server]:
                 return
         finally:
             process.stop()
-    raise ServerProblem(f"the {emulator.name} emulator found its port in use {ATTEMPTS} times in a row")
+    raise ServerProblem(f"the {name} emulator found its port in use {ATTEMPTS} times in a row")
 
 
 def _becomes_ready(process: _Process, address: str, seconds: float) -> bool:

@@ -4,7 +4,6 @@ Fakes replace only a Docker engine and a broken or incomplete Cloud SDK.
 """
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, runnin
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into Linux's /proc")
 
 EACH = pytest.mark.parametrize("emulator", [BIGTABLE, PUBSUB], ids=lambda emulator: emulator.gcloud_name)
+FOUND_OR_BUILT_IN = pytest.mark.parametrize("embedded", [False, True], ids=["found", "embedded"])
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +89,10 @@ def tidetable_emulators(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def flags(embedded: bool) -> list[str]:
+    return ["--embedded"] if embedded else []
+
+
 def line_from(process: subprocess.Popen[str]) -> str:
     assert process.stdout
     return process.stdout.readline().rstrip("\n")
@@ -100,8 +104,8 @@ def executable(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-def sdk_root() -> Path:
-    return Path(shutil.which("gcloud") or "").resolve().parents[1]
+# What an executable of a fake SDK runs, or a fake engine: a server at the port with which its last argument ends.
+SERVES = f'for last; do :; done; exec {sys.executable} -m pipeline.local.embedded --port="${{last##*[:=]}}"'
 
 
 @pytest.mark.usefixtures("started")
@@ -123,12 +127,13 @@ def test_googles_clients_are_answered() -> None:
     assert [received.message.data for received in pulled.received_messages] == [b"reading"]
 
 
-def test_both_stop_after_the_block() -> None:
+@FOUND_OR_BUILT_IN
+def test_both_stop_after_the_block(embedded: bool) -> None:
     """After an exception in the block, the ports are closed and no process is left."""
     addresses: list[str] = []
 
     def fail_inside_the_block() -> None:
-        with running_emulators() as environment:
+        with running_emulators(embedded=embedded) as environment:
             assert set(environment) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
             addresses.extend(environment.values())
             assert all(is_open(address) and processes(address) for address in addresses)
@@ -139,10 +144,11 @@ def test_both_stop_after_the_block() -> None:
     assert eventually(lambda: all(map(is_gone, addresses)))
 
 
-def test_killed_owner_leaves_no_emulator_behind() -> None:
+@FOUND_OR_BUILT_IN
+def test_killed_owner_leaves_no_emulator_behind(embedded: bool) -> None:
     """SIGKILL of the owner ends both emulators, although the command that it ran survives."""
     script = "echo $PUBSUB_EMULATOR_HOST; echo $BIGTABLE_EMULATOR_HOST; echo $$; exec sleep 1000"
-    with tidetable_emulators("run", "--", "sh", "-c", script) as owner:
+    with tidetable_emulators("run", *flags(embedded), "--", "sh", "-c", script) as owner:
         addresses = [line_from(owner), line_from(owner)]
         command = int(line_from(owner))
         assert all(map(processes, addresses))
@@ -192,10 +198,13 @@ def test_another_port_is_tried_if_one_is_in_use(emulator: Emulator, monkeypatch:
 
 def test_a_wrapped_gcloud_is_asked_for_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If gcloud on the PATH is only a wrapper, its output locates the emulators."""
-    executable(tmp_path / "gcloud", f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {sdk_root()}')
-    monkeypatch.setenv("PATH", str(tmp_path))
+    answer = f'[ "$*" = "info --format=value(installation.sdk_root)" ] && echo {tmp_path}/sdk'
+    executable(tmp_path / "bin/gcloud", answer)
+    executable(tmp_path / "sdk/platform" / BIGTABLE.executable, f": > {tmp_path}/started; {SERVES}")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with running_emulator(BIGTABLE) as address:
         assert is_open(address)
+    assert (tmp_path / "started").exists()
 
 
 def test_an_emulator_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +219,7 @@ def test_an_emulator_that_cannot_start(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_emulator_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulator that survives SIGTERM is killed with all its children after a deadline."""
     executable(tmp_path / "bin/gcloud", "")
-    real = sdk_root() / "platform" / BIGTABLE.executable
-    executable(tmp_path / "platform" / BIGTABLE.executable, f"trap '' TERM; while :; do {real} \"$@\"; done")
+    executable(tmp_path / "platform" / BIGTABLE.executable, f"trap '' TERM; while :; do ({SERVES}); done")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(emulators, "STOP_SECONDS", 0.5)
     with running_emulator(BIGTABLE) as address:
@@ -222,8 +230,7 @@ def test_an_emulator_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: p
 @EACH
 def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a Cloud SDK, Docker runs Google's image, published only on loopback."""
-    serve = f'exec {sdk_root()}/platform/{BIGTABLE.executable} --host=127.0.0.1 --port="${{last##*:}}"'
-    script = f'echo "$@" >> {tmp_path}/calls; [ "$1" = info ] && exit; for last; do :; done; {serve}'
+    script = f'echo "$@" >> {tmp_path}/calls; [ "$1" = info ] && exit; {SERVES}'
     executable(tmp_path / "bin/docker", script)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with running_emulator(emulator) as address:
@@ -236,9 +243,10 @@ def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypat
     ]
 
 
-def test_run_has_both_emulators_in_its_environment() -> None:
+@FOUND_OR_BUILT_IN
+def test_run_has_both_emulators_in_its_environment(embedded: bool) -> None:
     """The command has both emulators in its environment; they are gone after it."""
-    with tidetable_emulators("run", "--", "sh", "-c", "env; exit 7") as run:
+    with tidetable_emulators("run", *flags(embedded), "--", "sh", "-c", "env; exit 7") as run:
         output, _ = run.communicate()
     addresses = dict(line.split("=", 1) for line in output.splitlines() if "_EMULATOR_HOST=" in line)
     assert set(addresses) == {"PUBSUB_EMULATOR_HOST", "BIGTABLE_EMULATOR_HOST"}
@@ -293,13 +301,49 @@ def test_start_runs_until_it_is_stopped(signum: int) -> None:
     assert eventually(lambda: all(map(is_gone, lines)))
 
 
-def test_start_ends_if_an_emulator_dies() -> None:
+@FOUND_OR_BUILT_IN
+def test_start_ends_if_an_emulator_dies(embedded: bool) -> None:
     """If an emulator dies, the other is stopped, and the exit code is 1."""
-    with tidetable_emulators("start") as start:
+    name = "built-in" if embedded or "built-in" in origins() else "Bigtable"
+    with tidetable_emulators("start", *flags(embedded)) as start:
         pubsub, bigtable = line_from(start), line_from(start)
         (emulator,) = [pid for pid in processes(bigtable) if os.getsid(pid) == pid]
         os.kill(emulator, signal.SIGKILL)
         _, errors = start.communicate()
-    assert "Error: the Bigtable emulator ended unexpectedly: Cloud Bigtable emulator running on" in errors
+    assert f"Error: the {name} emulator ended unexpectedly: " in errors
     assert start.returncode == 1
     assert eventually(lambda: is_gone(pubsub) and is_gone(bigtable))
+
+
+def test_the_built_in_emulator_starts_at_once() -> None:
+    """It serves both APIs, in one process, in well under a second of the processor's time."""
+    before = os.times()
+    with running_emulators(embedded=True) as environment:
+        pubsub, bigtable = environment.values()
+    after = os.times()
+    assert pubsub == bigtable
+    used_s = sum(after[2:4]) - sum(before[2:4])
+    assert used_s < 0.8
+
+
+def test_which_emulators_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the environment, else the SDK's, else Docker's, else the built-in one; a line says which."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    in_memory = "the built-in one, in memory, for trying out and tests"
+    assert origins() == f"no Google emulator found: using {in_memory}"
+    assert origins(embedded=True) == f"using {in_memory}"
+    executable(tmp_path / "bin/docker", "exit 1")  # a client without an engine
+    assert origins() == f"no Google emulator found: using {in_memory}"
+    executable(tmp_path / "bin/docker", "")
+    assert origins() == "using Google's emulator, in Docker"
+    executable(tmp_path / "bin/gcloud", "")
+    executable(tmp_path / "platform" / BIGTABLE.executable, "")
+    assert origins() == (
+        "Pub/Sub: Google's emulator, in Docker; Bigtable: Google's emulator, of the Cloud SDK"
+    )  # fmt: skip
+    executable(tmp_path / "platform" / PUBSUB.executable, "")
+    assert origins() == "using Google's emulator, of the Cloud SDK"
+    assert origins(embedded=True) == f"using {in_memory}"
+    monkeypatch.setenv(BIGTABLE.variable, "localhost:8086")
+    monkeypatch.setenv(PUBSUB.variable, "localhost:8085")
+    assert origins() == "using the emulator that the environment names"

@@ -71,7 +71,7 @@ def test_beam_is_the_only_extra():
         for requirement in requirements:
             name = re.match("[a-z-]+", requirement)[0]
             pinned = re.search(rf"^{name}(\[.+\])?==", REQUIREMENTS, re.MULTILINE)
-            in_image = extra == "beam" or name == "pydantic"  # which Beam's dependencies need
+            in_image = extra == "beam" or name in ("pydantic", "sortedcontainers")  # which Beam needs, too
             assert bool(pinned) == in_image, requirement
 
 

@@ -218,6 +218,7 @@ def test_cloud_build_builds_this_dockerfile():
     assert "images: [$_IMAGE]" in text
 
 
+@pytest.mark.usefixtures("gcloud")
 def test_gcloud_reads_the_commands(tmp_path):
     """The real gcloud accepts every option of a launch: it only fails for lack of a login."""
     words = launch_command(

@@ -287,11 +287,11 @@ def test_the_template():
 
 
 @pytest.fixture(scope="module")
-def spec():
+def spec(gcloud):
     """The template's spec as the real gcloud makes it of the metadata, with the options of ``flex.sh``."""
     printed = subprocess.run(
         shlex.split(
-            "gcloud dataflow flex-template build gs://bucket/spec.json --image=image --project=test-project "
+            f"{gcloud} dataflow flex-template build gs://bucket/spec.json --image=image --project=test-project "
             "--sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine "
             "--staging-location=gs://bucket/staging --temp-location=gs://bucket/temp "
             "--worker-machine-type=n2-standard-2 --max-workers=5 --print-only '--format=value(.)'"

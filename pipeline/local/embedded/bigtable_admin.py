@@ -9,7 +9,8 @@ from google.protobuf.empty_pb2 import Empty
 from grpc import StatusCode
 
 from pipeline.local.embedded.methods import Service, method
-from pipeline.local.embedded.refusals import RequestRefused, invalid
+from pipeline.local.embedded.policies import check_policy
+from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
 from pipeline.local.embedded.tables import MemoryTable
 
 _Table = types.Table.pb()
@@ -34,7 +35,9 @@ class BigtableTableAdmin(Service):
         name = f"{request.parent}/tables/{request.table_id}"
         if name in self._tables:
             raise RequestRefused(StatusCode.ALREADY_EXISTS, f'table "{name}" already exists')
-        families = {family: of_family.gc_rule for family, of_family in sorted(request.table.column_families.items())}
+        families = dict(sorted(request.table.column_families.items()))
+        for family in families.values():
+            _check_family(family)
         self._tables[name] = MemoryTable(families, self._now_us, protected=request.table.deletion_protection)
         return self._shown(name)
 
@@ -50,8 +53,10 @@ class BigtableTableAdmin(Service):
     @method(types.UpdateTableRequest, Operation)
     async def UpdateTable(self, request: Any) -> Any:
         name, paths = request.table.name, list(request.update_mask.paths)
+        if not paths:
+            raise invalid("UpdateTableRequest.UpdateMask required for table update")
         if unknown := [path for path in paths if path != "deletion_protection"]:
-            raise RequestRefused(StatusCode.UNIMPLEMENTED, f"the built-in emulator has no update of {unknown[0]}")
+            raise not_built(f"update of {unknown[0]}")
         self._table(name).protected = request.table.deletion_protection
         operation = Operation(name=f"operations/{name}/update", done=True)
         operation.response.Pack(self._shown(name))
@@ -68,30 +73,28 @@ class BigtableTableAdmin(Service):
     async def ModifyColumnFamilies(self, request: Any) -> Any:
         table = self._table(request.name)
         for change in request.modifications:
-            self._change_family(request.name, table, change)
-        table.collect()
+            if change.WhichOneof("mod") == "create":
+                if change.id in table.families:
+                    raise RequestRefused(StatusCode.ALREADY_EXISTS, f'family "{change.id}" already exists')
+                _check_family(change.create)
+                table.families[change.id] = change.create
+            elif change.drop:
+                self._check_unprotected(request.name)
+                if change.id not in table.families:
+                    raise RequestRefused(StatusCode.UNKNOWN, f'can\'t delete unknown family "{change.id}"')
+                table.drop_family(change.id)
+            elif change.id not in table.families:
+                raise RequestRefused(StatusCode.UNKNOWN, f'no such family "{change.id}"')
+            elif change.HasField("update"):
+                _check_family(change.update)
+                table.families[change.id] = change.update
         return self._shown(request.name)
-
-    def _change_family(self, name: str, table: MemoryTable, change: Any) -> None:
-        kind = change.WhichOneof("mod")
-        if kind == "create":
-            if change.id in table.families:
-                raise RequestRefused(StatusCode.ALREADY_EXISTS, f'family "{change.id}" already exists')
-            table.families[change.id] = change.create.gc_rule
-            return
-        if kind == "drop":
-            self._check_unprotected(name)
-        if change.id not in table.families:
-            what = "can't delete unknown family" if kind == "drop" else "no such family"
-            raise RequestRefused(StatusCode.UNKNOWN, f'{what} "{change.id}"')
-        if kind == "drop":
-            table.drop_family(change.id)
-        else:
-            table.families[change.id] = change.update.gc_rule
 
     @method(types.DropRowRangeRequest, Empty)
     async def DropRowRange(self, request: Any) -> Any:
         table = self._table(request.name)
+        if not request.delete_all_data_from_table and not request.HasField("row_key_prefix"):
+            raise RequestRefused(StatusCode.UNKNOWN, "missing row key prefix")
         table.drop_rows(request.row_key_prefix)
         return Empty()
 
@@ -120,6 +123,12 @@ class BigtableTableAdmin(Service):
         table = self._table(name)
         shown = _Table(name=name, granularity=types.Table.TimestampGranularity.MILLIS)
         shown.deletion_protection = table.protected
-        for family, rule in table.families.items():
-            shown.column_families[family].gc_rule.CopyFrom(rule)
+        for name, family in table.families.items():
+            shown.column_families[name].CopyFrom(family)
         return shown
+
+
+def _check_family(family: Any) -> None:
+    if family.HasField("value_type"):
+        raise not_built("types of values")
+    check_policy(family.gc_rule)

@@ -1,6 +1,7 @@
 """Bigtable's data API: ``google.bigtable.v2.Bigtable``."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from google.cloud.bigtable_v2 import types
@@ -9,10 +10,10 @@ from grpc import StatusCode
 from pipeline.local.embedded.filters import compiled
 from pipeline.local.embedded.methods import Service, method
 from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
-from pipeline.local.embedded.tables import MAX_ROW_BYTES, MemoryTable, StoredCell, size_of
+from pipeline.local.embedded.tables import ALL_KEYS, MAX_ROW_BYTES, KeyRange, MemoryTable, StoredCell, size_of
 
 MAX_MUTATIONS = 100_000  # in a request
-_RESPONSE_CELLS = 1000  # a response is sent once it has so many
+_RESPONSE_CELLS, _RESPONSE_BYTES = 1000, 1 << 20  # a response is sent once it has so many
 _SAMPLE_EVERY = 100  # rows
 
 _ReadRowsResponse = types.ReadRowsResponse.pb()
@@ -44,8 +45,8 @@ class BigtableData(Service):
 
     @method(types.MutateRowsRequest, types.MutateRowsResponse, streams=True)
     async def MutateRows(self, request: Any) -> AsyncIterator[Any]:
-        table = self._table(request)
         _check_count(sum(len(entry.mutations) for entry in request.entries))
+        table = self._table(request)
         response = _MutateRowsResponse()
         for index, entry in enumerate(request.entries):
             status = response.entries.add(index=index).status
@@ -78,31 +79,37 @@ class BigtableData(Service):
 
     @method(types.SampleRowKeysRequest, types.SampleRowKeysResponse, streams=True)
     async def SampleRowKeys(self, request: Any) -> AsyncIterator[Any]:
-        table, offset = self._table(request), 0
-        keys = list(table.keys())
-        for index, key in enumerate(keys, 1):
-            if index % _SAMPLE_EVERY == 0:
-                yield types.SampleRowKeysResponse.pb()(row_key=key, offset_bytes=offset)
-            offset += size_of(table.cells(key))
+        table, rows, offset = self._table(request), 0, 0
+        for batch in table.keys([ALL_KEYS]):
+            for key in batch:
+                rows += 1
+                if rows % _SAMPLE_EVERY == 0:
+                    yield types.SampleRowKeysResponse.pb()(row_key=key, offset_bytes=offset)
+                offset += size_of(table.cells(key))
         yield types.SampleRowKeysResponse.pb()(offset_bytes=offset)
 
     @method(types.ReadRowsRequest, types.ReadRowsResponse, streams=True)
     async def ReadRows(self, request: Any) -> AsyncIterator[Any]:
-        table, passing = self._table(request), compiled(request.filter)
-        rows, response = 0, _ReadRowsResponse()
-        for key in _keys(table, request) if request.rows_limit >= 0 else ():
-            cells = passing(key, table.cells(key))
-            if not cells:
-                continue
-            _add_row(response, key, cells)
-            rows += 1
-            if len(response.chunks) >= _RESPONSE_CELLS:
+        size, response = 0, _ReadRowsResponse()
+        async for key, cells in self._rows(request):
+            size += _add_row(response, key, cells)
+            if len(response.chunks) >= _RESPONSE_CELLS or size >= _RESPONSE_BYTES:
                 yield response
-                response = _ReadRowsResponse()
-            if rows == request.rows_limit:
-                break
+                size, response = 0, _ReadRowsResponse()
         if response.chunks:
             yield response
+
+    async def _rows(self, request: Any) -> AsyncIterator[tuple[bytes, list[StoredCell]]]:
+        """Yields the keys and filtered cells of the rows that a request asks for, in its order."""
+        table, passing, rows = self._table(request), compiled(request.filter), 0
+        for batch in table.keys(_ranges(request.rows), reverse=request.reversed) if request.rows_limit >= 0 else ():
+            await asyncio.sleep(0)  # others come in between
+            for key in batch:
+                if cells := passing(key, table.cells(key)):
+                    yield key, cells
+                    rows += 1
+                    if rows == request.rows_limit:
+                        return
 
     def _table(self, request: Any) -> MemoryTable:
         for field in ("authorized_view_name", "materialized_view_name"):
@@ -120,36 +127,26 @@ def _check_count(mutations: int) -> None:
         raise invalid(f"A request must not contain more than {MAX_MUTATIONS} mutations")
 
 
-def _keys(table: MemoryTable, request: Any) -> Iterator[bytes]:
-    """Yields the keys that a request asks for, in its order, each once."""
-    wanted = request.rows
-    if not wanted.row_keys and not wanted.row_ranges:
-        keys = list(table.keys())
-    else:
-        found = {key for key in wanted.row_keys if key in table}
-        for index, each in enumerate(wanted.row_ranges):
-            found.update(table.keys(*_bounds(index, each)))
-        keys = sorted(found)
-    return reversed(keys) if request.reversed else iter(keys)
+def _ranges(wanted: Any) -> list[KeyRange]:
+    """Returns the ranges of a ``RowSet``: the whole table if it is empty."""
+    keys: list[KeyRange] = [(key, key + b"\0") for key in wanted.row_keys]
+    ranges = keys + [_range(index, each) for index, each in enumerate(wanted.row_ranges)]
+    return ranges or [ALL_KEYS]
 
 
-def _bounds(index: int, row_range: Any) -> tuple[bytes, bytes | None]:
-    """Returns the first key of a range, inclusive, and its end, exclusive; None for the end of the table."""
+def _range(index: int, row_range: Any) -> KeyRange:
     start, end = row_range.WhichOneof("start_key"), row_range.WhichOneof("end_key")
-    first = getattr(row_range, start) if start else b""
-    if start == "start_key_open":
-        first += b"\0"
-    last = getattr(row_range, end) if end else b""
-    if end == "end_key_closed":
-        last += b"\0"
-    if start and end and getattr(row_range, start) > getattr(row_range, end):
+    first, last = getattr(row_range, start or "", b""), getattr(row_range, end or "", b"")
+    if first > last and start and end:
         raise invalid(f"Error in element #{index}: {start} must be less than {end}")
-    return first, last or None
+    # The next key is the same with a zero byte.
+    return first + b"\0" * (start == "start_key_open"), (last + b"\0" * (end == "end_key_closed")) or None
 
 
-def _add_row(response: Any, key: bytes, cells: list[StoredCell]) -> None:
-    """Adds a row's chunks: a key in the first one, a family and a qualifier where they change."""
-    if size_of(cells) > MAX_ROW_BYTES:
+def _add_row(response: Any, key: bytes, cells: list[StoredCell]) -> int:
+    """Adds a row's chunks: a key in the first one, a family and a qualifier where they change. Returns its bytes."""
+    size = size_of(cells)
+    if size > MAX_ROW_BYTES:
         raise invalid(f"A row must not exceed {MAX_ROW_BYTES} bytes")
     family = qualifier = None
     for cell in cells:
@@ -164,3 +161,4 @@ def _add_row(response: Any, key: bytes, cells: list[StoredCell]) -> None:
         if cell.label:
             chunk.labels.append(cell.label)
     chunk.commit_row = True
+    return size

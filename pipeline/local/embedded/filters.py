@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from pipeline.local.embedded.refusals import invalid, not_built
+from pipeline.local.embedded.regexes import matcher
 from pipeline.local.embedded.tables import StoredCell
 
 Cells = list[StoredCell]
@@ -85,34 +86,23 @@ def _condition(condition: Any) -> RowFilter:
     return apply
 
 
-def _regex(pattern: bytes | str, name: str) -> Callable[[bytes], bool]:
-    r"""Returns whether a whole text matches, in RE2's syntax: ``\C`` is any byte."""
-    source = pattern.encode() if isinstance(pattern, str) else pattern
-    source = re.sub(rb"((?:^|[^\\])(?:\\\\)*)\\C", rb"\1[\\x00-\\xff]", source)
-    try:
-        found = re.compile(source)
-    except re.error as error:
-        raise invalid(f"Error in field '{name}' : {error}") from error
-    return lambda text: found.fullmatch(text) is not None
-
-
 def _row_key_regex(pattern: bytes) -> RowFilter:
-    matches = _regex(pattern, "row_key_regex_filter")
+    matches = matcher(pattern, "row_key_regex_filter")
     return lambda key, cells: cells if matches(key) else []
 
 
 def _family_regex(pattern: str) -> RowFilter:
-    matches = _regex(pattern, "family_name_regex_filter")
+    matches = matcher(pattern, "family_name_regex_filter")
     return _where(lambda cell: matches(cell.family.encode()))
 
 
 def _qualifier_regex(pattern: bytes) -> RowFilter:
-    matches = _regex(pattern, "column_qualifier_regex_filter")
+    matches = matcher(pattern, "column_qualifier_regex_filter")
     return _where(lambda cell: matches(cell.qualifier))
 
 
 def _value_regex(pattern: bytes) -> RowFilter:
-    matches = _regex(pattern, "value_regex_filter")
+    matches = matcher(pattern, "value_regex_filter")
     return _where(lambda cell: matches(cell.value))
 
 

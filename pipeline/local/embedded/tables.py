@@ -4,19 +4,22 @@ Rows sort by key, families in the order of their creation, columns by qualifier,
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import islice
 from typing import Any, NamedTuple
 
 from grpc import StatusCode
 from sortedcontainers import SortedDict
 
-from pipeline.local.embedded.policies import collected
+from pipeline.local.embedded.policies import expired
 from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
 
-Columns = dict[bytes, dict[int, bytes]]
-"""The cells of a row in one family: values by qualifier and by time in µs."""
+Row = dict[str, dict[bytes, dict[int, bytes]]]
+"""Values by family, by qualifier and by time in µs."""
 
-Change = Callable[[dict[str, Columns]], None]
+KeyRange = tuple[bytes, bytes | None]
+"""The first key, and the end, which is exclusive; None for the end of the table."""
+
+ALL_KEYS: KeyRange = (b"", None)
 
 # As cloud.google.com/bigtable/quotas documents them.
 MAX_KEY_BYTES = 4 << 10
@@ -26,6 +29,8 @@ MAX_ROW_BYTES = 256 << 20
 
 _SERVER_TIME = -1
 _GRAIN_US = 1000
+_BATCH_KEYS = 500  # are looked up at once: rows may be written between batches
+_MIN_WRITES = 1000  # from one compaction to the next
 
 
 class StoredCell(NamedTuple):
@@ -39,10 +44,10 @@ class StoredCell(NamedTuple):
 
 
 class MemoryTable:
-    """A table.
+    """A table. Cells that a policy does not keep are gone when their row is read, or after as many writes as rows.
 
     Args:
-        families: the policies by family, in the order of their creation.
+        families: the ``ColumnFamily`` messages of Bigtable's admin API by name, in the order of their creation.
         now_us: the clock, by which cells get too old.
         protected: whether the table and its families can't be dropped.
     """
@@ -52,17 +57,23 @@ class MemoryTable:
         self.protected = protected
         self._now_us = now_us
         self._rows: SortedDict = SortedDict()
+        self._writes = 0  # since the last compaction
 
-    def keys(self, start: bytes = b"", end: bytes | None = None) -> Iterator[bytes]:
-        """Yields the keys from ``start``, inclusive, to ``end``, exclusive, in order; None for the end of the table."""
-        yield from self._rows.irange(start, end, inclusive=(True, False))
-
-    def __contains__(self, key: bytes) -> bool:
-        return key in self._rows
+    def keys(self, ranges: Iterable[KeyRange], *, reverse: bool = False) -> Iterator[list[bytes]]:
+        """Yields the keys of ranges in batches, in order, each once. The table may change between batches."""
+        for start, end in reversed(_merged(ranges)) if reverse else _merged(ranges):
+            inclusive = (True, False)
+            while batch := list(islice(self._rows.irange(start, end, inclusive, reverse=reverse), _BATCH_KEYS)):
+                yield batch
+                if len(batch) < _BATCH_KEYS:
+                    break
+                start, end = (start, batch[-1]) if reverse else (batch[-1] + b"\0", end)
 
     def cells(self, key: bytes) -> list[StoredCell]:
         """Returns the cells of a row in order; none for a row that does not exist."""
-        row = self._rows.get(key, {})
+        if key not in self._rows:
+            return []
+        row = self._collected(key)
         return [
             StoredCell(family, qualifier, time_us, versions[time_us])
             for family in self.families
@@ -73,38 +84,32 @@ class MemoryTable:
 
     def mutate(self, key: bytes, mutations: Sequence[Any]) -> None:
         """Applies mutations in order: all of them, or none if one is refused."""
-        if not key:
-            raise invalid("Row keys must be non-empty")
-        if len(key) > MAX_KEY_BYTES:
-            raise invalid(f"Row keys must not exceed {MAX_KEY_BYTES} bytes")
-        changes = [self._change(mutation) for mutation in mutations]
+        _check_key(key)
+        for mutation in mutations:
+            self._check(mutation)
         row = self._rows.get(key, {})
-        for change in changes:
-            change(row)
-        self._store(key, row)
+        for mutation in mutations:
+            self._apply(row, mutation)
+        self._store(key, row, pruned=all(mutation.WhichOneof("mutation") == "set_cell" for mutation in mutations))
+        self._count_write()
 
     def read_modify_write(self, key: bytes, rules: Sequence[Any]) -> list[StoredCell]:
-        """Applies rules in order. Returns the cells that were written."""
-        for rule in rules:
-            self._check_family(rule.family_name)
-        row = self._rows.get(key, {})
+        """Applies rules in order: all of them, or none if one is refused. Returns the cells that were written."""
+        _check_key(key)
+        newest = {cell[:2]: cell for cell in reversed(self.cells(key))}
         written: dict[tuple[str, bytes], StoredCell] = {}
         for rule in rules:
-            versions = row.setdefault(rule.family_name, {}).setdefault(rule.column_qualifier, {})
-            newest_us = max(versions, default=0)
-            value = versions.get(newest_us, b"")
-            if rule.WhichOneof("rule") == "append_value":
-                value += rule.append_value
-            else:
-                if value and len(value) != 8:
-                    raise RequestRefused(StatusCode.UNKNOWN, "increment on non-64-bit value")
-                amount = int.from_bytes(value, "big", signed=True) + rule.increment_amount
-                value = (amount % (1 << 64)).to_bytes(8, "big")
-            time_us = max(self._server_time_us(), newest_us)
-            versions[time_us] = value
-            cell = StoredCell(rule.family_name, rule.column_qualifier, time_us, value)
-            written[rule.family_name, rule.column_qualifier] = cell
-        self._store(key, row)
+            column = rule.family_name, rule.column_qualifier
+            self._check_family(rule.family_name)
+            before = newest.get(column)
+            value = _modified(before.value if before else b"", rule)
+            time_us = max(self._server_time_us(), before.time_us if before else 0)
+            written[column] = newest[column] = StoredCell(*column, time_us, value)
+        row = self._rows.get(key, {})
+        for family, qualifier, time_us, value, _ in written.values():
+            row.setdefault(family, {}).setdefault(qualifier, {})[time_us] = value
+        self._store(key, row, pruned=True)
+        self._count_write()
         order = list(self.families)
         return sorted(written.values(), key=lambda cell: (order.index(cell.family), cell.qualifier))
 
@@ -112,81 +117,98 @@ class MemoryTable:
         """Removes a family and its cells."""
         del self.families[family]
         for key, row in list(self._rows.items()):
-            row.pop(family, None)
-            self._store(key, row)
+            if row.pop(family, None):
+                self._store(key, row)
 
     def drop_rows(self, prefix: bytes) -> None:
         """Removes the rows whose keys begin with a prefix."""
-        for key in list(takewhile(lambda key: key.startswith(prefix), self.keys(prefix))):
-            del self._rows[key]
+        for batch in self.keys([(prefix, None)]):
+            for key in batch:
+                if not key.startswith(prefix):
+                    return
+                del self._rows[key]
 
-    def collect(self) -> None:
-        """Removes the cells that the policies do not keep."""
-        rules = {family: rule for family, rule in self.families.items() if rule.WhichOneof("rule")}
-        now_us = self._now_us()
-        for key, row in list(self._rows.items()):
-            for family in row.keys() & rules.keys():
-                for versions in row[family].values():
-                    for time_us in collected(rules[family], sorted(versions, reverse=True), now_us):
+    def _count_write(self) -> None:
+        """Removes what the policies do not keep, after as many writes as there are rows."""
+        self._writes += 1
+        if self._writes > max(_MIN_WRITES, len(self._rows)):
+            self._writes = 0
+            for key in list(self._rows):
+                self._collected(key)
+
+    def _collected(self, key: bytes) -> Row:
+        """Returns what is left of a row after the removal of the cells that the policies do not keep."""
+        row: Row = self._rows[key]
+        removed = False
+        for family, columns in row.items():
+            rule = self.families[family].gc_rule
+            if rule.WhichOneof("rule"):
+                for versions in columns.values():
+                    for time_us in expired(rule, sorted(versions, reverse=True), self._now_us()):
                         del versions[time_us]
+                        removed = True
+        if removed:
             self._store(key, row)
+        return row
 
-    def _store(self, key: bytes, row: dict[str, Columns]) -> None:
-        """Stores what is left of a row, without columns and families that are empty."""
-        for family, columns in list(row.items()):
-            for qualifier in [qualifier for qualifier, versions in columns.items() if not versions]:
-                del columns[qualifier]
-            if not columns:
-                del row[family]
+    def _store(self, key: bytes, row: Row, *, pruned: bool = False) -> None:
+        """Stores a row, without empty columns and families; removes it if nothing is left.
+
+        Args:
+            key: the row's key.
+            row: the row.
+            pruned: whether nothing in it is empty.
+        """
+        if not pruned:
+            for family, columns in list(row.items()):
+                row[family] = {qualifier: versions for qualifier, versions in columns.items() if versions}
+                if not row[family]:
+                    del row[family]
         if row:
             self._rows[key] = row
         else:
             self._rows.pop(key, None)
 
-    def _change(self, mutation: Any) -> Change:
-        """Returns a function that changes a row. Refuses what can't be done before anything is changed."""
+    def _check(self, mutation: Any) -> None:
         kind = mutation.WhichOneof("mutation")
         if kind == "set_cell":
-            return self._set_cell(mutation.set_cell)
-        if kind == "delete_from_column":
-            return self._delete_from_column(mutation.delete_from_column)
-        if kind == "delete_from_family":
-            return lambda row: row.update({mutation.delete_from_family.family_name: {}})
-        if kind == "delete_from_row":
-            return lambda row: row.clear()
-        raise not_built(f"mutation {kind}")
+            cell = mutation.set_cell
+            self._check_family(cell.family_name)
+            if cell.timestamp_micros != _SERVER_TIME:
+                _check_time(cell.timestamp_micros)
+            if len(cell.column_qualifier) > MAX_QUALIFIER_BYTES:
+                raise invalid(f"Column qualifiers must not exceed {MAX_QUALIFIER_BYTES} bytes")
+            if len(cell.value) > MAX_CELL_BYTES:
+                raise invalid(f"A cell must not exceed {MAX_CELL_BYTES} bytes")
+        elif kind == "delete_from_column":
+            self._check_family(mutation.delete_from_column.family_name)
+            start_us, end_us = _bounds(mutation.delete_from_column.time_range)
+            _check_time(start_us)
+            _check_time(end_us)
+            if end_us and start_us >= end_us:
+                raise RequestRefused(StatusCode.UNKNOWN, f"inverted or invalid timestamp range [{start_us}, {end_us}]")
+        elif kind is None:
+            raise RequestRefused(StatusCode.UNKNOWN, "a mutation is empty")
+        elif kind not in ("delete_from_family", "delete_from_row"):
+            raise not_built(f"mutation {kind}")
 
-    def _set_cell(self, cell: Any) -> Change:
-        family, qualifier, value, time_us = cell.family_name, cell.column_qualifier, cell.value, cell.timestamp_micros
-        self._check_family(family)
-        if time_us == _SERVER_TIME:
-            time_us = self._server_time_us()
-        _check_time(time_us)
-        if len(qualifier) > MAX_QUALIFIER_BYTES:
-            raise invalid(f"Column qualifiers must not exceed {MAX_QUALIFIER_BYTES} bytes")
-        if len(value) > MAX_CELL_BYTES:
-            raise invalid(f"A cell must not exceed {MAX_CELL_BYTES} bytes")
-
-        def change(row: dict[str, Columns]) -> None:
-            row.setdefault(family, {}).setdefault(qualifier, {})[time_us] = value
-
-        return change
-
-    def _delete_from_column(self, deletion: Any) -> Change:
-        family, qualifier = deletion.family_name, deletion.column_qualifier
-        self._check_family(family)
-        start_us, end_us = deletion.time_range.start_timestamp_micros, deletion.time_range.end_timestamp_micros
-        _check_time(start_us)
-        _check_time(end_us)
-        if end_us and start_us >= end_us:
-            raise RequestRefused(StatusCode.UNKNOWN, f"inverted or invalid timestamp range [{start_us}, {end_us}]")
-
-        def change(row: dict[str, Columns]) -> None:
-            versions = row.get(family, {}).get(qualifier, {})
+    def _apply(self, row: Row, mutation: Any) -> None:
+        """Changes a row by a mutation that has been checked. Columns and families may become empty."""
+        kind = mutation.WhichOneof("mutation")
+        if kind == "set_cell":
+            cell = mutation.set_cell
+            at_us = cell.timestamp_micros if cell.timestamp_micros != _SERVER_TIME else self._server_time_us()
+            row.setdefault(cell.family_name, {}).setdefault(cell.column_qualifier, {})[at_us] = cell.value
+        elif kind == "delete_from_column":
+            deletion = mutation.delete_from_column
+            start_us, end_us = _bounds(deletion.time_range)
+            versions = row.get(deletion.family_name, {}).get(deletion.column_qualifier, {})
             for time_us in [each for each in versions if start_us <= each and (not end_us or each < end_us)]:
                 del versions[time_us]
-
-        return change
+        elif kind == "delete_from_family":
+            row.pop(mutation.delete_from_family.family_name, None)
+        else:
+            row.clear()
 
     def _check_family(self, family: str) -> None:
         if family not in self.families:
@@ -197,11 +219,46 @@ class MemoryTable:
         return now_us - now_us % _GRAIN_US
 
 
-def _check_time(time_us: int) -> None:
-    if time_us < 0 or time_us % _GRAIN_US:
-        raise RequestRefused(StatusCode.UNKNOWN, f"invalid timestamp {time_us}")
-
-
 def size_of(cells: Iterable[StoredCell]) -> int:
     """Returns the bytes of the cells' values."""
     return sum(len(cell.value) for cell in cells)
+
+
+def _merged(ranges: Iterable[KeyRange]) -> list[KeyRange]:
+    """Returns ranges in order that do not overlap and have the same keys."""
+    merged: list[KeyRange] = []
+    for start, end in sorted(ranges, key=lambda each: each[0]):
+        if merged and (merged[-1][1] is None or start <= merged[-1][1]):
+            first, last = merged.pop()
+            merged.append((first, None if last is None or end is None else max(last, end)))
+        elif end is None or start < end:
+            merged.append((start, end))
+    return merged
+
+
+def _modified(value: bytes, rule: Any) -> bytes:
+    """Returns a value after a rule of ``ReadModifyWriteRow``."""
+    if rule.WhichOneof("rule") == "append_value":
+        return value + rule.append_value
+    if rule.WhichOneof("rule") is None:
+        raise RequestRefused(StatusCode.UNKNOWN, "a rule is empty")
+    if value and len(value) != 8:
+        raise RequestRefused(StatusCode.UNKNOWN, "increment on non-64-bit value")
+    amount = int.from_bytes(value, "big", signed=True) + rule.increment_amount
+    return (amount % (1 << 64)).to_bytes(8, "big")
+
+
+def _bounds(time_range: Any) -> tuple[int, int]:
+    return time_range.start_timestamp_micros, time_range.end_timestamp_micros
+
+
+def _check_key(key: bytes) -> None:
+    if not key:
+        raise invalid("Row keys must be non-empty")
+    if len(key) > MAX_KEY_BYTES:
+        raise invalid(f"Row keys must not exceed {MAX_KEY_BYTES} bytes")
+
+
+def _check_time(time_us: int) -> None:
+    if time_us < 0 or time_us % _GRAIN_US:
+        raise RequestRefused(StatusCode.UNKNOWN, f"invalid timestamp {time_us}")
