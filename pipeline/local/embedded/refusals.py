@@ -1,5 +1,7 @@
 """How a request is refused: with one of gRPC's status codes and a message."""
 
+from typing import Any
+
 from grpc import StatusCode
 
 
@@ -24,3 +26,10 @@ def invalid(message: str) -> RequestRefused:
 def not_built(what: str) -> RequestRefused:
     """Returns the refusal of a request for something that the built-in emulator does not have."""
     return RequestRefused(StatusCode.UNIMPLEMENTED, f"the built-in emulator has no {what}")
+
+
+def check_built(message: Any, built: set[str], what: str) -> None:
+    """Refuses a message that sets other fields than those that are built."""
+    for field, _ in message.ListFields():
+        if field.name not in built:
+            raise not_built(f"{field.name} of a {what}")

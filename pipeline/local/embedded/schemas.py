@@ -2,37 +2,40 @@
 
 import io
 import json
-import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastavro
+from fastavro.validation import validate
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import types
 from grpc import StatusCode
 
 from pipeline.local.embedded.methods import Service, method
 from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
+from pipeline.local.embedded.resources import check_name, of_project, page
 
-_NAME = re.compile(r"projects/[a-z][a-z0-9.:-]{4,}[a-z0-9]/(\w+)/(?!goog)[A-Za-z][\w.~+%-]{2,254}", re.ASCII)
+_DELETED_SCHEMA = "_deleted-schema_"
+_PROBLEMS = {
+    types.Encoding.JSON: "Could not parse JSON Avro message",
+    types.Encoding.BINARY: "Could not parse binary Avro message",
+}
 _Schema = types.Schema.pb()
 
 
-def check_name(name: str, kind: str) -> None:
-    """Refuses what is not a full name of that kind, such as ``topics``."""
-    found = _NAME.fullmatch(name)
-    if found is None or found[1] != kind:
-        raise invalid(f"Invalid [{kind}] name: (name={name})")
-
-
 class Schemas(Service):
-    """Schemas with their revisions, the oldest first."""
+    """Schemas with their revisions, the oldest first.
+
+    Args:
+        topics: the topics by name; those of a deleted schema keep a mark in its place.
+    """
 
     name = "google.pubsub.v1.SchemaService"
 
-    def __init__(self) -> None:
+    def __init__(self, topics: Mapping[str, Any]) -> None:
+        self._topics = topics
         self._revisions: dict[str, list[Any]] = {}
 
     @method(types.CreateSchemaRequest, _Schema)
@@ -51,24 +54,47 @@ class Schemas(Service):
         _parsed(request.schema)
         return self._added(request.name, request.schema)
 
+    @method(types.RollbackSchemaRequest, _Schema)
+    async def RollbackSchema(self, request: Any) -> Any:
+        self._of(request.name)
+        if not request.revision_id:
+            raise invalid("Missing revision ID")
+        return self._added(request.name, self._found(f"{request.name}@{request.revision_id}"))
+
     @method(types.GetSchemaRequest, _Schema)
     async def GetSchema(self, request: Any) -> Any:
         return _viewed(self._found(request.name), request.view)
 
     @method(types.ListSchemasRequest, types.ListSchemasResponse)
     async def ListSchemas(self, request: Any) -> Any:
-        newest = [of[-1] for name, of in sorted(self._revisions.items()) if name.startswith(f"{request.parent}/")]
-        return types.ListSchemasResponse.pb()(schemas=[_viewed(each, request.view) for each in newest])
+        found, token = page(of_project(self._revisions, request.parent), request)
+        newest = [_viewed(revisions[-1], request.view) for revisions in found]
+        return types.ListSchemasResponse.pb()(schemas=newest, next_page_token=token)
 
     @method(types.ListSchemaRevisionsRequest, types.ListSchemaRevisionsResponse)
     async def ListSchemaRevisions(self, request: Any) -> Any:
-        revisions = [_viewed(each, request.view) for each in self._of(request.name)]
-        return types.ListSchemaRevisionsResponse.pb()(schemas=revisions)
+        numbered = {f"{number:09}": each for number, each in enumerate(self._of(request.name))}
+        found, token = page(numbered, request)
+        revisions = [_viewed(each, request.view) for each in found]
+        return types.ListSchemaRevisionsResponse.pb()(schemas=revisions, next_page_token=token)
+
+    @method(types.DeleteSchemaRevisionRequest, _Schema)
+    async def DeleteSchemaRevision(self, request: Any) -> Any:
+        revision = self._found(request.name)
+        if "@" not in request.name:
+            raise RequestRefused(StatusCode.NOT_FOUND, "Schema revision not found")
+        if len(self._of(revision.name)) == 1:
+            raise invalid("Cannot delete last revision. Please use DeleteSchema.")
+        self._of(revision.name).remove(revision)
+        return revision
 
     @method(types.DeleteSchemaRequest, Empty)
     async def DeleteSchema(self, request: Any) -> Any:
         self._of(request.name)
         del self._revisions[request.name]
+        for topic in self._topics.values():
+            if topic.schema_settings.schema == request.name:
+                topic.schema_settings.schema = _DELETED_SCHEMA
         return Empty()
 
     @method(types.ValidateSchemaRequest, types.ValidateSchemaResponse)
@@ -78,26 +104,48 @@ class Schemas(Service):
 
     @method(types.ValidateMessageRequest, types.ValidateMessageResponse)
     async def ValidateMessage(self, request: Any) -> Any:
-        schema = self._found(request.name) if request.name else request.schema
-        _check_message(schema, request.message, request.encoding, "Could not parse JSON Avro message")
+        parsed = _parsed(self._found(request.name) if request.name else request.schema)
+        if not request.encoding:
+            raise invalid("No encoding provided.")
+        if not _conforms(parsed, request.message, request.encoding):
+            raise invalid(_PROBLEMS[request.encoding])
         return types.ValidateMessageResponse.pb()()
 
     def check_settings(self, settings: Any) -> None:
-        """Refuses a topic's settings whose schema does not exist."""
+        """Refuses a topic's settings whose schema or revisions do not exist."""
+        if not settings.schema:
+            raise invalid("No schema name provided")
         if settings.schema not in self._revisions:
             raise RequestRefused(StatusCode.NOT_FOUND, "Schema could not be found")
+        if not settings.encoding:
+            raise invalid("Invalid schema encoding provided")
+        ids = [revision.revision_id for revision in self._revisions[settings.schema]]
+        first, last = settings.first_revision_id or ids[0], settings.last_revision_id or ids[-1]
+        if first not in ids or last not in ids:
+            raise RequestRefused(StatusCode.NOT_FOUND, "A revision could not be found")
+        if ids.index(first) > ids.index(last):
+            raise invalid("First revision creation time is after last revision creation time")
 
     def check(self, settings: Any, messages: Iterable[Any]) -> None:
-        """Refuses messages that do not conform to a topic's schema; the others receive its attributes."""
+        """Refuses messages that conform to no revision of a topic's schema; the others receive its attributes."""
         if settings.schema not in self._revisions:
             raise RequestRefused(StatusCode.NOT_FOUND, "Schema associated with topic deleted.")
-        schema = self._revisions[settings.schema][-1]
+        revisions = [(revision.revision_id, _parsed(revision)) for revision in self._allowed(settings)]
         for message in messages:
-            _check_message(schema, message.data, settings.encoding, "Could not parse message")
-        for message in messages:
+            conforming = (each for each, parsed in revisions if _conforms(parsed, message.data, settings.encoding))
+            if not (revision_id := next(conforming, "")):
+                raise invalid("Could not parse message")
             message.attributes["googclient_schemaname"] = settings.schema
-            message.attributes["googclient_schemarevisionid"] = schema.revision_id
+            message.attributes["googclient_schemarevisionid"] = revision_id
             message.attributes["googclient_schemaencoding"] = types.Encoding(settings.encoding).name
+
+    def _allowed(self, settings: Any) -> list[Any]:
+        """Returns the revisions that a topic allows, the newest first."""
+        revisions = self._revisions[settings.schema]
+        ids = [revision.revision_id for revision in revisions]
+        first = ids.index(settings.first_revision_id) if settings.first_revision_id in ids else 0
+        last = ids.index(settings.last_revision_id) if settings.last_revision_id in ids else len(ids) - 1
+        return revisions[first : last + 1][::-1]
 
     def _added(self, name: str, schema: Any) -> Any:
         revision = _Schema(
@@ -108,6 +156,7 @@ class Schemas(Service):
         return revision
 
     def _of(self, name: str) -> list[Any]:
+        check_name(name, "schemas")
         if name not in self._revisions:
             raise RequestRefused(StatusCode.NOT_FOUND, "Schema not found")
         return self._revisions[name]
@@ -116,7 +165,7 @@ class Schemas(Service):
         name, _, revision_id = name.partition("@")
         found = [each for each in self._of(name) if revision_id in ("", each.revision_id)]
         if not found:
-            raise RequestRefused(StatusCode.NOT_FOUND, "Revision not found")
+            raise RequestRefused(StatusCode.NOT_FOUND, "Schema revision not found")
         return found[-1]
 
 
@@ -130,20 +179,44 @@ def _viewed(schema: Any, view: int) -> Any:
 
 
 def _parsed(schema: Any) -> Any:
+    if schema.type_ == types.Schema.Type.PROTOCOL_BUFFER:
+        raise not_built("schemas of protocol buffers; neither has Google's emulator")
     if schema.type_ != types.Schema.Type.AVRO:
-        raise not_built("schemas other than Avro's; neither has Google's emulator")
+        raise invalid("Invalid schema type")
     try:
-        return fastavro.parse_schema(json.loads(schema.definition))
-    except (ValueError, fastavro.schema.SchemaParseException) as error:
+        definition = json.loads(schema.definition)
+        fastavro.parse_schema(definition)  # with the defaults, which are checked
+        return fastavro.parse_schema(_without_defaults(definition))
+    except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise invalid("Could not parse schema definition") from error
 
 
-def _check_message(schema: Any, data: bytes, encoding: int, problem: str) -> None:
-    parsed = _parsed(schema)
+def _without_defaults(definition: Any) -> Any:
+    """Returns an Avro definition whose fields have no defaults: they are for readers, a message has all fields."""
+    if isinstance(definition, list):
+        return [_without_defaults(each) for each in definition]
+    if not isinstance(definition, dict):
+        return definition
+    found = {key: _without_defaults(value) for key, value in definition.items() if key in ("type", "items", "values")}
+    if "fields" in definition:
+        fields = [{key: value for key, value in field.items() if key != "default"} for field in definition["fields"]]
+        if len({field["name"] for field in fields}) < len(fields):
+            raise ValueError("two fields have one name")
+        found["fields"] = [_without_defaults(field) for field in fields]
+    return definition | found
+
+
+def _conforms(parsed: Any, data: bytes, encoding: int) -> bool:
     try:
-        if encoding == types.Encoding.JSON:
-            list(fastavro.json_reader(io.StringIO(data.decode()), parsed))
-        else:
+        if encoding == types.Encoding.BINARY:
             fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
-    except (ValueError, EOFError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise invalid(problem) from error
+            return True
+        value, _ = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode(data.decode().lstrip())
+        (record,) = fastavro.json_reader(io.StringIO(json.dumps(value)), parsed)
+        return validate(record, parsed, raise_errors=False)
+    except (ValueError, EOFError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
+        return False
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

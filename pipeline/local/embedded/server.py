@@ -8,7 +8,8 @@ import grpc
 from pipeline.local.embedded.bigtable_admin import BigtableTableAdmin
 from pipeline.local.embedded.bigtable_data import BigtableData
 from pipeline.local.embedded.methods import Methods
-from pipeline.local.embedded.pubsub import SubscriptionsApi, Topics, TopicsApi
+from pipeline.local.embedded.pubsub import Topics, TopicsApi
+from pipeline.local.embedded.pulling import SubscriptionsApi
 from pipeline.local.embedded.schemas import Schemas
 from pipeline.local.embedded.tables import MAX_ROW_BYTES, MemoryTable
 
@@ -36,7 +37,7 @@ async def started(port: int = 0, now_us: Callable[[], int] = clock_us) -> tuple[
     """
     tables: dict[str, MemoryTable] = {}
     topics = Topics(now_us)
-    schemas = Schemas()
+    schemas = Schemas(topics.topics)
     bigtable = BigtableData(tables), BigtableTableAdmin(tables, now_us)
     pubsub = TopicsApi(topics, schemas), SubscriptionsApi(topics), schemas
     server = grpc.aio.server(handlers=[Methods(*bigtable, *pubsub)], options=[*_OPTIONS, ("grpc.so_reuseport", 0)])

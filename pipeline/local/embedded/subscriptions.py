@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 from sortedcontainers import SortedSet
@@ -16,15 +16,33 @@ _MAX_DELIVERED_BYTES = 4_000_000  # in a response; a larger message comes alone
 
 
 class Delivery(NamedTuple):
-    """A message that was delivered and is not acknowledged.
+    """A message that was delivered and is not acknowledged, or that waits for its retry.
 
     Attributes:
         number: the message's number within the subscription.
         until_us: the time from which it is delivered again.
+        key: the ordering key that the delivery locks; empty if none.
+        retried: whether the message waits for its retry.
     """
 
     number: int
     until_us: int
+    key: str
+    retried: bool = False
+
+
+class Received(NamedTuple):
+    """A message as a subscriber receives it.
+
+    Attributes:
+        ack_id: the id that acknowledges it.
+        message: the message.
+        attempt: the number of the delivery, from 1; 0 without a dead-letter policy.
+    """
+
+    ack_id: str
+    message: Any
+    attempt: int
 
 
 class MemorySubscription:
@@ -33,10 +51,10 @@ class MemorySubscription:
     Args:
         declared: the subscription as Pub/Sub's API describes it.
         now_us: the clock, by which acknowledgement deadlines pass.
-        forward: publishes a message to the subscription's dead-letter topic.
+        forward: publishes a dead letter to the topic of that name; returns whether there is one.
     """
 
-    def __init__(self, declared: Any, now_us: Callable[[], int], forward: Callable[[Any], None]) -> None:
+    def __init__(self, declared: Any, now_us: Callable[[], int], forward: Callable[[str, Any], bool]) -> None:
         self.declared = declared
         self._now_us = now_us
         self._forward = forward
@@ -55,49 +73,51 @@ class MemorySubscription:
         self._messages[number] = message
         self._wait_again([number])
 
-    def take(self, most: int, deadline_s: int = 0) -> list[tuple[str, Any]]:
+    def take(self, most: int, deadline_s: int = 0, most_bytes: int = _MAX_DELIVERED_BYTES) -> list[Received]:
         """Delivers messages that wait, the oldest first.
 
         Args:
             most: their maximal number.
             deadline_s: seconds until a message is delivered again; 0 for the subscription's own deadline.
-
-        Returns:
-            The id that acknowledges a message, and the message.
+            most_bytes: their maximal bytes; a larger message comes alone.
         """
         self._expire()
         until_us = self._now_us() + (deadline_s or self.declared.ack_deadline_seconds) * _SECOND_US
-        taken: list[tuple[str, Any]] = []
-        size = 0
-        for number in list(self._takeable(most)):
+        limit, size = min(most_bytes, _MAX_DELIVERED_BYTES), 0
+        taken: list[Received] = []
+        for number in list(islice(self._takeable(), most)):
             message = self._messages[number]
             size += message.ByteSize()
-            if taken and size > _MAX_DELIVERED_BYTES:
+            if taken and size > limit:
                 break
-            ack_id = f"{self.declared.name}:{next(self._deliveries)}"
             self._waiting.remove(number)
             self._attempts[number] += 1
-            self._deliver(ack_id, Delivery(number, until_us))
-            taken.append((ack_id, message))
-        for _, message in taken:
-            self._lock(message, 1)
+            ack_id = f"{self.declared.name}:{next(self._deliveries)}"
+            self._deliver(ack_id, Delivery(number, until_us, self._key(message)))
+            attempt = self._attempts[number] if self.declared.HasField("dead_letter_policy") else 0
+            taken.append(Received(ack_id, message, attempt))
         return taken
 
-    def acknowledge(self, ack_ids: Iterable[str]) -> None:
-        """Ends the deliveries with these ids. An id of a delivery that has ended already is ignored."""
-        for delivery in self._ended(ack_ids):
-            if not self.declared.retain_acked_messages:
-                del self._messages[delivery.number]
+    def holds(self, ack_id: str) -> bool:
+        """Returns whether the delivery with this id has not ended."""
+        return ack_id in self._delivered
 
-    def extend(self, ack_ids: Iterable[str], seconds: int) -> None:
+    def acknowledge(self, ack_ids: Sequence[str]) -> None:
+        """Ends the deliveries with these ids. An id of a delivery that has ended already is ignored."""
+        for delivery in self._ended(self._known(ack_ids)):
+            self._acknowledged(delivery.number)
+
+    def extend(self, ack_ids: Sequence[str], seconds: int) -> None:
         """Sets the deadline of deliveries to that many seconds from now; 0 delivers their messages again."""
+        known = self._known(ack_ids)
+        if not seconds:
+            self._refuse(self._ended(known))
+            return
         until_us = self._now_us() + seconds * _SECOND_US
-        ids = list(ack_ids)
-        if seconds:
-            for ack_id in self._known(ids):
-                self._deliver(ack_id, self._delivered[ack_id]._replace(until_us=until_us))
-        else:
-            self._refuse(self._ended(ids))
+        for ack_id in known:
+            delivery = self._delivered[ack_id]._replace(until_us=until_us)
+            self._delivered[ack_id] = delivery
+            heappush(self._ends, (until_us, ack_id))
 
     def seek(self, time_us: int) -> None:
         """Acknowledges the messages that were published before a time, and delivers the others again."""
@@ -106,8 +126,7 @@ class MemorySubscription:
         for number, message in list(self._messages.items()):
             if message.publish_time.ToMicroseconds() < time_us:
                 self._waiting.discard(number)
-                if not self.declared.retain_acked_messages:
-                    del self._messages[number]
+                self._acknowledged(number)
             else:
                 self._wait_again([number])
 
@@ -124,27 +143,24 @@ class MemorySubscription:
         finally:
             self._wakers.discard(waker)
 
-    def _takeable(self, most: int) -> Iterator[int]:
-        left = most
-        for number in self._waiting:
-            if not left:
-                return
-            if self._key(self._messages[number]) not in self._locked:
-                yield number
-                left -= 1
+    def wake(self) -> None:
+        """Ends all waits."""
+        for waker in self._wakers:
+            waker.set()
 
-    def _key(self, message: Any) -> str | None:
-        return message.ordering_key or None if self.declared.enable_message_ordering else None
+    def _takeable(self) -> Iterator[int]:
+        if not self._locked:
+            return iter(self._waiting)
+        return (number for number in self._waiting if self._key(self._messages[number]) not in self._locked)
 
-    def _lock(self, message: Any, change: int) -> None:
-        if (key := self._key(message)) is not None:
-            self._locked[key] += change
-            if not self._locked[key]:
-                del self._locked[key]
+    def _key(self, message: Any) -> str:
+        return message.ordering_key if self.declared.enable_message_ordering else ""
 
     def _deliver(self, ack_id: str, delivery: Delivery) -> None:
         self._delivered[ack_id] = delivery
         heappush(self._ends, (delivery.until_us, ack_id))
+        if delivery.key:
+            self._locked[delivery.key] += 1
 
     def _expire(self) -> None:
         now_us = self._now_us()
@@ -152,31 +168,75 @@ class MemorySubscription:
             until_us, ack_id = heappop(self._ends)
             if (delivery := self._delivered.get(ack_id)) is not None and delivery.until_us == until_us:
                 self._refuse(self._ended([ack_id]))
+        oldest_us = now_us - self.declared.message_retention_duration.ToMicroseconds()
+        while self._messages:
+            number = next(iter(self._messages))
+            if self._messages[number].publish_time.ToMicroseconds() >= oldest_us:
+                return
+            self._waiting.discard(number)
+            self._drop(number)
 
     def _refuse(self, deliveries: Iterable[Delivery]) -> None:
         """Delivers messages again that were not acknowledged; after too many attempts, to the dead-letter topic."""
-        most = self.declared.dead_letter_policy.max_delivery_attempts
-        for number in [delivery.number for delivery in deliveries]:
-            if most and self._attempts[number] >= most:
-                self._forward(type(self._messages[number]).FromString(self._messages.pop(number).SerializeToString()))
+        policy = self.declared.dead_letter_policy
+        for delivery in list(deliveries):
+            number, most = delivery.number, policy.max_delivery_attempts
+            if number not in self._messages:
+                continue
+            if delivery.retried:
+                self._wait_again([number])
+            elif 0 < most <= self._attempts[number] and self._forward(policy.dead_letter_topic, self._letter(number)):
+                self._acknowledged(number)
+            elif backoff_us := self._backoff_us(self._attempts[number]):
+                retry = delivery._replace(until_us=self._now_us() + backoff_us, retried=True)
+                self._deliver(str(number), retry)  # no subscriber has such an id
             else:
                 self._wait_again([number])
 
-    def _known(self, ack_ids: Iterable[str]) -> Iterator[str]:
+    def _backoff_us(self, attempts: int) -> int:
+        policy = self.declared.retry_policy
+        least_us, most_us = policy.minimum_backoff.ToMicroseconds(), policy.maximum_backoff.ToMicroseconds()
+        return min(most_us, least_us << min(attempts - 1, 20))
+
+    def _letter(self, number: int) -> Any:
+        """Returns a copy of a message with the attributes of a dead letter."""
+        message = self._messages[number]
+        letter = type(message)()
+        letter.CopyFrom(message)
+        _, project, _, subscription = self.declared.name.split("/")
+        source = "CloudPubSubDeadLetterSource"
+        letter.attributes[f"{source}DeliveryCount"] = str(self._attempts[number])
+        letter.attributes[f"{source}Subscription"] = subscription
+        letter.attributes[f"{source}SubscriptionProject"] = project
+        letter.attributes[f"{source}TopicPublishTime"] = message.publish_time.ToJsonString()
+        return letter
+
+    def _acknowledged(self, number: int) -> None:
+        if not self.declared.retain_acked_messages:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        self._messages.pop(number, None)
+        self._attempts.pop(number, None)
+
+    def _known(self, ack_ids: Sequence[str]) -> list[str]:
+        """Returns the ids of deliveries that have not ended. Refuses what no subscriber has received."""
         for ack_id in ack_ids:
             name, _, number = ack_id.rpartition(":")
             if name != self.declared.name or not number.isdecimal():
                 raise invalid(f"Invalid ack id (ack_id={ack_id})")
-            if ack_id in self._delivered:
-                yield ack_id
+        return [ack_id for ack_id in dict.fromkeys(ack_ids) if ack_id in self._delivered]
 
     def _ended(self, ack_ids: Iterable[str]) -> Iterator[Delivery]:
-        for ack_id in list(self._known(ack_ids)):
+        for ack_id in ack_ids:
             delivery = self._delivered.pop(ack_id)
-            self._lock(self._messages[delivery.number], -1)
+            if delivery.key:
+                self._locked[delivery.key] -= 1
+                if not self._locked[delivery.key]:
+                    del self._locked[delivery.key]
+                    self.wake()
             yield delivery
 
     def _wait_again(self, numbers: Iterable[int]) -> None:
         self._waiting.update(numbers)
-        for waker in self._wakers:
-            waker.set()
+        self.wake()
