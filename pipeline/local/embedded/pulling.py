@@ -44,11 +44,13 @@ class SubscriptionsApi(Service):
     async def CreateSubscription(self, request: Any) -> Any:
         check_name(request.name, "subscriptions")
         check_name(request.topic, "topics")
-        if request.topic not in self._state.topics:
-            raise RequestRefused(StatusCode.NOT_FOUND, "Subscription topic does not exist")
+        _check_deadline(request.ack_deadline_seconds)
         if request.name in self._state.subscriptions:
             raise RequestRefused(StatusCode.ALREADY_EXISTS, "Subscription already exists")
-        self._complete(request)
+        if request.topic not in self._state.topics:
+            raise RequestRefused(StatusCode.NOT_FOUND, "Subscription topic does not exist")
+        _complete(request)
+        self._complete_letters(request)
         state = self._state
         state.subscriptions[request.name] = MemorySubscription(request, state.now_us, state.forward)
         return request
@@ -70,7 +72,9 @@ class SubscriptionsApi(Service):
         updated = _Subscription()
         updated.CopyFrom(declared)
         request.update_mask.MergeMessage(request.subscription, updated, True, True)
-        self._complete(updated)
+        _complete(updated)
+        if "dead_letter_policy" in request.update_mask.paths:
+            self._complete_letters(updated)
         declared.CopyFrom(updated)
         return declared
 
@@ -138,33 +142,16 @@ class SubscriptionsApi(Service):
         subscription.seek(request.time.ToMicroseconds())
         return types.SeekResponse.pb()()
 
-    def _complete(self, declared: Any) -> None:
-        """Fills in what a subscription leaves to Pub/Sub, and refuses what is out of bounds or not built."""
-        check_built(declared, _BUILT, "subscription")
-        check_built(declared.push_config, set(), "push configuration")
-        declared.push_config.SetInParent()
-        declared.ack_deadline_seconds = declared.ack_deadline_seconds or _DEADLINE_S
-        _check_deadline(declared.ack_deadline_seconds)
-        _default(declared, "message_retention_duration", _RETENTION_S)
-        if not _MIN_RETENTION_S <= declared.message_retention_duration.seconds <= _MAX_RETENTION_S:
-            raise invalid("message_retention_duration out of bounds")
-        if declared.HasField("dead_letter_policy"):
-            self._complete_letters(declared.dead_letter_policy)
-        if declared.HasField("retry_policy"):
-            policy = declared.retry_policy
-            _default(policy, "minimum_backoff", _MIN_BACKOFF_S)
-            _default(policy, "maximum_backoff", _MAX_BACKOFF_S)
-            least, most = policy.minimum_backoff.ToTimedelta(), policy.maximum_backoff.ToTimedelta()
-            if not 0 <= least.total_seconds() <= most.total_seconds() <= _MAX_BACKOFF_S:
-                raise invalid(f"Backoffs must be between 0 s and {_MAX_BACKOFF_S} s, and the minimum not the larger")
-
-    def _complete_letters(self, policy: Any) -> None:
+    def _complete_letters(self, declared: Any) -> None:
+        if not declared.HasField("dead_letter_policy"):
+            return
+        policy = declared.dead_letter_policy
+        if policy.dead_letter_topic not in self._state.topics:
+            raise RequestRefused(StatusCode.NOT_FOUND, "Dead letter topic not found")
         policy.max_delivery_attempts = policy.max_delivery_attempts or _ATTEMPTS
         if not _ATTEMPTS <= policy.max_delivery_attempts <= _MAX_ATTEMPTS:
             message = f"max_delivery_attempts must be between {_ATTEMPTS} and {_MAX_ATTEMPTS}"
             raise RequestRefused(StatusCode.OUT_OF_RANGE, message)
-        if policy.dead_letter_topic not in self._state.topics:
-            raise RequestRefused(StatusCode.NOT_FOUND, "Dead letter topic not found")
 
 
 class _SubscriberStream:
@@ -230,6 +217,25 @@ def _some(ack_ids: Any) -> Any:
     if not ack_ids:
         raise invalid("No ack ids specified.")
     return ack_ids
+
+
+def _complete(declared: Any) -> None:
+    """Fills in what a subscription leaves to Pub/Sub, and refuses what is out of bounds or not built."""
+    check_built(declared, _BUILT, "subscription")
+    check_built(declared.push_config, set(), "push configuration")
+    declared.push_config.SetInParent()
+    declared.ack_deadline_seconds = declared.ack_deadline_seconds or _DEADLINE_S
+    _check_deadline(declared.ack_deadline_seconds)
+    _default(declared, "message_retention_duration", _RETENTION_S)
+    if not _MIN_RETENTION_S <= declared.message_retention_duration.seconds <= _MAX_RETENTION_S:
+        raise invalid("message_retention_duration out of bounds")
+    if declared.HasField("retry_policy"):
+        policy = declared.retry_policy
+        _default(policy, "minimum_backoff", _MIN_BACKOFF_S)
+        _default(policy, "maximum_backoff", _MAX_BACKOFF_S)
+        least, most = policy.minimum_backoff.ToTimedelta(), policy.maximum_backoff.ToTimedelta()
+        if not 0 <= least.total_seconds() <= most.total_seconds() <= _MAX_BACKOFF_S:
+            raise invalid(f"Backoffs must be between 0 s and {_MAX_BACKOFF_S} s, and the minimum not the larger")
 
 
 def _default(message: Any, field: str, seconds: int) -> None:

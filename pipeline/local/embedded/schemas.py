@@ -1,6 +1,5 @@
 """Pub/Sub's API of schemas, as far as Google's emulator has it: ``google.pubsub.v1.SchemaService``, in Avro alone."""
 
-import io
 import json
 import time
 import uuid
@@ -8,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import fastavro
-from fastavro.validation import validate
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import types
 from grpc import StatusCode
 
+from pipeline.local.embedded.avro import AvroSchema
 from pipeline.local.embedded.methods import Service, method
 from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
 from pipeline.local.embedded.resources import check_name, of_project, page
@@ -81,10 +80,10 @@ class Schemas(Service):
     @method(types.DeleteSchemaRevisionRequest, _Schema)
     async def DeleteSchemaRevision(self, request: Any) -> Any:
         revision = self._found(request.name)
-        if "@" not in request.name:
-            raise RequestRefused(StatusCode.NOT_FOUND, "Schema revision not found")
         if len(self._of(revision.name)) == 1:
             raise invalid("Cannot delete last revision. Please use DeleteSchema.")
+        if "@" not in request.name:
+            raise RequestRefused(StatusCode.NOT_FOUND, "Schema revision not found")
         self._of(revision.name).remove(revision)
         return revision
 
@@ -107,7 +106,7 @@ class Schemas(Service):
         parsed = _parsed(self._found(request.name) if request.name else request.schema)
         if not request.encoding:
             raise invalid("No encoding provided.")
-        if not _conforms(parsed, request.message, request.encoding):
+        if not parsed.accepts(request.message, request.encoding):
             raise invalid(_PROBLEMS[request.encoding])
         return types.ValidateMessageResponse.pb()()
 
@@ -132,7 +131,7 @@ class Schemas(Service):
             raise RequestRefused(StatusCode.NOT_FOUND, "Schema associated with topic deleted.")
         revisions = [(revision.revision_id, _parsed(revision)) for revision in self._allowed(settings)]
         for message in messages:
-            conforming = (each for each, parsed in revisions if _conforms(parsed, message.data, settings.encoding))
+            conforming = (each for each, parsed in revisions if parsed.accepts(message.data, settings.encoding))
             if not (revision_id := next(conforming, "")):
                 raise invalid("Could not parse message")
             message.attributes["googclient_schemaname"] = settings.schema
@@ -178,45 +177,12 @@ def _viewed(schema: Any, view: int) -> Any:
     return basic
 
 
-def _parsed(schema: Any) -> Any:
+def _parsed(schema: Any) -> AvroSchema:
     if schema.type_ == types.Schema.Type.PROTOCOL_BUFFER:
         raise not_built("schemas of protocol buffers; neither has Google's emulator")
     if schema.type_ != types.Schema.Type.AVRO:
         raise invalid("Invalid schema type")
     try:
-        definition = json.loads(schema.definition)
-        fastavro.parse_schema(definition)  # with the defaults, which are checked
-        return fastavro.parse_schema(_without_defaults(definition))
+        return AvroSchema(json.loads(schema.definition))
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise invalid("Could not parse schema definition") from error
-
-
-def _without_defaults(definition: Any) -> Any:
-    """Returns an Avro definition whose fields have no defaults: they are for readers, a message has all fields."""
-    if isinstance(definition, list):
-        return [_without_defaults(each) for each in definition]
-    if not isinstance(definition, dict):
-        return definition
-    found = {key: _without_defaults(value) for key, value in definition.items() if key in ("type", "items", "values")}
-    if "fields" in definition:
-        fields = [{key: value for key, value in field.items() if key != "default"} for field in definition["fields"]]
-        if len({field["name"] for field in fields}) < len(fields):
-            raise ValueError("two fields have one name")
-        found["fields"] = [_without_defaults(field) for field in fields]
-    return definition | found
-
-
-def _conforms(parsed: Any, data: bytes, encoding: int) -> bool:
-    try:
-        if encoding == types.Encoding.BINARY:
-            fastavro.schemaless_reader(io.BytesIO(data), parsed, None)
-            return True
-        value, _ = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode(data.decode().lstrip())
-        (record,) = fastavro.json_reader(io.StringIO(json.dumps(value)), parsed)
-        return validate(record, parsed, raise_errors=False)
-    except (ValueError, EOFError, KeyError, TypeError, IndexError, AttributeError, OverflowError):
-        return False
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
