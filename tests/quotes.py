@@ -31,6 +31,12 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.local.embedded import bigtable_data, pubsub, tables
+from pipeline.local.embedded.bigtable_admin import BigtableTableAdmin
+from pipeline.local.embedded.bigtable_data import BigtableData
+from pipeline.local.embedded.pubsub import TopicsApi
+from pipeline.local.embedded.pulling import SubscriptionsApi
+from pipeline.local.embedded.schemas import Schemas
 from tests.benchmarks import sizes, state_size
 from tests.benchmarks.bench import report
 from tests.support.rows import decoded
@@ -144,12 +150,44 @@ def _summary(module: str) -> str:
     return import_module(module).__doc__.partition("\n\n")[0]
 
 
+def _emulated_methods() -> str:
+    """Returns the built-in emulator's services with their methods."""
+    services = [BigtableData, BigtableTableAdmin, TopicsApi, SubscriptionsApi, Schemas]
+    lines = []
+    for service in services:
+        methods = sorted(name for name in dir(service) if hasattr(getattr(service, name), "handler_of"))
+        lines += [
+            f"{service.name}",
+            textwrap.fill(", ".join(methods), 100, initial_indent="    ", subsequent_indent="    "),
+        ]
+    return _fenced("\n".join(lines))
+
+
+def _emulated_limits() -> str:
+    """Returns the built-in emulator's limits."""
+    limits = {
+        "a row key": f"{tables.MAX_KEY_BYTES >> 10} KiB",
+        "a column qualifier": f"{tables.MAX_QUALIFIER_BYTES >> 10} KiB",
+        "a cell": f"{tables.MAX_CELL_BYTES >> 20} MiB",
+        "a row": f"{tables.MAX_ROW_BYTES >> 20} MiB",
+        "mutations of a request": f"{bigtable_data.MAX_MUTATIONS:,}",
+        "messages of a request": f"{pubsub.MAX_MESSAGES:,}",
+        "a request that publishes": f"{pubsub.MAX_REQUEST_BYTES // 1_000_000} MB",
+        "attributes of a message": str(pubsub.MAX_ATTRIBUTES),
+        "an attribute's key and value": f"{pubsub.MAX_KEY_BYTES} and {pubsub.MAX_VALUE_BYTES:,} bytes",
+        "an ordering key": f"{pubsub.MAX_ORDERING_KEY_BYTES:,} bytes",
+    }
+    return "\n".join(["| limit | at most |", "|---|---|", *(f"| {name} | {limit} |" for name, limit in limits.items())])
+
+
 QUOTES: dict[str, Callable[[], str]] = {
     "commands": _commands,
     **{
         name: partial(_mapping_output, name)
         for name in ("mapping_json", "mapping_draft", "mapping_check", "mapping_try")
     },
+    "emulated_limits": _emulated_limits,
+    "emulated_methods": _emulated_methods,
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
     "packages": lambda: _fenced(

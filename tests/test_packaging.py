@@ -77,8 +77,8 @@ class Installed:
     def python(self, *arguments):
         return run(self._bin / "python", *arguments)
 
-    def tidetable(self, *arguments):
-        return run(self._bin / "tidetable", *arguments)
+    def tidetable(self, *arguments, **how):
+        return run(self._bin / "tidetable", *arguments, **how)
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,11 @@ def with_frames(wheel, tmp_path_factory):
 @pytest.fixture(scope="module")
 def with_commands(wheel, tmp_path_factory):
     return Installed(tmp_path_factory.mktemp("cli"), wheel, "cli")
+
+
+@pytest.fixture(scope="module")
+def with_beam(wheel, tmp_path_factory):
+    return Installed(tmp_path_factory.mktemp("beam"), wheel, "beam", "charts", "cli")
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +180,16 @@ def test_the_command_line_without_beam(with_commands, table):
     latest = with_commands.tidetable("read", "latest", "s", *arguments)
     assert (latest.returncode, latest.stderr) == (0, "")
     assert json.loads(latest.stdout) == NEWEST
+
+
+def test_the_demo_without_googles_emulators(with_beam, tmp_path):
+    """The wheel's demo runs where no Cloud SDK, Docker or Java is found: the built-in emulator is in the wheel."""
+    nothing = {"PATH": str(tmp_path), "PUBSUB_EMULATOR_HOST": "", "BIGTABLE_EMULATOR_HOST": ""}
+    ran = with_beam.tidetable("demo", "--sensors=3", cwd=tmp_path, **nothing)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "no Google emulator found: using the built-in one" in ran.stdout + ran.stderr
+    assert "Every raw row and every aggregate equals an independent computation" in ran.stdout
+    assert (tmp_path / "demo.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
