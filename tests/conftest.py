@@ -7,6 +7,9 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 
@@ -14,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
+from tests.support import preloaded
 
 # A test run never writes to a server that others use.
 for _emulator in (PUBSUB, BIGTABLE):
@@ -23,6 +27,15 @@ EMULATORS = origins()
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
 settings.register_profile("few", max_examples=30, deadline=None)  # for make check and make test
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Runs the server of preloaded programs, in the process that starts the others."""
+    if not hasattr(config, "workerinput"):
+        folder = tempfile.TemporaryDirectory()
+        os.environ[preloaded.VARIABLE] = path = f"{folder.name}/socket"
+        server = subprocess.Popen([sys.executable, preloaded.__file__, "serve", path], stdin=subprocess.PIPE)
+        config.add_cleanup(lambda: (server.communicate(), folder.cleanup()))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -27,6 +27,7 @@ from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.quotes import rows_of_the_event
 from tests.support.lasting import lasting
+from tests.support.preloaded import link_environment
 from tests.support.tables import write
 
 ROOT = Path(__file__).parent.parent
@@ -41,7 +42,7 @@ def run(page: str, folder: Path, **dates: str) -> str:
     """
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE))
     commands = commands.replace("2026-02-01", dates.get("start", "")).replace("2026-03-01", dates.get("end", ""))
-    (folder / ".venv").symlink_to(sys.prefix)
+    link_environment(folder)
     done = subprocess.run(
         ["bash", "-e"], input=commands, cwd=folder, capture_output=True, text=True, timeout=150, check=False
     )
@@ -95,7 +96,7 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
     if tables.find(name) is None:  # the other pages use it too
         tables.create(name, lasting(TableSchema.default()))
     write(name, [row for row in rows_of_the_event() if not row.key.startswith(b"latest#")])
-    (tmp_path / ".venv").symlink_to(sys.prefix)
+    link_environment(tmp_path)
     section = (ROOT / "README.md").read_text().split("\n## Read the table\n")[1].split("\n## ")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert [language for language, _ in blocks] == ["sh", "", "python", ""]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.preloaded import link_environment
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +47,7 @@ def without_numbers(text: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path) -> Path:
-    (tmp_path / ".venv").symlink_to(sys.prefix)
+    link_environment(tmp_path)
     return tmp_path
 
 

@@ -31,6 +31,7 @@ from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.google_cloud import BUCKET, Storage, running_storage
 from tests.support.lasting import lasting
+from tests.support.preloaded import TIDETABLE
 from tests.support.records import write_delimited
 from tests.support.waiting import eventually
 
@@ -360,9 +361,8 @@ def running(table: TableName, path: Path, records: int) -> Iterator[tuple[subpro
     path.write_text(HEADER + "".join(f"A-{n % 7},2024-05-01T08:00:00.{n:06},{n}\n" for n in range(records)))
     where = ["--project", table.project, "--instance", table.instance, "--table", table.table]
     ours, theirs = pty.openpty()
-    code = "from pipeline.cli.root import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "backfill", str(path), *where],
+        [*TIDETABLE, "backfill", str(path), *where],
         stdout=subprocess.PIPE,
         stderr=theirs,
         env=os.environ | {"TERM": "xterm"},

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import sensor_event
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
+from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox
 from tests.support.waiting import eventually
 
@@ -240,7 +240,7 @@ def test_an_interrupt_prints_and_returns_messages(inbox: Inbox) -> None:
     publish(inbox, [of_sensor("a")])
     process = subprocess.Popen(
         [
-            *[sys.executable, "-u", "-c", "from pipeline.cli.root import main; main()", "dead-letters", "list"],
+            *[*TIDETABLE, "dead-letters", "list"],
             *["--subscription", inbox.subscription, "--wait", "60s", "--json"],
         ],
         stdout=subprocess.PIPE,

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -23,6 +22,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import Reason
 from pipeline.core.events.wire import decode, sensor_event
 from tests.dead_letters.letters import T, command, of_sensor, publish, refused, waiting
+from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox
 
 NO_TOPIC = "projects/test-project/topics/nowhere"
@@ -280,7 +280,7 @@ def test_an_interrupt_leaves_the_rest(letters: Inbox, job: Inbox) -> None:
     publish(letters, [of_sensor("a") for _ in range(100)])
     process = subprocess.Popen(
         [
-            *[sys.executable, "-c", "from pipeline.cli.root import main; main()", "dead-letters", "replay"],
+            *[*TIDETABLE, "dead-letters", "replay"],
             *["--subscription", letters.subscription, "--topic", job.topic, "--rate", "10", "--json"],
         ],
         stdout=subprocess.PIPE,

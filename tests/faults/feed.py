@@ -3,12 +3,10 @@
 import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
@@ -16,6 +14,7 @@ from pipeline.local.fleet import Fleet, Simulated, simulate
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge
 from tests.job.running import PROJECT, Resources
+from tests.support.preloaded import TIDETABLE
 from tests.support.waiting import eventually
 
 SECOND_US = 1_000_000
@@ -120,7 +119,7 @@ def tidetable(
     """Runs a ``tidetable`` command on the table."""
     table = ["--project", PROJECT, "--instance", "instance", "--table", resources.table.table]
     return subprocess.run(
-        [Path(sys.executable).with_name("tidetable"), command, *table, *arguments],
+        [*TIDETABLE, command, *table, *arguments],
         capture_output=True,
         text=True,
         timeout=120,

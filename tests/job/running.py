@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.tables import tables
 from pipeline.core.events.message import Message
 from pipeline.core.schema.table_schema import TableSchema
+from tests.support.preloaded import JOB
 from tests.support.waiting import eventually
 
 PROJECT = "test-project"
@@ -155,7 +155,7 @@ def running_job(flags: list[str], log: Path, environment: Mapping[str, str] | No
     """Starts the job and waits until it reads; kills it at the end of the block if it still runs."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *flags],
+            [*JOB, *flags],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | (environment or {}),

@@ -36,6 +36,7 @@ from tests.support.google_cloud import (
     running_dataflow,
     running_storage,
 )
+from tests.support.preloaded import JOB
 
 GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {
@@ -121,7 +122,7 @@ class TestSubmission:
                 "dataflow_service_options": "min_num_workers=2,worker_utilization_hint=0.6",
                 "profile_location": f"gs://{BUCKET}/profiles",
             }
-            command = [sys.executable, "-m", "pipeline", "--profile_cpu", *flags(dataflow, **passed_on)]
+            command = [*JOB, "--profile_cpu", *flags(dataflow, **passed_on)]
             finished = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=100, check=False
             )
@@ -499,7 +500,7 @@ class TestUpdate:
 def launching(dataflow, *arguments, **changes):
     """Launches in another process, while Dataflow delays its answer."""
     dataflow.answer.clear()
-    command = [sys.executable, "-m", "pipeline", *arguments, *flags(dataflow, **changes)]
+    command = [*JOB, *arguments, *flags(dataflow, **changes)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert dataflow.asked.wait(60)
         yield process

@@ -2,7 +2,6 @@
 
 import shlex
 import subprocess
-import sys
 import time
 import uuid
 from dataclasses import replace
@@ -24,6 +23,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import Window
 from pipeline.job.launch import main
 from tests.job.running import PROJECT
+from tests.support.preloaded import JOB
 
 UNUSED_ADDRESS = "127.0.0.1:1"
 
@@ -317,7 +317,7 @@ def test_no_credentials_and_no_checks(resources, capsys, no_run, monkeypatch):
 def test_as_a_process(resources):
     """The command prints one line on standard error and nothing on standard output, and fails."""
     finished = subprocess.run(
-        [sys.executable, "-m", "pipeline", *resources.flags(bigtable_table="nowhere")],
+        [*JOB, *resources.flags(bigtable_table="nowhere")],
         capture_output=True,
         text=True,
         timeout=60,

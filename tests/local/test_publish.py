@@ -4,7 +4,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -30,11 +29,12 @@ from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.publish import batches
+from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox, serving
 from tests.support.records import write_delimited
 from tests.support.waiting import eventually
 
-COMMAND = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "publish"]
+COMMAND = [*TIDETABLE, "publish"]
 START_US = parse_time("2024-05-01T08:00:00Z")
 NO_TOPIC = "projects/test-project/topics/never-created"
 HEADER = "sensor_id,event_time,n\n"

@@ -1,10 +1,8 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +14,7 @@ from pipeline.core.events.wire import sensor_event
 from pipeline.local.fleet import MALFORMED
 from pipeline.local.simulate import LiveClock
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+from tests.support.preloaded import TIDETABLE
 from tests.support.waiting import eventually
 
 PROJECT = "test-project"
@@ -170,7 +169,7 @@ class TestLiveClock:
 def test_interrupted(feed):
     """Ctrl-C stops the simulation: the summary counts what was sent, and the exit code is 130."""
     topic, pull = feed
-    command = [Path(sys.executable).with_name("tidetable"), "simulate", "--topic", topic, "--rate", "20", "--json"]
+    command = [*TIDETABLE, "simulate", "--topic", topic, "--rate", "20", "--json"]
     with subprocess.Popen([*command, "--malformed", "0"], stdout=subprocess.PIPE) as process:
         arrived = len(pull(3))
         process.send_signal(signal.SIGINT)

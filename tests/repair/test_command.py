@@ -3,12 +3,12 @@
 import os
 import pty
 import subprocess
-import sys
 
 import pytest
 
 from pipeline.cloud.connection.names import TableName
 from tests.repair.tables import TWO_DAYS, WRONG, run, spoil, table_of
+from tests.support.preloaded import TIDETABLE
 
 
 def test_for_people(written):
@@ -35,7 +35,7 @@ def test_progress_is_for_a_terminal(written):
     spoil(name, schema)
     which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from pipeline.cli.root import main; main()", "repair"]
+    command = [*TIDETABLE, "repair"]
     arguments = [*which, *TWO_DAYS, "--dry-run"]
     finished = subprocess.run(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=theirs, text=True, timeout=60, check=False

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
+from tests.support.preloaded import TIDETABLE
 from tests.support.rows import decoded
 from tests.support.tables import created, write
 
@@ -70,7 +70,7 @@ def serving(
     started: Callable[[subprocess.Popen], object] = lambda _: None,
 ) -> Iterator[str]:
     """Runs ``tidetable serve`` until the block ends, and yields its address without a slash at the end."""
-    command = [sys.executable, "-c", "from pipeline.cli.extras import main; main()", "serve", f"--port={port}"]
+    command = [*TIDETABLE, "serve", f"--port={port}"]
     table = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}"]
     process = subprocess.Popen(
         [*command, *table, *options], stderr=subprocess.PIPE, text=True, env={**os.environ, **(environment or {})}

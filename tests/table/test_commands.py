@@ -1,13 +1,13 @@
 import os
 import pty
 import subprocess
-import sys
 
 import pytest
 from google.cloud import bigtable
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
+from tests.support.preloaded import TIDETABLE
 from tests.table.running import arguments, create, run
 
 
@@ -75,9 +75,8 @@ def test_delete_asks_at_a_terminal(
     create(name, raw="never")
     keyboard, terminal = pty.openpty()
     os.write(keyboard, answer)
-    command = [sys.executable, "-c", "from pipeline.cli.root import main; main()"]
     finished = subprocess.run(
-        [*command, *arguments("delete", name, *options)], stdin=terminal, capture_output=True, timeout=60, check=False
+        [*TIDETABLE, *arguments("delete", name, *options)], stdin=terminal, capture_output=True, timeout=60, check=False
     )
     os.close(keyboard)
     os.close(terminal)
