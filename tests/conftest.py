@@ -26,7 +26,7 @@ EMULATORS = origins()
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
-settings.register_profile("few", max_examples=30, deadline=None)  # for make check and make test
+settings.register_profile("few", max_examples=20, deadline=None)  # for make check and make test
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 from types import FunctionType
 
 import apache_beam as beam
-from apache_beam.transforms import userstate
+from apache_beam.transforms import core, userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
@@ -45,3 +45,20 @@ def test_each_class_has_its_own_specs(monkeypatch):
     assert sum(isinstance(dofn, Stateful) for dofn in asked) == 1
     wrapped = [dofn.process for dofn in asked if isinstance(dofn, CallableWrapperDoFn)]
     assert sum(isinstance(each, FunctionType) for each in wrapped) == 1
+
+
+def test_each_function_is_inspected_once(monkeypatch):
+    """Beam learns the arguments of functions and methods, and nobody's changes of an answer reach the next one."""
+    asked = []
+    arguments_of = core.get_function_args_defaults
+    monkeypatch.setattr(
+        core, "get_function_args_defaults", lambda function: asked.append(function) or arguments_of(function)
+    )
+    with specs_by_class():
+        for _ in range(2):
+            names, defaults = core.get_function_args_defaults(Methods().keeping)
+            assert (names, defaults) == (["element", "last"], [LAST])
+            names.clear()
+            assert core.get_function_args_defaults(Methods.keeping)[0] == ["self", "element", "last"]
+            assert core.get_function_args_defaults(Methods)[0] == []
+    assert len(asked) == 4  # a class is no function
