@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -19,10 +20,7 @@ from hypothesis import settings
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
 from tests.support import preloaded
 
-# A test run never writes to a server that others use.
-for _emulator in (PUBSUB, BIGTABLE):
-    os.environ.pop(_emulator.variable, None)
-EMULATORS = origins()
+_EMULATORS = pytest.StashKey[str]()
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
@@ -54,9 +52,27 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
             compiled.touch()
 
 
-def pytest_report_header() -> str:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--embedded", action="store_true", help="run on the built-in emulator, even if others are found")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Finds emulators. Those that the environment names are left alone: others may use them."""
+    for emulator in (PUBSUB, BIGTABLE):
+        os.environ.pop(emulator.variable, None)
+    config.stash[_EMULATORS] = origins(embedded=config.option.embedded)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
     """Says which emulators the tests run on."""
-    return f"emulators: {EMULATORS}"
+    return f"emulators: {config.stash[_EMULATORS]}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts the tests that miss something, with how to get it."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    for reason, count in Counter(skipped).items():
+        terminalreporter.write_line(f"{count} tests did not run: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,22 +84,22 @@ def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def bigtable() -> Iterator[str]:
+def bigtable(pytestconfig: pytest.Config) -> Iterator[str]:
     """The address of a Bigtable emulator that Google's clients in this process use."""
-    yield from _exported(BIGTABLE)
+    yield from _exported(BIGTABLE, embedded=pytestconfig.option.embedded)
 
 
 @pytest.fixture(scope="session")
-def pubsub() -> Iterator[str]:
+def pubsub(pytestconfig: pytest.Config) -> Iterator[str]:
     """The address of a Pub/Sub emulator that Google's clients in this process use."""
-    yield from _exported(PUBSUB)
+    yield from _exported(PUBSUB, embedded=pytestconfig.option.embedded)
 
 
 @pytest.fixture(scope="session")
-def googles() -> None:
-    """Skips what looks at Google's own emulators where they are not installed."""
-    if "built-in" in EMULATORS:
-        pytest.skip("Google's emulators are not installed")
+def googles(pytestconfig: pytest.Config) -> None:
+    """Skips what is about Google's own emulators where the tests do not run on them."""
+    if "built-in" in pytestconfig.stash[_EMULATORS]:
+        pytest.skip("they compare with Google's emulators, or start them; `gcloud components install` has them")
 
 
 @pytest.fixture(scope="session")
@@ -103,8 +119,8 @@ def sigint_interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def _exported(emulator: Emulator) -> Iterator[str]:
-    with running_emulator(emulator) as address:
+def _exported(emulator: Emulator, *, embedded: bool) -> Iterator[str]:
+    with running_emulator(emulator, embedded=embedded) as address:
         os.environ[emulator.variable] = address
         yield address
     os.environ.pop(emulator.variable)

@@ -85,7 +85,7 @@ class BigtableData(Service):
                 rows += 1
                 if rows % _SAMPLE_EVERY == 0:
                     yield types.SampleRowKeysResponse.pb()(row_key=key, offset_bytes=offset)
-                offset += size_of(table.cells(key))
+                offset += table.size(key)
         yield types.SampleRowKeysResponse.pb()(offset_bytes=offset)
 
     @method(types.ReadRowsRequest, types.ReadRowsResponse, streams=True)

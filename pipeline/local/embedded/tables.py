@@ -82,6 +82,11 @@ class MemoryTable:
             for time_us in (sorted(versions, reverse=True) if len(versions) > 1 else versions)
         ]
 
+    def size(self, key: bytes) -> int:
+        """Returns the bytes of a row's values, with those that are not collected yet."""
+        families = self._rows.get(key, {}).values()
+        return sum(len(value) for columns in families for versions in columns.values() for value in versions.values())
+
     def mutate(self, key: bytes, mutations: Sequence[Any]) -> None:
         """Applies mutations in order: all of them, or none if one is refused."""
         _check_key(key)
