@@ -10,11 +10,17 @@ from pipeline.local.embedded.refusals import invalid, not_built
 
 _TOKEN = re.compile(
     rb"""
-    \\(?:C|[abBdDfnrtvwWAz]|x[0-9a-fA-F]{2}|[^0-9a-zA-Z])            # a byte, a class or a place
-    | \[\^?\]?(?:\\(?:[dwfnrtva]|x[0-9a-fA-F]{2}|[^0-9a-zA-Z])|[^][\\])*\]  # a set
-    | \((?:\?:|\?P<[a-zA-Z]\w*>|(?!\?))                              # the beginning of a group
-    | (?P<repeated>(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??)(?![*+?])
-    | [^\\[(*+?]
+    (?:
+        (?P<atom>
+            \\(?:C|[adDfnrtvwW]|x[0-9a-fA-F]{2}|[^0-9a-zA-Z])                         # a byte, or one of a class
+          | \[\^?+\]?+(?:\\(?:[dwfnrtva]|x[0-9a-fA-F]{2}|[^0-9a-zA-Z])|[^][\\])*+\]  # a set
+          | \{(?![0-9]+(?:,[0-9]*)?\})
+          | [^\\[({|*+?$^]                                                           # a byte, or the end of a group
+        )
+        (?P<repeated>(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??(?![*+?{]))?
+      | (?P<place>(?:\\[bAz]|[$^])(?![*+?{]))
+      | (?P<group>\((?:\?:|(?!\?))|\|)
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -34,7 +40,7 @@ def matcher(pattern: bytes | str, field: str) -> Callable[[bytes], bool]:
         token = _TOKEN.match(source, at)
         if not token:
             raise not_built(f"regular expression with {source[at : at + 10]!r}")
-        tokens.append(_TRANSLATED.get(token[0], token[0]))
+        tokens += [_TRANSLATED.get(part, part) for part in token.groups(b"")]
         at = token.end()
     try:
         found = re.compile(b"".join(tokens))

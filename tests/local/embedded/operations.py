@@ -156,7 +156,8 @@ def _changes():
     return st.one_of(several, alone.map(lambda one: [one]))
 
 
-def _policies():
+def policies(*combinations):
+    """Policies of families, combined in these ways."""
     leaf = st.one_of(
         _within("max_num_versions", st.integers(0, 3)),
         _within("max_age", st.integers(0, 10**6).map(lambda seconds: {"seconds": seconds})),
@@ -164,7 +165,7 @@ def _policies():
     return st.recursive(
         leaf,
         lambda inner: st.one_of(
-            *(_within(name, _within("rules", st.lists(inner, max_size=3))) for name in ("union", "intersection"))
+            *(_within(name, _within("rules", st.lists(inner, max_size=3))) for name in combinations)
         ),
         max_leaves=4,
     )
@@ -172,7 +173,7 @@ def _policies():
 
 def _families():
     """Changes of families: of one that no row has, since Google's emulator collects when it likes."""
-    family = st.one_of(st.just({}), _within("gc_rule", _policies()))
+    family = st.one_of(st.just({}), _within("gc_rule", policies("union", "intersection")))
     changes = st.lists(
         st.one_of(
             _filled({"id": "c"}, create=family), _filled({"id": "c"}, update=family), st.just({"id": "c", "drop": True})
