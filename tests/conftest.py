@@ -27,8 +27,16 @@ settings.load_profile("all")
 settings.register_profile("few", max_examples=20, deadline=None)  # for make check and make test
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds an option that chooses the emulators."""
+    parser.addoption("--embedded", action="store_true", help="run on the built-in emulator, even if others are found")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Runs the server of preloaded programs, in the process that starts the others."""
+    """Finds emulators, and runs the server of preloaded programs in the process that starts the others."""
+    for emulator in (PUBSUB, BIGTABLE):
+        os.environ.pop(emulator.variable, None)  # others may use those that the environment names
+    config.stash[_EMULATORS] = origins(embedded=config.option.embedded)
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory()
         os.environ[preloaded.VARIABLE] = path = f"{folder.name}/socket"
@@ -50,17 +58,6 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
         gc.freeze()  # what is imported stays: the garbage collector need not look at it again
         if worker == "gw0":
             compiled.touch()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--embedded", action="store_true", help="run on the built-in emulator, even if others are found")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Finds emulators. Those that the environment names are left alone: others may use them."""
-    for emulator in (PUBSUB, BIGTABLE):
-        os.environ.pop(emulator.variable, None)
-    config.stash[_EMULATORS] = origins(embedded=config.option.embedded)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
