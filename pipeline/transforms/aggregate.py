@@ -26,7 +26,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
-from pipeline.core.panes.firing import Schedule, Timers
+from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import Aggregation, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import start_of_readings
@@ -184,6 +184,9 @@ class _AggregateFn(CompletingFn):
             state.windows.add(chunk)
         timers = schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self._firing)
         _set(timers, state.watermark, state.clock)
+        if schedule.is_over:
+            schedule.clock_us = NEVER_US
+            state.clock.clear()  # a drain would wait for it
         if firing.rows:
             yield group, batch_bytes(group, schedule.batches, firing.rows)
             schedule.batches += 1

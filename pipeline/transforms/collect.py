@@ -130,11 +130,13 @@ class _CollectFn(beam.DoFn):
         order: ReadModifyWriteRuntimeState = _ORDER,
         waiting: ReadModifyWriteRuntimeState = _WAITING,
         watermark: RuntimeTimer = _WATERMARK,
+        clock: RuntimeTimer = _CLOCK,
     ) -> Iterator[EncodedRows]:
         """Passes on what waits."""
         if shard in self._taken:
             watermark.set(Timestamp(micros=END_US))
         else:
+            clock.clear()  # a drain would wait for it
             yield from self._take(shard, batches, order, waiting)
 
     def _take(

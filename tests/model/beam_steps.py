@@ -7,12 +7,13 @@ from inspect import signature
 import apache_beam as beam
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, get_dofn_specs
+from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 
 @dataclass
 class _OfKey:
-    """The state of a key, and the times in µs to which its timers are set."""
+    """The state of a key, and its timers: the time in µs, and the time at which each holds the output watermark."""
 
     bags: dict = field(default_factory=dict)
     values: dict = field(default_factory=dict)
@@ -43,11 +44,17 @@ class _Value:
 
 
 class _Timer:
-    def __init__(self, timers, name):
-        self._timers, self._name = timers, name
+    """A timer, which holds the watermark as the SDK asks: at its time, or at its input's if the clock fires it."""
+
+    def __init__(self, timers, name, input_us, is_event_time):
+        self._timers, self._name, self._input_us, self._is_event_time = timers, name, input_us, is_event_time
 
     def set(self, time):
-        self._timers[self._name] = Timestamp.of(time).micros
+        time_us = Timestamp.of(time).micros
+        self._timers[self._name] = time_us, time_us if self._is_event_time else self._input_us
+
+    def clear(self):
+        self._timers.pop(self._name, None)
 
 
 class Step:
@@ -73,9 +80,19 @@ class Step:
         return [
             (key, name, time_us)
             for key, of_key in self._keys.items()
-            for name, time_us in of_key.timers.items()
+            for name, (time_us, _) in of_key.timers.items()
             if time_us <= times[self._timers[name].time_domain]
         ]
+
+    def hold_us(self, default_us):
+        """Returns the least time in µs at which a timer holds the output watermark."""
+        holds = [hold_us for of_key in self._keys.values() for _, hold_us in of_key.timers.values()]
+        return min(holds, default=default_us)
+
+    def timers_left(self):
+        """Yields the ``(key, timer)`` of each timer that is set."""
+        for key, of_key in self._keys.items():
+            yield from ((key, name) for name in of_key.timers)
 
     def bag(self, name):
         """Yields the content of a bag, over all keys."""
@@ -86,31 +103,34 @@ class Step:
         """Runs a bundle, and returns its outputs.
 
         Args:
-            calls: elements, ``(key, value)``, and timers, ``(key, name, time)``.
+            calls: elements, ``(key, value)`` or such a TimestampedValue, and timers, ``(key, name, time)``.
             fails_after: fails after so many calls: all changes are undone. None to succeed.
         """
         before = deepcopy(self._keys) if fails_after is not None else None
         self.fn.start_bundle()
         outputs = []
         for call in calls[:fails_after]:
-            outputs += self._element(call) if len(call) == 2 else self._timer(*call)
+            if isinstance(call, TimestampedValue):
+                outputs += self._element(call.value, call.timestamp.micros)
+            else:
+                outputs += self._element(call, 0) if len(call) == 2 else self._timer(*call)
         outputs += self.fn.finish_bundle() or ()
         if before is not None:
             self._keys = before
         return outputs
 
-    def _element(self, element):
-        return self.fn.process(element, **self._arguments(self.fn.process, element[0])) or ()
+    def _element(self, element, time_us):
+        return self.fn.process(element, **self._arguments(self.fn.process, element[0], time_us)) or ()
 
     def _timer(self, key, name, time_us):
         timers = self._keys[key].timers
-        if timers.get(name) != time_us:
-            return ()  # set anew in this bundle
+        if timers.get(name, (None,))[0] != time_us:
+            return ()  # set anew, or cleared, in this bundle
         del timers[name]
         callback = self._timers[name]._attached_callback
         return callback(self.fn, **self._arguments(callback, key, time_us)) or ()
 
-    def _arguments(self, method, key, time_us=0):
+    def _arguments(self, method, key, time_us):
         of_key = self._keys.setdefault(key, _OfKey())
         found = {}
         for name, parameter in signature(method).parameters.items():
@@ -122,7 +142,8 @@ class Step:
                     _Bag(of_key.bags.setdefault(spec.name, [])) if is_bag else _Value(of_key.values, spec.name)
                 )
             elif isinstance(default, beam.DoFn.TimerParam):
-                found[name] = _Timer(of_key.timers, default.timer_spec.name)
+                spec = default.timer_spec
+                found[name] = _Timer(of_key.timers, spec.name, time_us, spec.time_domain == TimeDomain.WATERMARK)
             elif default is beam.DoFn.KeyParam:
                 found[name] = key
             elif default is beam.DoFn.TimestampParam:

@@ -187,8 +187,15 @@ class Stage:
                 yield from ((number, start_us, window) for start_us, window in windows.items())
 
     def is_empty(self):
-        """Returns whether no element waits anywhere."""
-        return not (self.parts or self.panes or any(self.aggregate.bag("parts")) or any(self.collect.bag("panes")))
+        """Returns whether no element waits anywhere, no window is kept and no timer is set."""
+        kept = (("aggregate", "parts"), ("aggregate", "windows"), ("collect", "panes"))
+        steps = (self.aggregate, self.collect)
+        return not (
+            self.parts
+            or self.panes
+            or any(any(getattr(self, step).bag(bag)) for step, bag in kept)
+            or any(any(step.timers_left()) for step in steps)
+        )
 
 
 @dataclass
@@ -313,7 +320,7 @@ class Job:
         self.settle()
         self.watermark_us = END_US
         self.settle()
-        assert all(stage.is_empty() for stage in self.stages.values()), "elements are left in a drained job"
+        assert all(stage.is_empty() for stage in self.stages.values()), "something is left of a drained job"
 
     def busy(self):
         """Returns whether a crash would lose something in flight."""

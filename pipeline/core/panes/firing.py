@@ -75,6 +75,11 @@ class Schedule:
     def __post_init__(self) -> None:
         self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the watermark has passed the end of time, and nothing waits."""
+        return self.passed_us >= END_US and not self.due_us
+
     def expect(self, start_us: int, now_us: int, firing: FiringRules) -> Timers | None:
         """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed."""
         if start_us in self.due_us:

@@ -153,6 +153,8 @@ class GroupFiring:
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._newest.rows(self._latest, from_us))
+        if self._drained:
+            self._windows.drop_all()
         self._windows.close(self._schedule.closed_us, now_us + _KEPT_US)
         self._windows.drop(now_us)
 

@@ -157,6 +157,11 @@ class GroupWindows:
                 if window.late and window.kept_until_us <= now_us:
                     del windows[start_us]
 
+    def drop_all(self) -> None:
+        """Drops every window: the watermark has passed the end of time, so nothing more comes."""
+        for windows in self.of_tier:
+            windows.clear()
+
     def next_watermark_us(self, passed_us: int) -> int:
         """Returns the next watermark at which a pane fires or a window closes; :data:`NEVER_US` without one."""
         found = NEVER_US
@@ -164,8 +169,7 @@ class GroupWindows:
             for start_us, window in windows.items():
                 end_us = end_of(start_us)
                 if window.late:  # the clock matters, or that the job is drained
-                    if any(entry.again for entry in window.entries.values()):
-                        found = min(found, END_US)
+                    found = min(found, END_US)
                     continue
                 if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
                     found = min(found, end_us)

@@ -19,6 +19,7 @@ from zlib import crc32
 
 from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
 from pipeline.core.accumulation.gathering import BundleReadings
+from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.table_schema import Rate
 from pipeline.core.windows.fixed import Window
@@ -38,7 +39,7 @@ class GroupReadings(NamedTuple):
 
     Attributes:
         group: the group.
-        time_us: the time of one of the events, which lies within the window.
+        time_us: the least event time.
         data: the readings; :func:`read_group_readings` reads them.
     """
 
@@ -104,11 +105,18 @@ class GroupedReadings(BundleReadings):
             for metrics, (times, values) in of_window.items():
                 encoding.add(encoded, metrics, times, values)
         for (group, start_us), encoding in found.items():
-            yield GroupReadings(group, start_us, encoding.finish(start_us))
+            yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
 
 class _Encoding:
+    """The encoded readings of a group and window.
+
+    Attributes:
+        least_us: the least event time.
+    """
+
     def __init__(self) -> None:
+        self.least_us = _LONG_END
         self._sets: dict[tuple[str, ...], int] = {}
         self._blocks: list[bytes] = []
 
@@ -116,6 +124,9 @@ class _Encoding:
         index = self._sets.setdefault(metrics, len(self._sets))
         count = len(times)
         size = _TIME if max(times) < _LONG_END else _WIDE_TIME
+        self.least_us = min(
+            self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
+        )
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
         self._blocks += (
             _BLOCK.pack(len(sensor_id), index, count, size),
