@@ -6,7 +6,7 @@ next one in the same firing. The rest is read from the table: the reading before
 and the window after one that is closed, or that began before the job.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -49,18 +49,18 @@ class CarryIn:
         self._may_be_stored = may_be_stored
         self._each = each
 
-    def into(self, start_us: int, found: Mapping[str, WindowStats], *, again: bool) -> None:
+    def into(self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()) -> None:
         """Adds the last readings before a window to its statistics.
 
         Args:
             start_us: the window's start.
             found: the window's statistics by sensor.
-            again: whether known readings are looked up again, in case others wrote some.
+            again: the sensors whose known readings are looked up again, in case others wrote some.
         """
         entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
         missing: dict[str, list[str]] = {}
         for sensor_id, stats in found.items():
-            known = () if again else entries[sensor_id].before
+            known = () if sensor_id in again else entries[sensor_id].before
             if metrics := [metric for metric in stats.metrics if metric not in known and carries_to(metric)]:
                 missing[sensor_id] = metrics
         looked_up = self._each(lambda sensor_id: self._before(start_us, sensor_id, missing[sensor_id]), missing)

@@ -25,7 +25,7 @@ certainly arrived, and written again if the table has more by then.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -161,12 +161,16 @@ class GroupFiring:
     def _window(self, tier: int, start_us: int) -> StartWindows[Any]:
         found = self._windows.of_tier[tier].get(start_us)
         if found is None:
-            found = self._windows.of_tier[tier][start_us] = StartWindows()
-            if self._windows.ends_by(tier, start_us, self._schedule.closed_before_us):
-                found.kept_until_us = self._now_us + _KEPT_US
-        elif found.late:
-            found.kept_until_us = self._now_us + _KEPT_US
+            late = self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)
+            found = self._windows.of_tier[tier][start_us] = StartWindows(late)
         return found
+
+    def _entry(self, window: StartWindows[Any], sensor_id: str) -> SensorWindow[Any]:
+        """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
+        entry = window.entries[sensor_id]
+        if window.late:
+            entry.kept_until_us = self._now_us + _KEPT_US
+        return entry
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
         """Adds readings to their sensors' windows."""
@@ -174,7 +178,7 @@ class GroupFiring:
         sensor_ids = dict.fromkeys(each.sensor_id for each in received)
         self._begin(0, start_us, window, [each for each in sensor_ids if each not in window.entries])
         for sensor_id, metrics, times, values in received:
-            entry = window.entries[sensor_id]
+            entry = self._entry(window, sensor_id)
             entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
             if self._latest is not None:
@@ -225,20 +229,24 @@ class GroupFiring:
         return found
 
     def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
-        ends = window.late and (self._drained or window.kept_until_us <= self._now_us)
-        dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (ends and entry.again)}
+        ending = {
+            key: entry
+            for key, entry in (window.entries.items() if window.late else ())
+            if self._drained or entry.kept_until_us <= self._now_us
+        }
+        dirty = {key: entry for key, entry in window.entries.items() if entry.dirty or (entry.again and key in ending)}
         if not dirty:
             return
         found = self._results(tier, start_us, window, dirty)
         if not tier:
-            self._carry(start_us, found, again=ends)
+            self._carry(start_us, found, ending)
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
             moved = entry.moved
             if entry.settle(stats, late=window.late) and stats is not None:
                 entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
-                if ends:
-                    window.kept_until_us = self._now_us + _KEPT_US
+                if sensor_id in ending:
+                    entry.kept_until_us = self._now_us + _KEPT_US
                 self._write(tier, sensor_id, start_us, stats, moved=moved)
 
     def _results(
@@ -264,12 +272,12 @@ class GroupFiring:
                 self.counts[RECOMPUTED] += 1
         return found
 
-    def _carry(self, start_us: int, found: Mapping[str, WindowStats | None], *, again: bool) -> None:
+    def _carry(self, start_us: int, found: Mapping[str, WindowStats | None], again: Collection[str]) -> None:
         """Carries readings into a window of the shortest tier, and from it into the next."""
         if self._carry_in is None:
             return
         known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
-        self._carry_in.into(start_us, known, again=again)
+        self._carry_in.into(start_us, known, again)
         for sensor_id, next_us in self._carry_in.beyond(start_us, known):
             window = self._window(0, next_us)
             if sensor_id not in window.entries:
@@ -277,7 +285,7 @@ class GroupFiring:
                     self._list(sensor_id, next_us)  # another writer is ahead of this job
                     continue
                 self._begin(0, next_us, window, [sensor_id])
-            entry = window.entries[sensor_id]
+            entry = self._entry(window, sensor_id)
             entry.dirty = entry.moved = True
             heappush(self._waiting, next_us)
 
@@ -318,7 +326,7 @@ class GroupFiring:
             self._begin(tier, start_us, window, [sensor_id])
             # The other shorter windows are still to fire.
             window.entries[sensor_id].accumulator.keep_restored(partial(self._may_be_stored, source))
-        entry = window.entries[sensor_id]
+        entry = self._entry(window, sensor_id)
         accumulator = entry.accumulator
         if not window.late:
             settled_us = accumulator.settled_us

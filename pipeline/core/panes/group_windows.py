@@ -5,11 +5,11 @@
 The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
 
-    chunk   version; index of the tier; start in µs; time until which a late window is kept in µs, zero for an open one;
-            entries until the end
+    chunk   version; index of the tier; 1 for closed windows, 0 for open ones; start in µs; entries until the end
     entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
             edges; number of events and readings in the last pane (-1: none); size of the accumulator; the id; the
-            accumulator; if it has edges, their number and the edges
+            accumulator; for a closed window, the time until which it is kept in µs; if it has edges, their number and
+            the edges
     edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
             before; the name; time in µs and value of each reading that it has
 """
@@ -27,9 +27,10 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import WindowStats
 
-VERSION = 1
+VERSION = 2
 
-_HEADER = struct.Struct("<BBqq")
+_HEADER = struct.Struct("<BB?q")
+_KEPT = struct.Struct("<q")
 _ENTRY = struct.Struct("<HBqI")
 _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
@@ -57,6 +58,8 @@ class SensorWindow(Generic[A]):
         before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.carried_readings`.
         last: the last reading in the last pane, by metric.
+        kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
+            way to the table. Zero for an open window.
     """
 
     kind: type[A]
@@ -70,6 +73,7 @@ class SensorWindow(Generic[A]):
     moved: bool = False
     before: dict[str, At | None] = field(default_factory=dict)
     last: dict[str, At] = field(default_factory=dict)
+    kept_until_us: int = 0
 
     @property
     def accumulator(self) -> A:
@@ -106,18 +110,12 @@ class StartWindows(Generic[A]):
     """The sensors' windows with the same start.
 
     Attributes:
-        kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
-            way to the table. Zero for an open window.
+        late: whether they are closed.
         entries: the sensors' windows by sensor id.
     """
 
-    kept_until_us: int = 0
+    late: bool = False
     entries: dict[str, SensorWindow[A]] = field(default_factory=dict)
-
-    @property
-    def late(self) -> bool:
-        """Whether the window is closed."""
-        return self.kept_until_us != 0
 
 
 class GroupWindows:
@@ -148,14 +146,20 @@ class GroupWindows:
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
                 if not window.late and self.ends_by(tier, start_us, closed_us):
-                    window.kept_until_us = kept_until_us
+                    window.late = True
+                    for entry in window.entries.values():
+                        entry.kept_until_us = kept_until_us
 
     def drop(self, now_us: int) -> None:
-        """Drops the closed windows that were kept until ``now_us``."""
+        """Drops the sensors' closed windows that were kept until ``now_us``."""
         for windows in self.of_tier:
             for start_us, window in list(windows.items()):
-                if window.late and window.kept_until_us <= now_us:
-                    del windows[start_us]
+                if window.late:
+                    window.entries = {
+                        key: entry for key, entry in window.entries.items() if entry.kept_until_us > now_us
+                    }
+                    if not window.entries:
+                        del windows[start_us]
 
     def drop_all(self) -> None:
         """Drops every window: the watermark has passed the end of time, so nothing more comes."""
@@ -179,14 +183,14 @@ class GroupWindows:
 
     def next_time_us(self) -> int:
         """Returns the next time of the clock at which a closed window is dropped; :data:`NEVER_US` without one."""
-        kept = [window.kept_until_us for windows in self.of_tier for window in windows.values() if window.late]
-        return min(kept, default=NEVER_US)
+        late = (window for windows in self.of_tier for window in windows.values() if window.late)
+        return min((entry.kept_until_us for window in late for entry in window.entries.values()), default=NEVER_US)
 
     def chunks(self) -> Iterator[bytes]:
         """Yields the state."""
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
-                header = _HEADER.pack(VERSION, tier, start_us, window.kept_until_us)
+                header = _HEADER.pack(VERSION, tier, window.late, start_us)
                 parts, size = [header], 0
                 for sensor_id, entry in window.entries.items():
                     if entry.value is not None:
@@ -196,6 +200,8 @@ class GroupWindows:
                     flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
                     flags |= entry.moved << 4 | bool(edges) << 5
                     parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
+                    if window.late:
+                        parts.append(_KEPT.pack(entry.kept_until_us))
                     parts.append(edges)
                     size += len(entry.data) + len(edges)
                     if size >= _CHUNK_BYTES:
@@ -213,11 +219,11 @@ class GroupWindows:
                         yield sensor_id, start_us, len(entry.data)
 
     def _read(self, chunk: bytes) -> None:
-        version, tier, start_us, kept_until_us = _HEADER.unpack_from(chunk)
+        version, tier, late, start_us = _HEADER.unpack_from(chunk)
         if version != VERSION:
             raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
         kind: Any = ShorterWindows if tier else WindowReadings
-        entries = self.of_tier[tier].setdefault(start_us, StartWindows(kept_until_us)).entries
+        entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
         end = _HEADER.size
         while end < len(chunk):
             id_size, flags, written, size = _ENTRY.unpack_from(chunk, end)
@@ -226,6 +232,9 @@ class GroupWindows:
             end = data + size
             dirty, stored, exact, again, moved = _FLAGS[flags & 31]
             entry = SensorWindow(kind, chunk[data:end], None, dirty, written, stored, exact, again, moved)
+            if late:
+                (entry.kept_until_us,) = _KEPT.unpack_from(chunk, end)
+                end += _KEPT.size
             if flags & 32:
                 end = _read_edges(chunk, end, entry)
             entries[chunk[sensor_id:data].decode()] = entry

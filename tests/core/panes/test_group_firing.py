@@ -350,3 +350,25 @@ def test_a_week_that_began_before_the_job():
         if row := group.row(schema.tiers[2], "a", monday):
             counts.append(row[0])
     assert counts == [1, 2, 3, 3]
+
+
+def test_a_late_event_keeps_only_its_own_window():
+    """Of a closed window of many sensors, late events keep that of their sensor, and no other."""
+
+    def kept():
+        hours = GroupWindows(SCHEMA.tiers, LATENESS, group.chunks).of_tier[0]
+        return {sensor_id for window in hours.values() for sensor_id in window.entries}
+
+    group = Group(SCHEMA, T + HOUR)
+    group.receive(*(event(1, sensor_id=f"s-{n}") for n in range(10)))
+    group.watermark(T + HOUR + LATENESS)
+    assert len(kept()) == 10
+    for n in range(3):
+        group.pass_time(15 * MINUTE)
+        group.receive(event(2 + n, sensor_id="s-3"))
+        group.pass_time()
+    assert kept() == {"s-3"}
+    assert group.row(HOURS, "s-3", T) == (4, 4)
+    group.pass_time(21 * MINUTE)
+    group.pass_time(21 * MINUTE)
+    assert not kept()

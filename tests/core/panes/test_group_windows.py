@@ -26,11 +26,17 @@ def filled():
     windows = GroupWindows(TIERS, LATENESS)
     hours, days = windows.of_tier
     a = SensorWindow(WindowReadings, value=readings(1, 2), written=4)
-    hours[0] = StartWindows(0, {"a": a, "b": SensorWindow(WindowReadings, value=readings(3), dirty=True)})
-    hours[-HOUR] = StartWindows(99, {"a": SensorWindow(WindowReadings, value=readings(-5))})
+    hours[0] = StartWindows(False, {"a": a, "b": SensorWindow(WindowReadings, value=readings(3), dirty=True)})
+    hours[-HOUR] = StartWindows(
+        True,
+        {
+            "a": SensorWindow(WindowReadings, value=readings(-5), kept_until_us=99),
+            "b": SensorWindow(WindowReadings, value=readings(-4), kept_until_us=199),
+        },
+    )
     day = ShorterWindows()
     day.put(0, readings(1, 2).pane().stats)
-    days[0] = StartWindows(0, {"a": SensorWindow(ShorterWindows, value=day, dirty=True)})
+    days[0] = StartWindows(False, {"a": SensorWindow(ShorterWindows, value=day, dirty=True)})
     return windows
 
 
@@ -38,12 +44,13 @@ def contents(windows):
     return [
         {
             start_us: (
-                window.kept_until_us,
+                window.late,
                 {
                     sensor: (
                         entry.accumulator.pane().stats.events,
                         entry.dirty,
                         entry.written,
+                        entry.kept_until_us,
                     )
                     for sensor, entry in window.entries.items()
                 },
@@ -59,7 +66,7 @@ def test_round_trip(monkeypatch, chunk_bytes):
     """Windows, entries, and what is late come back, however the state is cut."""
     monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
     chunks = list(filled().chunks())
-    assert len(chunks) == (4 if chunk_bytes == 1 else 3)
+    assert len(chunks) == (5 if chunk_bytes == 1 else 3)
     assert contents(GroupWindows(TIERS, LATENESS, chunks)) == contents(filled())
 
 
@@ -74,13 +81,15 @@ def test_bytes_stay_as_they_are():
 
 
 def test_closing():
-    """A closed window is kept for a while."""
+    """A closed window is kept for a while, for each sensor by itself."""
     windows = filled()
     windows.close(closed_us=HOUR, kept_until_us=500)
-    assert [{start: window.kept_until_us for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
-        {0: 500, -HOUR: 99},
-        {0: 0},
+    assert [{start: window.late for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
+        {0: True, -HOUR: True},
+        {0: False},
     ]
+    windows.drop(now_us=99)
+    assert set(windows.of_tier[0][-HOUR].entries) == {"b"}
     windows.drop(now_us=499)
     assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
     windows.drop(now_us=500)
@@ -105,7 +114,8 @@ def test_what_comes_next():
     assert windows.next_watermark_us(0) == HOUR + LATENESS
     assert windows.next_time_us() == 99
     windows.close(HOUR, 1)
-    windows.drop(99)
+    assert windows.next_watermark_us(HOUR) == DAY
+    windows.drop(199)
     assert windows.next_watermark_us(HOUR) == DAY
     assert windows.next_watermark_us(DAY) == DAY + LATENESS
     assert windows.next_time_us() == NEVER_US
@@ -117,7 +127,7 @@ def test_large_accumulators():
     assert not list(windows.large(1))  # nothing is serialized yet
     list(windows.chunks())
     sizes = [size for _, _, size in windows.large(1)]
-    assert len(sizes) == 4
+    assert len(sizes) == 5
     assert list(windows.large(max(sizes))) == []
 
 
