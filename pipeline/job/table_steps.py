@@ -12,6 +12,7 @@ from apache_beam.pvalue import PCollection
 
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.group_firing import Aggregation
+from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.bulk import BulkWriteRows
@@ -58,7 +59,7 @@ class TableSteps:
         aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate, schema.latest)
         table = self.target.name, schema, self.target.effective_retention
         batches, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
-        return batches | self._label("CollectAggregateRows") >> CollectRows(clock), listed
+        return batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate)), listed
 
     def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
         """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""

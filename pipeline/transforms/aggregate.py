@@ -30,7 +30,7 @@ from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import Aggregation, GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import start_of_readings
-from pipeline.core.panes.row_batches import batch_bytes
+from pipeline.core.panes.row_batches import batch_bytes, parts_of
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -131,7 +131,7 @@ class _AggregateFn(CompletingFn):
         part = element[1]
         parts.add(part)
         of_group = Schedule.from_bytes(schedule.read())
-        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing)
+        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing, element[0])
         if timers is not None:
             schedule.write(of_group.to_bytes())
             _set(timers, watermark, clock)
@@ -187,8 +187,8 @@ class _AggregateFn(CompletingFn):
         if schedule.is_over:
             schedule.clock_us = NEVER_US
             state.clock.clear()  # a drain would wait for it
-        if firing.rows:
-            yield group, batch_bytes(group, schedule.batches, firing.rows)
+        for rows in parts_of(firing.rows):
+            yield group, batch_bytes(group, schedule.batches, rows)
             schedule.batches += 1
         state.schedule.write(schedule.to_bytes())
         if firing.incomplete:

@@ -33,7 +33,8 @@ from pipeline.transforms import metrics
 
 Clock = Callable[[], float]
 
-_SHARDS = 4  # keys, each of which is written by one thread at a time
+_LEAST_SHARDS = 4  # keys, each of which is written by one thread at a time
+_GROUPS_OF_SHARD = 64
 _ENOUGH_ROWS = 1000
 _MOST_ROWS = 500  # in an output element
 _WAIT_S = 0.5
@@ -56,23 +57,25 @@ class CollectRows(beam.PTransform):
 
     Args:
         clock: a function that returns the current time.
+        groups: the number of groups.
     """
 
-    def __init__(self, clock: Clock = time.time) -> None:
+    def __init__(self, clock: Clock = time.time, groups: int = 1) -> None:
         super().__init__()
         self._clock = clock
+        self._shards = max(_LEAST_SHARDS, groups // _GROUPS_OF_SHARD)
 
     def expand(self, batches: PCollection) -> PCollection:
         return (
             batches
-            | "Shard" >> beam.Map(_with_shard).with_output_types(KV[int, bytes])
+            | "Shard" >> beam.Map(_with_shard, self._shards).with_output_types(KV[int, bytes])
             | "Collect" >> beam.ParDo(_CollectFn(self._clock)).with_output_types(EncodedRows)
         )
 
 
-def _with_shard(element: tuple[int, bytes]) -> tuple[int, bytes]:
+def _with_shard(element: tuple[int, bytes], shards: int) -> tuple[int, bytes]:
     group, batch = element
-    return group % _SHARDS, batch
+    return group % shards, batch
 
 
 class _CollectFn(beam.DoFn):

@@ -160,6 +160,7 @@ class TestSubmission:
         passed_on = {option["key"]: option["value"] for option in environment["sdkPipelineOptions"]["display_data"]}
         assert passed_on["update_compatibility_version"] == "2.76.0"
         assert passed_on["profile_cpu"]
+        assert passed_on["max_cache_memory_usage_mb"] == 100  # of state, unless the launch sets it
         assert passed_on["profile_location"] == f"gs://{BUCKET}/profiles"
 
     def test_no_pickled_main_session(self, submitted):

@@ -21,7 +21,7 @@ from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing
-from pipeline.transforms.collect import _CollectFn, _with_shard
+from pipeline.transforms.collect import _LEAST_SHARDS, _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE
@@ -123,7 +123,7 @@ class Stage:
             if isinstance(output, TaggedOutput):
                 self.job.listed(self.target.name, output.value)
             else:
-                self.panes.append((now_us, _with_shard(output)))
+                self.panes.append((now_us, _with_shard(output, _LEAST_SHARDS)))
         return True
 
     def _collect(self, share, old_us):

@@ -16,6 +16,7 @@ VERSION = 1
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
 
+_GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
 
 END_US = 9_223_371_950_454_774_000
@@ -80,15 +81,18 @@ class Schedule:
         """Whether the watermark has passed the end of time, and nothing waits."""
         return self.passed_us >= END_US and not self.due_us
 
-    def expect(self, start_us: int, now_us: int, firing: FiringRules) -> Timers | None:
-        """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed."""
+    def expect(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> Timers | None:
+        """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed.
+
+        Early panes of a group fire at its own times, ``early_us`` apart: all groups together make an even load.
+        """
         if start_us in self.due_us:
             return None
         end_us = firing.window.end_of(start_us)
         if end_us <= self.passed_us:
             due_us = now_us + firing.late_us
         else:
-            due_us = now_us + firing.early_us if firing.early_us else NEVER_US
+            due_us = _next_of_group(group, now_us, firing.early_us) if firing.early_us else NEVER_US
         self.due_us[start_us] = due_us
         return self.arm(self._next_watermark_us(start_us, firing), due_us)
 
@@ -153,6 +157,12 @@ class Schedule:
         passed_us, closed_us, watermark_us, clock_us, batches, *pairs = array("q", data[1:])
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
         return cls(passed_us, closed_us, watermark_us, clock_us, batches, due_us)
+
+
+def _next_of_group(group: int, now_us: int, every_us: int) -> int:
+    """Returns the group's next time after now; times of groups with neighbouring numbers are far apart."""
+    offset_us = (group * _GOLDEN % (1 << 32)) * every_us >> 32
+    return now_us + every_us - (now_us - offset_us) % every_us
 
 
 def _up_to_ms(time_us: int) -> int:

@@ -32,6 +32,8 @@ _BLOCK = struct.Struct("<HIIB")
 _TIME, _WIDE_TIME = 8, 16
 _LONG_END = 1 << 63
 _SECOND_US = 1_000_000
+_MOST_GROUPS = 1 << 17
+_MOST_BYTES = 2 << 20  # of the readings in an element
 
 
 class GroupReadings(NamedTuple):
@@ -65,14 +67,19 @@ class Readings(NamedTuple):
 
 
 def groups_for(rate: Rate | None) -> int:
-    """Returns the number of groups for sensors with this rate.
+    """Returns the number of groups, a power of two, for sensors with this rate and number.
 
-    It limits how many threads can aggregate at once, and sets how much a pane reads and writes: the windows of a group.
-    Sensors that send often hold more, so fewer of them share a group.
+    It limits how many threads can aggregate at once, and sets how much a firing reads and writes: the windows of a
+    group. Sensors that send often hold more, so fewer of them share a group.
     """
     if rate is None or rate.every_us >= 10 * _SECOND_US:
-        return 256
-    return 1024 if rate.every_us >= _SECOND_US else 4096
+        least, sensors_of_group = 256, 1000
+    elif rate.every_us >= _SECOND_US:
+        least, sensors_of_group = 1024, 250
+    else:
+        least, sensors_of_group = 4096, 60
+    needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
+    return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
 
 
 def group_of(sensor_id: bytes, groups: int) -> int:
@@ -99,11 +106,18 @@ class GroupedReadings(BundleReadings):
         for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
             key = group_of(encoded, self._groups), start_us
-            encoding = found.get(key)
-            if encoding is None:
-                encoding = found[key] = _Encoding()
             for metrics, (times, values) in of_window.items():
-                encoding.add(encoded, metrics, times, values)
+                width = len(metrics)
+                at_once = max(1, _MOST_BYTES // (_WIDE_TIME + 8 * width))  # events
+                for first in range(0, len(times), at_once):
+                    of_events = times[first : first + at_once]
+                    encoding = found.get(key)
+                    if encoding is None:
+                        encoding = found[key] = _Encoding()
+                    elif encoding.size_bytes + 8 * (width + 1) * len(of_events) > _MOST_BYTES:
+                        yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
+                        encoding = found[key] = _Encoding()
+                    encoding.add(encoded, metrics, of_events, values[first * width : (first + at_once) * width])
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
@@ -113,10 +127,12 @@ class _Encoding:
 
     Attributes:
         least_us: the least event time.
+        size_bytes: the size of the readings.
     """
 
     def __init__(self) -> None:
         self.least_us = _LONG_END
+        self.size_bytes = 0
         self._sets: dict[tuple[str, ...], int] = {}
         self._blocks: list[bytes] = []
 
@@ -128,11 +144,9 @@ class _Encoding:
             self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
         )
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
-        self._blocks += (
-            _BLOCK.pack(len(sensor_id), index, count, size),
-            sensor_id,
-            _layout(count, len(metrics), size).pack(*of_times, *values),
-        )
+        block = _layout(count, len(metrics), size).pack(*of_times, *values)
+        self.size_bytes += len(block)
+        self._blocks += (_BLOCK.pack(len(sensor_id), index, count, size), sensor_id, block)
 
     def finish(self, start_us: int) -> bytes:
         sets: list[bytes] = []

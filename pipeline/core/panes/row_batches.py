@@ -7,7 +7,7 @@ have older readings, and their cells never replace newer ones.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes
@@ -15,9 +15,24 @@ from pipeline.core.rows.rows import EncodedRow, EncodedRows
 
 VERSION = 1
 
+_MOST_BYTES = 2 << 20  # of the rows in a batch
+
 _BATCH = struct.Struct("<BIQI")
 _NEXT = struct.Struct("<IQ")
 _OTHER_RELEASE = "another release wrote these panes; drain the job that wrote them and start a new one"
+
+
+def parts_of(rows: EncodedRows) -> Iterator[EncodedRows]:
+    """Yields the rows in parts for a batch each: no element is much larger than :data:`_MOST_BYTES`."""
+    part, size = EncodedRows(), 0
+    for row in rows:
+        part.append(row)
+        size += len(row.key) + len(row.mutations)
+        if size >= _MOST_BYTES:
+            yield part
+            part, size = EncodedRows(), 0
+    if part:
+        yield part
 
 
 def batch_bytes(group: int, number: int, rows: EncodedRows) -> bytes:

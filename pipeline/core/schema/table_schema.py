@@ -72,12 +72,14 @@ class Rate:
         metrics: readings per event.
         metadata: metadata fields per event.
         event_bytes: the size of a serialized event; None to estimate it from the others.
+        sensors: the number of sensors, from which a job's number of groups follows; None if unknown.
     """
 
     every_us: int
     metrics: int = 1
     metadata: int = 0
     event_bytes: int | None = None
+    sensors: int | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@
     metrics = 3
     metadata = 0
     event_bytes = 120
+    sensors = 1000000
 
 Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``.
 """
@@ -51,8 +52,9 @@ _T = TypeVar("_T")
 
 _KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "latest", "statistics", "policies", "rate")
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
-_RATE_KEYS = ("every", "metrics", "metadata", "event_bytes")
+_RATE_KEYS = ("every", "metrics", "metadata", "event_bytes", "sensors")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains smaller excesses
+_MAX_SENSORS = 1_000_000_000
 
 
 def parse_schema(text: str) -> TableSchema:
@@ -111,6 +113,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         document["rate"] = {"every": format_interval(rate.every_us), "metrics": rate.metrics, "metadata": rate.metadata}
         if rate.event_bytes is not None:
             document["rate"]["event_bytes"] = rate.event_bytes
+        if rate.sensors is not None:
+            document["rate"]["sensors"] = rate.sensors
     return document
 
 
@@ -180,6 +184,7 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
         metrics=_number(rate, "metrics", 1, MAX_READINGS) if "metrics" in rate else 1,
         metadata=_number(rate, "metadata", 0, MAX_METADATA) if "metadata" in rate else 0,
         event_bytes=_number(rate, "event_bytes", 1, _MAX_EVENT_BYTES) if "event_bytes" in rate else None,
+        sensors=_number(rate, "sensors", 1, _MAX_SENSORS) if "sensors" in rate else None,
     )
 
 

@@ -19,10 +19,18 @@ def test_an_early_pane_and_the_end_of_the_window():
     assert schedule.expect(0, NOW, FIRING) == Timers(HOUR, NOW + 5 * MINUTE)
     assert schedule.expect(0, NOW + 1, FIRING) is None
     assert schedule.expect(HOUR, NOW + 1, FIRING) == Timers(None, None)
-    assert schedule.pass_time(NOW + 5 * MINUTE) == {0}
-    schedule.done({0})
-    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 5 * MINUTE + 1000)
-    assert schedule.pass_watermark(2 * HOUR, FIRING) == {HOUR}
+    assert schedule.expect(2 * HOUR, NOW + 5 * MINUTE, FIRING) == Timers(None, None)
+    assert schedule.pass_time(NOW + 5 * MINUTE) == {0, HOUR}
+    schedule.done({0, HOUR})
+    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 10 * MINUTE)
+    assert schedule.pass_watermark(3 * HOUR, FIRING) == {2 * HOUR}
+
+
+def test_groups_share_the_load():
+    """Each group has its own times of early panes, at most an interval from now, and all are spread evenly."""
+    waits = [Schedule().expect(0, NOW, FIRING, group).clock_us - NOW for group in range(256)]
+    assert all(0 < wait <= 5 * MINUTE for wait in waits)
+    assert all(24 <= sum(wait * 10 // (5 * MINUTE + 1000) == part for wait in waits) <= 27 for part in range(10))
 
 
 def test_without_early_panes():
@@ -68,10 +76,11 @@ def test_a_timer_that_was_replaced_by_an_earlier_one():
 
 def test_timers_are_whole_milliseconds():
     """A runner rounds them down: half a millisecond too early, nothing would be due yet."""
-    schedule = Schedule()
-    timers = schedule.expect(0, NOW + 500, FIRING)
-    assert timers == Timers(HOUR, NOW + 5 * MINUTE + 1000)
-    assert schedule.pass_time(timers.clock_us) == {0}
+    for group in range(20):
+        schedule = Schedule()
+        timers = schedule.expect(0, NOW, FIRING, group)
+        assert timers.clock_us % 1000 == 0
+        assert schedule.pass_time(timers.clock_us) == {0}
 
 
 def test_a_timer_that_is_delivered_twice():
@@ -80,9 +89,9 @@ def test_a_timer_that_is_delivered_twice():
     schedule.expect(0, NOW, FIRING)
     schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
     assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, None)
-    assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 10 * MINUTE)
     assert not schedule.pass_time(NOW + 6 * MINUTE)
-    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 11 * MINUTE)
+    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 10 * MINUTE)
     assert not schedule.pass_watermark(HOUR // 2, FIRING)
     assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(2 * HOUR, None)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import (
     GroupedReadings,
@@ -40,12 +40,15 @@ def test_round_trip(events, identity):
     found = []
     for part in taken(events, identity=identity):
         assert start_of_readings(part.data) == HOURLY.start_of(part.time_us)
+        times_us: list[int] = []
         for sensor_id, metrics, times, values in read_group_readings(part.data):
             assert group_of(sensor_id.encode(), 2) == part.group
             for index, time in enumerate(times):
+                times_us.append(time_of_key(time))
                 of_event = values[index * len(metrics) : (index + 1) * len(metrics)]
                 found.append((sensor_id, time, sorted(zip(metrics, of_event, strict=True))))
                 assert HOURLY.start_of(time if time < 1 << 63 else time >> 64) == start_of_readings(part.data)
+        assert part.time_us == min(times_us)  # a timer holds the watermark there
     expected = [
         (event.sensor_id, event_key(*identity.of_event(event)), sorted(event.readings.items())) for event in events
     ]
@@ -90,7 +93,25 @@ def test_another_release():
         start_of_readings(b"\x02" + part.data[1:])
 
 
-@pytest.mark.parametrize(("seconds", "groups"), [(None, 256), (60, 256), (10, 256), (9, 1024), (1, 1024), (0.5, 4096)])
-def test_the_number_of_groups_follows_from_the_rate(seconds, groups):
-    """A schema's declared rate decides the number of groups."""
-    assert groups_for(None if seconds is None else Rate(round(seconds * 1_000_000))) == groups
+@pytest.mark.parametrize(
+    ("seconds", "sensors", "groups"),
+    [
+        (60, None, 256), (10, None, 256), (9, None, 1024), (1, None, 1024), (0.5, None, 4096),
+        (60, 10, 256), (60, 256_000, 256), (60, 256_001, 512), (60, 10**8, 131_072),
+        (1, 10**6, 4096), (0.1, 10**6, 32_768),
+    ],
+)  # fmt: skip
+def test_the_number_of_groups_follows_from_the_rate(seconds, sensors, groups):
+    """A declared rate and number of sensors decide the number of groups; without a number, it serves small fleets."""
+    assert groups_for(Rate(round(seconds * 1_000_000), sensors=sensors)) == groups
+    assert groups_for(None) == 256
+
+
+def test_elements_are_bounded():
+    """However many readings a bundle has of one sensor, no element is much larger than two megabytes."""
+    metrics = {f"m{n}": 1.0 for n in range(100)}
+    events = [Event("a", T + n, metrics, {}) for n in range(10_000)]
+    parts = taken(events)
+    assert max(len(part.data) for part in parts) < 2.2e6 < sum(len(part.data) for part in parts) / 3
+    times = [time for part in parts for each in read_group_readings(part.data) for time in each.times]
+    assert sorted(times) == [event.event_time_us for event in events]

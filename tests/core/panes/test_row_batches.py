@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.row_batches import BatchOrder, batch_bytes, number_of_rows
+from pipeline.core.panes.row_batches import BatchOrder, batch_bytes, number_of_rows, parts_of
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 
 
@@ -90,3 +90,12 @@ def test_groups_are_independent():
     rows, waiting = BatchOrder().take(batches)
     assert len(rows) == 100
     assert not waiting
+
+
+def test_large_firings_are_several_batches():
+    """All rows are in a batch of their firing, none of which is much larger than two megabytes."""
+    rows = EncodedRows(EncodedRow(b"%d" % n, bytes(100_000), 1) for n in range(50))
+    parts = list(parts_of(rows))
+    assert [row for part in parts for row in part] == list(rows)
+    assert [len(part) for part in parts] == [21, 21, 8]
+    assert list(parts_of(EncodedRows())) == []

@@ -286,7 +286,7 @@ def test_round_trip(schema):
         ),
         (
             '[rate]\nevery = "1s"\nsize = 1',
-            "rate.size: there is no such key; the keys are every, metrics, metadata, event_bytes",
+            "rate.size: there is no such key; the keys are every, metrics, metadata, event_bytes, sensors",
         ),
     ],
 )
