@@ -36,7 +36,8 @@ def test_rows_of_an_hour():
     script = Script()
     for minute in range(60):
         script.watermark(minute * MINUTE).arrive(event_at(minute * MINUTE)).pass_time(MINUTE)
-    early = [(NOON_ROW, f"{count}", f"{count}") for count in (10, 20, 30, 40, 50, 60)]
+    # The group's own times, ten minutes apart, and the end of the hour.
+    early = [(NOON_ROW, f"{count}", f"{count}") for count in (4, 14, 23, 33, 42, 52, 60)]
     late = [(NOON_ROW, f"{count}", f"{count}") for count in (61, 62)]
     (script.watermark(HOUR).arrive(event_at(1)).arrive(event_at(2)).run(aggregates=[*early, *late], early_firing="10m"))
 
