@@ -82,7 +82,8 @@ def serve(path: str) -> Callable[[], None]:
                     ended.recv(4096)
                     while (found := _ended_child()) is not None:
                         client, gone = children.pop(found[0])
-                        events.unregister(gone)
+                        with suppress(KeyError):  # it was, if the client was killed
+                            events.unregister(gone)
                         os.close(gone)
                         with client, suppress(OSError):
                             client.sendall(struct.pack("<i", found[1]))
