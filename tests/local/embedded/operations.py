@@ -51,9 +51,12 @@ def _times():
     return bounds.map(lambda both: dict(zip(_RANGE, both, strict=True)))
 
 
-def _mutations():
-    """Mutations of a row. One that is refused comes alone: Google's emulator applies those before it. So does one with
-    the server's time: two of them may have the same time."""
+def _mutations(*more):
+    """Mutations of a row. One that is refused comes alone: Google's emulator applies those before it.
+
+    Args:
+        more: mutations that come alone, too.
+    """
     set_cell = _filled(
         {},
         family_name=families, column_qualifier=qualifiers, value=values,
@@ -75,7 +78,7 @@ def _mutations():
     cell, nowhere = {"family_name": "a", "column_qualifier": b"x"}, {"family_name": "z", "column_qualifier": b"x"}
     alone = st.sampled_from(
         [
-            {"set_cell": {**cell, "value": _SERVER_TIME, "timestamp_micros": -1}},
+            *more,
             {"set_cell": {**cell, "timestamp_micros": 5}},
             {"set_cell": {**cell, "timestamp_micros": -2000}},
             {"set_cell": nowhere},
@@ -85,6 +88,12 @@ def _mutations():
         ]
     )
     return st.one_of(several, several, several, alone.map(lambda one: [one]))
+
+
+# One a request: two of them may have the same time or not.
+AT_SERVER_TIME = {
+    "set_cell": {"family_name": "a", "column_qualifier": b"x", "value": _SERVER_TIME, "timestamp_micros": -1}
+}
 
 
 def _filters():
@@ -148,7 +157,13 @@ def _changes():
     """Changes of a row by its values. One that is refused comes alone, too."""
     column = {"family_name": families, "column_qualifier": qualifiers}
     amounts = st.sampled_from([3, -(1 << 63)])
-    several = st.lists(_filled({}, **column, append_value=values), min_size=1, max_size=3)
+    # Two changes of a column would be one cell or two, by the clock.
+    several = st.lists(
+        _filled({}, **column, append_value=values),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda rule: (rule["family_name"], rule["column_qualifier"]),
+    )
     alone = st.one_of(
         _filled({}, **column, increment_amount=amounts),
         st.sampled_from([{"family_name": "z", "append_value": b"v"}, {"family_name": "a"}]),
@@ -185,7 +200,7 @@ def _families():
 
 
 operations = st.one_of(
-    _filled({}, row_key=st.one_of(keys, keys, st.just(b"")), mutations=_mutations()).map(
+    _filled({}, row_key=st.one_of(keys, keys, st.just(b"")), mutations=_mutations(AT_SERVER_TIME)).map(
         lambda fields: ("MutateRow", fields)
     ),
     st.lists(_filled({}, row_key=st.one_of(keys, keys, st.just(b"")), mutations=_mutations()), max_size=5).map(
@@ -197,9 +212,11 @@ operations = st.one_of(
         _filled({}, filter=_filters()),
     ).map(lambda fields: ("ReadRows", fields)),
     st.one_of(
-        _filled({}, row_key=keys, true_mutations=_mutations(), false_mutations=_mutations()),
-        _filled({}, row_key=keys, predicate_filter=_filters(), true_mutations=_mutations()),
-        _filled({}, row_key=keys, predicate_filter=_filters(), false_mutations=_mutations()),
+        _filled(
+            {}, row_key=keys, true_mutations=_mutations(AT_SERVER_TIME), false_mutations=_mutations(AT_SERVER_TIME)
+        ),
+        _filled({}, row_key=keys, predicate_filter=_filters(), true_mutations=_mutations(AT_SERVER_TIME)),
+        _filled({}, row_key=keys, predicate_filter=_filters(), false_mutations=_mutations(AT_SERVER_TIME)),
     ).map(lambda fields: ("CheckAndMutateRow", fields)),
     _filled({}, row_key=keys, rules=_changes()).map(lambda fields: ("ReadModifyWriteRow", fields)),
     _families().map(lambda changes: ("ModifyColumnFamilies", {"modifications": changes})),
