@@ -198,19 +198,25 @@ class GroupFiring:
         stored = not window.late and self._may_be_stored(tier, start_us)
         restored = self._restored(tier, start_us, sensor_ids) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
-            accumulator = restored.get(sensor_id)
+            accumulator, complete = restored.get(sensor_id, (None, True))
             if accumulator is None:
                 # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
                 accumulator = self._completion[tier].begun(deduplicate=self._deduplicate or window.late)
             entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
+            entry.unsure = not complete
             window.entries[sensor_id] = entry
 
     def _may_be_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
         return start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
 
-    def _restored(self, tier: int, start_us: int, sensor_ids: Sequence[str]) -> dict[str, Any]:
-        """Returns accumulators that continue from what the table stores of windows."""
+    def _restored(
+        self, tier: int, start_us: int, sensor_ids: Sequence[str]
+    ) -> dict[str, tuple[Accumulator | None, bool]]:
+        """Returns accumulators that continue from what the table stores of windows, and whether that is complete.
+
+        The accumulator is None if the table's row counts more than can be continued.
+        """
         completion = self._completion[tier]
 
         def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
@@ -218,14 +224,13 @@ class GroupFiring:
                 return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
             return None, False
 
-        found = dict[str, Any]()
-        for sensor_id, (accumulator, complete) in zip(sensor_ids, self._each(restored, sensor_ids), strict=True):
+        found = dict(zip(sensor_ids, self._each(restored, sensor_ids), strict=True))
+        for sensor_id, (accumulator, complete) in found.items():
             if accumulator is not None:
                 self._add_newest(sensor_id, accumulator)
-                found[sensor_id] = accumulator
+                self.counts[RESTORED] += 1
             if not complete:
                 self._list(sensor_id, start_us)
-        self.counts[RESTORED] += len(found)
         return found
 
     def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
@@ -247,6 +252,8 @@ class GroupFiring:
                 entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
                 if sensor_id in ending:
                     entry.kept_until_us = self._now_us + _KEPT_US
+                if entry.unsure:  # a repair may have settled it meanwhile, by other statistics
+                    self.incomplete.append((sensor_id, start_us))
                 self._write(tier, sensor_id, start_us, stats, moved=moved)
 
     def _results(
@@ -333,7 +340,9 @@ class GroupFiring:
             if shorter_us < settled_us:
                 accumulator.unsettle()
                 entry.stored = True
-                for restored in self._restored(tier, start_us, [sensor_id]).values():
+                restored, complete = self._restored(tier, start_us, [sensor_id])[sensor_id]
+                entry.unsure |= not complete
+                if isinstance(restored, ShorterWindows):
                     restored.keep_restored(lambda each_us: each_us < settled_us)
                     accumulator.restore(restored.restored, restored.floor)
             # The table has the rows of windows that are not in the state any more.

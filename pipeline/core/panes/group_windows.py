@@ -7,9 +7,9 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; 1 for closed windows, 0 for open ones; start in µs; entries until the end
     entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
-            edges; number of events and readings in the last pane (-1: none); size of the accumulator; the id; the
-            accumulator; for a closed window, the time until which it is kept in µs; if it has edges, their number and
-            the edges
+            edges, 64 for unsure; number of events and readings in the last pane (-1: none); size of the accumulator;
+            the id; the accumulator; for a closed window, the time until which it is kept in µs; if it has edges, their
+            number and the edges
     edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
             before; the name; time in µs and value of each reading that it has
 """
@@ -58,6 +58,7 @@ class SensorWindow(Generic[A]):
         before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.carried_readings`.
         last: the last reading in the last pane, by metric.
+        unsure: whether it continues from a row that may lack something, or count it twice. Each of its panes is listed.
         kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
             way to the table. Zero for an open window.
     """
@@ -73,6 +74,7 @@ class SensorWindow(Generic[A]):
     moved: bool = False
     before: dict[str, At | None] = field(default_factory=dict)
     last: dict[str, At] = field(default_factory=dict)
+    unsure: bool = False
     kept_until_us: int = 0
 
     @property
@@ -198,7 +200,7 @@ class GroupWindows:
                     id_bytes = sensor_id.encode()
                     edges = _edges_bytes(entry) if entry.before or entry.last else b""
                     flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
-                    flags |= entry.moved << 4 | bool(edges) << 5
+                    flags |= entry.moved << 4 | bool(edges) << 5 | entry.unsure << 6
                     parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
                     if window.late:
                         parts.append(_KEPT.pack(entry.kept_until_us))
@@ -232,6 +234,7 @@ class GroupWindows:
             end = data + size
             dirty, stored, exact, again, moved = _FLAGS[flags & 31]
             entry = SensorWindow(kind, chunk[data:end], None, dirty, written, stored, exact, again, moved)
+            entry.unsure = bool(flags & 64)
             if late:
                 (entry.kept_until_us,) = _KEPT.unpack_from(chunk, end)
                 end += _KEPT.size

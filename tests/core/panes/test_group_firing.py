@@ -372,3 +372,15 @@ def test_a_late_event_keeps_only_its_own_window():
     group.pass_time(21 * MINUTE)
     group.pass_time(21 * MINUTE)
     assert not kept()
+
+
+def test_a_window_that_continues_from_its_row_is_listed_with_each_pane():
+    """Its row may lack something or count it twice, and a repair may have settled it since the last pane."""
+    old = parse_schema('[policies]\nraw = "maxage=1d"\n[tiers]\n1h = "hours"')
+    group = Late(old, before_us=T + HOUR)
+    for number in range(3):
+        group.receive(event(number))
+        group.pass_time()
+        assert ("a", T) in group.listed
+        group.listed.clear()
+    assert group.row() == (3, 3)
