@@ -107,7 +107,7 @@ class MemoryTable:
             column = rule.family_name, rule.column_qualifier
             self._check_family(rule.family_name)
             before = newest.get(column)
-            value = _modified(before.value if before else b"", rule)
+            value = _modified(before.value if before else None, rule)
             time_us = max(self._server_time_us(), before.time_us if before else 0)
             written[column] = newest[column] = StoredCell(*column, time_us, value)
         row = self._rows.get(key, {})
@@ -241,15 +241,15 @@ def _merged(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     return merged
 
 
-def _modified(value: bytes, rule: Any) -> bytes:
-    """Returns a value after a rule of ``ReadModifyWriteRow``."""
+def _modified(value: bytes | None, rule: Any) -> bytes:
+    """Returns a value after a rule of ``ReadModifyWriteRow``. None stands for no cell."""
     if rule.WhichOneof("rule") == "append_value":
-        return value + rule.append_value
+        return (value or b"") + rule.append_value
     if rule.WhichOneof("rule") is None:
         raise RequestRefused(StatusCode.UNKNOWN, "a rule is empty")
-    if value and len(value) != 8:
+    if value is not None and len(value) != 8:
         raise RequestRefused(StatusCode.UNKNOWN, "increment on non-64-bit value")
-    amount = int.from_bytes(value, "big", signed=True) + rule.increment_amount
+    amount = int.from_bytes(value or b"", "big", signed=True) + rule.increment_amount
     return (amount % (1 << 64)).to_bytes(8, "big")
 
 
