@@ -123,6 +123,7 @@ class MemorySubscription:
         """Acknowledges the messages that were published before a time, and delivers the others again."""
         self._delivered.clear()
         self._locked.clear()
+        self._attempts.clear()
         for number, message in list(self._messages.items()):
             if message.publish_time.ToMicroseconds() < time_us:
                 self._waiting.discard(number)

@@ -202,6 +202,14 @@ class TestDeadLetters:
             subscription.extend([received.ack_id], 0)
         assert subscription.letters == []
 
+    def test_a_seek_begins_to_count_anew(self):
+        """After a seek, a message's next delivery is its first."""
+        subscription = Watched(**FORWARDING)
+        subscription.send("a")
+        subscription.take(1)
+        subscription.seek(0)
+        assert [each.attempt for each in subscription.take(1)] == [1]
+
 
 class TestRetries:
     @pytest.mark.parametrize("by_deadline", [False, True])
