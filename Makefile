@@ -74,12 +74,13 @@ test: setup
 # Three processes, since outages are waited for; the longest tests first, so that all finish at about the same time.
 test-faults: setup
 	$(BIN)/python -m pytest -n 3 --dist worksteal tests/faults/test_kill.py tests/faults/test_poison.py tests/faults/test_*.py
-	$(BIN)/python -m pytest -n 3 -q --embedded tests/faults/test_kill.py tests/faults/test_pubsub_away.py tests/faults/test_restart.py
 
-# Every schema and encoding where the other targets try one of each kind, and more random examples.
+# Every schema and encoding where the other targets try one of each kind, and more random examples; more of the faults on
+# the built-in emulator.
 test-exhaustive: setup
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/formats tests/charts tests/model
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m exhaustive tests/backfill tests/repair tests/job tests/local
+	$(BIN)/python -m pytest -n 3 -q --embedded tests/faults/test_kill.py tests/faults/test_pubsub_away.py tests/faults/test_restart.py
 
 # Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.
 bench: setup
