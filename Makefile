@@ -55,7 +55,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal $(FEW:few=fewest) $(PURE_TESTS)
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m 'not exhaustive and not slow' --hypothesis-profile=fewest $(PURE_TESTS)
 
 # Chromium, in which the page of tidetable serve is tested: Debian's package, if no browser is there yet.
 browser:

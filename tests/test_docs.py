@@ -171,6 +171,7 @@ def test_costs_follow_from_sizes():
 EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutations", "an accumulator of another release")
 
 
+@pytest.mark.slow
 def test_every_error_message():
     """Each message that the page on errors quotes is one of the code's, or of the launch script's."""
     known = {literal.replace("\n", " ") for literal in literals()}
@@ -250,6 +251,7 @@ def test_plain_words(page):
     assert not re.findall(r"(?i)\breckon\w*|\bwhat there (?:is|are)\b|\bthat there (?:is|are)\b", page.read_text())
 
 
+@pytest.mark.slow
 def test_quotes_are_fresh():
     """What pages quote from code is what the code prints; ``make quotes`` refreshes it."""
     assert {name for page in PAGES for name in quoted_names(page.read_text())} == set(QUOTES)

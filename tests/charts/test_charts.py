@@ -117,6 +117,7 @@ def test_few_events_cover_the_mean_and_many_do_not() -> None:
 
 
 @pytest.mark.parametrize("drawn", KINDS.values(), ids=KINDS)
+@pytest.mark.slow
 def test_png(tmp_path: Path, drawn: Chart) -> None:
     """Every chart becomes a PNG of the expected size, without a warning."""
     path = tmp_path / "band.png"

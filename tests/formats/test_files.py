@@ -82,6 +82,7 @@ def test_utf16_is_one_error(tmp_path: Path) -> None:
         read(tmp_path / "readings.csv", CSV.encode("utf-16"))
 
 
+@pytest.mark.slow
 def test_records_are_read_lazily(tmp_path: Path) -> None:
     """The first record is available before the whole file is read."""
     path = tmp_path / "readings.csv"
@@ -95,6 +96,7 @@ def test_records_are_read_lazily(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".ndjson.gz"])
+@pytest.mark.slow
 def test_a_truncated_gzip_yields_its_records_and_then_an_error(tmp_path: Path, suffix: str) -> None:
     """Every complete line before the cut is read, and the error names the last of them."""
     times = [1_700_000_000_000_000 + n * 1_234_567 for n in range(30_000)]
@@ -148,6 +150,7 @@ DELIMITED = delimited(EVENT)
         ("readings.pb.gz", DELIMITED + b"\x80\x84\xaf\x5f", DELIMITED),  # a length of 200,000,000
     ],
 )
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path, name: str, above: bytes, below: bytes) -> None:
     """A line or record of 200 MB is not read into memory; the records around it are read."""
     with gzip.open(path := tmp_path / name, "wb", compresslevel=1) as file:

@@ -320,6 +320,7 @@ def walking(metrics, hertz, seconds):
 
 
 @pytest.mark.parametrize(("hertz", "metrics"), [(1, 1), (1, 3), (10, 3), (10, 1)])
+@pytest.mark.slow
 def test_the_state_s_size(hertz, metrics):
     """A sealed reading of a sensor takes at most two bytes. Fewer than 256 events wait to be sealed."""
     found = WindowReadings()

@@ -131,6 +131,7 @@ def day():
     return schema, table_of(schema, DAY_AT_1_HZ)
 
 
+@pytest.mark.slow
 def test_a_day_at_1_hz_is_read_from_minutes(day):
     """A thousand pixels: at most four thousand points from 1,440 rows, not 86,400."""
     schema, table = day
@@ -182,6 +183,7 @@ def test_rows_written_before_the_statistics_were_declared(day):
     assert (points.source, points.exact) == ("raw", True)
 
 
+@pytest.mark.slow
 def test_too_many_rows():
     """Aggregates that lack the first and the last reading answer nearly."""
     schema = parse_schema('[policies]\nraw = "never"\n')

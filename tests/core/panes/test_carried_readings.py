@@ -93,6 +93,7 @@ class Requests:
 
 
 @pytest.mark.parametrize("hours", [10, 200])
+@pytest.mark.slow
 def test_a_metric_that_a_sensor_never_sent_before(hours):
     """However many windows the sensor has without the metric, few requests look for it before and after a window."""
     group = Group(parse_schema(SCHEMA), MIDNIGHT)

@@ -219,6 +219,7 @@ def test_a_foreign_row():
     assert not [row for row in group.written[2:] if b"hourly" in row.key]
 
 
+@pytest.mark.slow
 def test_a_pane_never_replaces_a_row_that_knows_more():
     """Whatever is open, late or in between: counts never decrease. The watermark lags, jumps, and stands still."""
     rng = random.Random(5)

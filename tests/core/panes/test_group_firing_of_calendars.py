@@ -71,6 +71,7 @@ def now_us():
     return EVENTS[-1].event_time_us + 100 * 24 * HOUR
 
 
+@pytest.mark.slow
 def test_days_of_23_and_25_hours():
     """Days, weeks and months are those of the zones' clocks, and start there."""
     group = Group(SCHEMA, now_us())
@@ -114,6 +115,7 @@ def test_a_day_fires_when_it_ends(change_us):
     assert group.row(BERLIN_MONTHS, "a", BERLIN_MONTHS.window.start_of(change_us)) is None
 
 
+@pytest.mark.slow
 def test_a_late_event_corrects_every_longer_window():
     """A reading that comes after months is counted in its day, week and month, from what the table stores."""
     group = Group(SCHEMA, now_us())

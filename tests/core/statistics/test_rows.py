@@ -167,6 +167,7 @@ def test_frames_of_declared_statistics():
     assert table["p50_t"].to_pylist() == [pytest.approx(8, RELATIVE_ERROR), None]
 
 
+@pytest.mark.slow
 def test_more_statistics_leave_room_for_fewer_metrics():
     """A row has as many cells at most, whatever its statistics; wider windows are listed instead."""
     schema = parse_schema('[statistics]\nother = ["first", "last", "p1", "p50", "p99"]\n')

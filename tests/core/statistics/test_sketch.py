@@ -59,6 +59,7 @@ def first_values(octave):
     return found
 
 
+@pytest.mark.slow
 def test_error_at_every_bound():
     """In each octave of the normal doubles, each bucket's first and last value are at most 1 % off."""
     assert RELATIVE_ERROR == 0.01

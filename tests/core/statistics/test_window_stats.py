@@ -143,6 +143,7 @@ def test_exact_at_the_edges(values, seed):
     assert_exact(accumulated(values, random.Random(seed)).metrics["t"], values)
 
 
+@pytest.mark.slow
 def test_large_and_lopsided():
     """The rounding errors of tens of thousands of steps stay within the tolerance."""
     values = [1e300] + [1.0] * 50_000

@@ -314,6 +314,7 @@ def _chain(length, width):
         (25, 3, ".".join(["o"] * 20) + ".*", "more than 1,000"),
     ],
 )
+@pytest.mark.slow
 def test_types_that_are_too_wide_or_deep(length, width, path, problem):
     """Types beyond the bounds of a mapping are an error of the mapping."""
     text = 'message = "chain.M0"\nsensor = "@s"\ntime = "$publish_time"\n[readings]\n'
