@@ -25,7 +25,7 @@ _EMULATORS = pytest.StashKey[str]()
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
 settings.register_profile("few", max_examples=20, deadline=None)  # for make test
-settings.register_profile("fewest", max_examples=8, deadline=None)  # for make check
+settings.register_profile("fewest", max_examples=5, deadline=None)  # for make check
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

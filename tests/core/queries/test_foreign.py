@@ -73,6 +73,7 @@ def is_ours(schema, key):
 @each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
+@pytest.mark.slow
 def test_rows_with_other_keys(schema, events, data):
     """Foreign rows anywhere: sweeps and queries find every event, and every sensor is listed."""
     table = table_of(schema, events)
@@ -101,6 +102,7 @@ def test_rows_with_other_keys(schema, events, data):
 @each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
+@pytest.mark.slow
 def test_foreign_cells(schema, events, data):
     """A row with a foreign cell is skipped and reports whose events it may hide; all other rows can be aggregated."""
     table = table_of(schema, events)

@@ -58,6 +58,7 @@ def parts_of_keys(data, table):
 @each_schema
 @settings(max_examples=6, deadline=None)
 @given(events=feeds(), data=st.data())
+@pytest.mark.slow
 def test_every_event_of_the_span(schema, events, data):
     """For all or some sensors, any times and any division of keys, a sweep finds exactly what was written."""
     table = table_of(schema, events)

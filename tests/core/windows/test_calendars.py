@@ -45,6 +45,7 @@ def whole(text):
 
 
 @pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.slow
 def test_windows_partition_time(text):
     """From 2000 to 2040, windows follow each other without gap or overlap; their texts are in order, and parse back."""
     window, starts = whole(text)
