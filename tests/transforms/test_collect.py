@@ -11,7 +11,7 @@ from apache_beam.typehints import KV
 
 from pipeline.core.panes.row_batches import batch_bytes
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
-from pipeline.transforms.collect import CollectRows
+from pipeline.transforms.collect import CollectRows, _with_shard
 from tests.support.streams import NOON, clock, stream_clock
 
 _BATCHES = KV[int, bytes]
@@ -83,3 +83,11 @@ def test_nothing_stays(waits):
     bundles = [[batch(group, 0, b"%d" % group)] for group in range(9)]
     elements = collected(*bundles, *([None] if waits else []))
     assert Counter(key for element in elements for key, _ in element) == Counter(b"%d" % group for group in range(9))
+
+
+@pytest.mark.parametrize(("groups", "shards"), [(1, 4), (256, 4), (1024, 16), (131_072, 2048)])
+def test_more_groups_are_written_by_more_threads(groups, shards):
+    """All shards are used, and a group keeps to one."""
+    collect = CollectRows(groups=groups)
+    used = [_with_shard((group, b""), collect._shards)[0] for group in range(max(groups, shards))]
+    assert set(used) == set(range(shards))
