@@ -22,8 +22,6 @@ test test-faults test-exhaustive: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLe
 
 # One case of each kind, and fewer random examples of properties.
 FEW := -m 'not exhaustive' --hypothesis-profile=few
-# What runs on the built-in emulator too, next to the demo of tests/test_packaging.py: readers, and the whole job.
-ON_BOTH := tests/cloud/scanning/test_row_reader.py tests/cloud/reading/test_reader.py tests/faults/test_duplicates.py
 PURE_TESTS := tests/core tests/formats tests/charts tests/test_docs.py
 
 setup: $(STAMP)
@@ -69,7 +67,6 @@ test: setup
 	@-$(MAKE) --silent browser
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(FEW) \
 		tests/test_tutorial.py $(filter-out tests/faults/ tests/__pycache__/,$(wildcard tests/*/ tests/test_*.py))
-	$(BIN)/python -m pytest -q --embedded $(FEW) $(ON_BOTH)
 
 # Three processes, since outages are waited for; the longest tests first, so that all finish at about the same time.
 test-faults: setup

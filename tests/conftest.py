@@ -1,4 +1,4 @@
-"""Emulators, one pair per test process, and the SIGINT handler that tests of Ctrl-C need.
+"""Emulators, one pair for all test processes.
 
 Every test creates its own topics and tables in the emulators.
 """
@@ -13,6 +13,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Client, Listener
+from threading import Thread
 
 import pytest
 from hypothesis import settings
@@ -21,6 +24,7 @@ from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, runnin
 from tests.support import preloaded
 
 _EMULATORS = pytest.StashKey[str]()
+_LENDER = "LENDER_OF_EMULATORS"  # the variable with the path of the socket where a test process gets their addresses
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
@@ -34,15 +38,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Finds emulators, and runs the server of preloaded programs in the process that starts the others."""
+    """Finds emulators. The process that starts the others runs the emulators and the server of preloaded programs."""
     for emulator in (PUBSUB, BIGTABLE):
         os.environ.pop(emulator.variable, None)  # others may use those that the environment names
+    # A shell starts its background jobs with SIGINT ignored, which every process below them inherits.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_EMULATORS] = origins(embedded=config.option.embedded)
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory()
         os.environ[preloaded.VARIABLE] = path = f"{folder.name}/socket"
         server = subprocess.Popen([sys.executable, preloaded.__file__, "serve", path], stdin=subprocess.PIPE)
         config.add_cleanup(lambda: (server.communicate(), folder.cleanup()))
+        listener, running = Listener(family="AF_UNIX"), ExitStack()
+        os.environ[_LENDER] = str(listener.address)
+        config.add_cleanup(running.close)
+        Thread(target=_lend, args=(listener, running), daemon=True).start()
+
+
+def _lend(listener: Listener, running: ExitStack) -> None:
+    """Starts each emulator when a test process first asks for it, and answers with its address or the problem."""
+    answers: dict[tuple[Emulator, bool], str | Exception] = {}
+    while True:
+        with listener.accept() as client:
+            emulator, embedded = asked = client.recv()
+            if asked not in answers:
+                try:
+                    answers[asked] = running.enter_context(running_emulator(emulator, embedded=embedded))
+                except Exception as error:  # noqa: BLE001 (raised in the process that asked)
+                    answers[asked] = error
+            client.send(answers[asked])
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Runs the tests of a module that says so on the built-in emulators too."""
+    if metafunc.definition.get_closest_marker("on_both") and not metafunc.config.option.embedded:
+        fixtures = [each for each in ("bigtable", "pubsub") if each in metafunc.fixturenames]
+        origins = [[embedded] * len(fixtures) for embedded in (False, True)]
+        metafunc.parametrize(fixtures, origins, indirect=True, ids=["", "built-in"], scope="session")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -82,15 +114,15 @@ def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def bigtable(pytestconfig: pytest.Config) -> Iterator[str]:
+def bigtable(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a Bigtable emulator that Google's clients in this process use."""
-    yield from _exported(BIGTABLE, embedded=pytestconfig.option.embedded)
+    yield from _exported(BIGTABLE, request)
 
 
 @pytest.fixture(scope="session")
-def pubsub(pytestconfig: pytest.Config) -> Iterator[str]:
+def pubsub(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a Pub/Sub emulator that Google's clients in this process use."""
-    yield from _exported(PUBSUB, embedded=pytestconfig.option.embedded)
+    yield from _exported(PUBSUB, request)
 
 
 @pytest.fixture(scope="session")
@@ -106,19 +138,12 @@ def gcloud() -> str:
     return shutil.which("gcloud") or pytest.skip("gcloud is not installed")
 
 
-@pytest.fixture
-def sigint_interrupts() -> Iterator[None]:
-    """Makes SIGINT interrupt this process and those started by the test.
-
-    A shell starts its background jobs with SIGINT ignored, which every process below them inherits.
-    """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def _exported(emulator: Emulator, *, embedded: bool) -> Iterator[str]:
-    with running_emulator(emulator, embedded=embedded) as address:
-        os.environ[emulator.variable] = address
-        yield address
+def _exported(emulator: Emulator, request: pytest.FixtureRequest) -> Iterator[str]:
+    with Client(os.environ[_LENDER]) as lender:
+        lender.send((emulator, getattr(request, "param", request.config.option.embedded)))
+        address = lender.recv()
+    if isinstance(address, Exception):
+        raise address
+    os.environ[emulator.variable] = address
+    yield address
     os.environ.pop(emulator.variable)

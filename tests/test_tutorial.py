@@ -61,7 +61,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.timeout(500)  # two dozen processes, some tried again until the job has written
-def test_the_first_ten_minutes(checkout, environment, sigint_interrupts):
+def test_the_first_ten_minutes(checkout, environment):
     """The demo finds no difference and draws a chart, and the commands that it suggests work. Each block of the page
     ends with the exit code that the page names, and prints what it quotes, within a minute; the chart is drawn; Ctrl-C
     in the first terminal ends the job and the emulators."""

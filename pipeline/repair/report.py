@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import apache_beam as beam
 from apache_beam.io.filesystem import BeamIOError
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.textio import WriteToText
+from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.audit import FOREIGN, Finding, Untouched
@@ -28,6 +32,34 @@ def line_of_foreign(key: bytes, detail: str) -> str:
 def shown_row(key: bytes) -> str:
     """Returns a foreign row's key as text."""
     return key.decode(errors="backslashreplace")
+
+
+@dataclass(eq=False)
+class WriteReport(beam.PTransform):
+    """Writes lines to the files of a report. Has no output.
+
+    Beam's own transform splits work among workers and renames their files, which takes six stages of a pipeline. A
+    local job writes its one file in one stage.
+
+    Args:
+        prefix: the start of the files' paths.
+        here: whether the job runs in this process.
+    """
+
+    prefix: str
+    here: bool
+
+    def expand(self, lines: PCollection) -> PCollection:
+        if not self.here:
+            return lines | WriteToText(self.prefix, ".ndjson")
+        path = f"{self.prefix}-00000-of-00001.ndjson"
+        _write_lines((None, ()), path)  # a report without lines is a file too
+        return lines | beam.WithKeys(None) | beam.GroupByKey() | beam.Map(_write_lines, path)
+
+
+def _write_lines(gathered: tuple[None, Iterable[str]], path: str) -> None:
+    with FileSystems.create(path, "text/plain") as file:
+        file.writelines(f"{line}\n".encode() for line in gathered[1])
 
 
 def read_findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
@@ -28,7 +27,7 @@ from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.following import windows_after
-from pipeline.repair.report import line_of, line_of_foreign, read_findings, read_foreign
+from pipeline.repair.report import WriteReport, line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.request import Request
 from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice
 from pipeline.repair.spans import spans_of
@@ -197,7 +196,7 @@ def _inspect(
             found.untouched | "UntouchedToJson" >> beam.Map(line_of),
             found.foreign | "ForeignToJson" >> beam.MapTuple(line_of_foreign),
         ) | beam.Flatten()
-        _ = lines | "Report" >> WriteToText(prefix, ".ndjson", num_shards=1 if runs_here(options) else 0)
+        _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
         if not request.dry_run:
             _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])

@@ -397,7 +397,6 @@ def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> No
     assert any(0 < percentage < 100 for percentage in percentages)  # how many depends on the machine
 
 
-@pytest.mark.usefixtures("sigint_interrupts")
 def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None:
     """Ctrl-C stops it with a message that written rows stay."""
     with running(table, tmp_path / "a.csv", 80_000) as (process, terminal):  # far more than it gets through

@@ -43,7 +43,6 @@ sys.meta_path.insert(0, Interrupts())
 """
 
 
-@pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("module", ["pipeline.cli.entry", "click", "rich", "grpc", "pipeline.cloud.reading.reader"])
 def test_ctrl_c_during_the_imports_of_a_command(module):
     """Ctrl-C ends the command at once with 130, and prints nothing; so it does while the command imports more."""
@@ -51,7 +50,6 @@ def test_ctrl_c_during_the_imports_of_a_command(module):
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 
 
-@pytest.mark.usefixtures("sigint_interrupts")
 @pytest.mark.parametrize("module", ["pipeline.cli.entry", "pipeline.job.launch", "apache_beam"])
 def test_ctrl_c_during_the_imports_of_the_job(module):
     """The job's first seconds are no different."""
@@ -59,7 +57,6 @@ def test_ctrl_c_during_the_imports_of_the_job(module):
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 
 
-@pytest.mark.usefixtures("sigint_interrupts")
 def test_ctrl_c_in_a_command():
     """Once a command runs, Ctrl-C is an exception, so that the command can clean up; the code is the same."""
     script = """

@@ -68,7 +68,6 @@ def test_a_failing_job(failure, message):
     assert "while running" not in str(caught.value)
 
 
-@pytest.mark.usefixtures("sigint_interrupts")
 def test_interrupted_here():
     """Ctrl-C raises KeyboardInterrupt, wherever it interrupts the job."""
 

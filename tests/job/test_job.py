@@ -53,6 +53,7 @@ def published_fleet(resources):
     return published, expectation, Counter(reason.value for one in published for reason in one.reasons)
 
 
+@pytest.mark.on_both
 def test_a_fleet(resources, log):
     """Every raw row, aggregate and dead letter of a fleet matches an independent computation."""
     published, expectation, reasons = published_fleet(resources)

@@ -22,9 +22,9 @@ from pipeline.plan.workload import START_US, Workload
 TOLERANCE = 0.05
 _SENSORS, _EVENTS = 40, 50
 _WINDOWS = 10
-_HOT_SENSORS, _HOT_TIMES = 400, 200
+_HOT_SENSORS, _HOT_TIMES = 400, 50
 _MOST_IN_BUCKET = 1000  # with more, the key does not count
-_MOST_EVENTS = 19_997  # of a window: more change few sizes; a prime, whose averages have all their digits
+_MOST_EVENTS = 4_999  # of a window: more change few sizes; a prime, whose averages have all their digits
 
 
 class Figure(NamedTuple):

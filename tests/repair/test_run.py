@@ -12,8 +12,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.settings import BadFlag
-from pipeline.repair import run as repair
-from pipeline.repair import scope
+from pipeline.repair import report, scope
 from pipeline.repair.request import Request
 from pipeline.repair.run import carry_out
 from pipeline.repair.scope import scope_of
@@ -55,10 +54,9 @@ def test_one_job(request_of, dataflow, monkeypatch):
     """
     job, written = request_of(), []
 
-    def write_to_text(prefix, suffix, num_shards):
+    def write_to_text(prefix, suffix):
         written.append(f"{prefix}-00000-of-00001{suffix}")
-        assert num_shards == 0  # as many as Dataflow sees fit
-        return original(prefix, suffix, num_shards=num_shards)
+        return original(prefix, suffix)  # in as many files as Dataflow sees fit
 
     def wait(_):
         with FileSystems.create(written[-1]) as file:
@@ -69,8 +67,8 @@ def test_one_job(request_of, dataflow, monkeypatch):
         ]
 
     came_of, counters = [(54, 2, 1), (1, 0, 0)], []
-    original = repair.WriteToText
-    monkeypatch.setattr(repair, "WriteToText", write_to_text)
+    original = report.WriteToText
+    monkeypatch.setattr(report, "WriteToText", write_to_text)
     monkeypatch.setattr(scope, "_SLICE_BYTES", 1)
     monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
     monkeypatch.setattr(

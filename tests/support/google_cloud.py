@@ -140,9 +140,12 @@ def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
 @contextmanager
 def submitting_to_dataflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dataflow]:
     """Runs both, and gives the stand-in of Dataflow the ``options`` of a batch job that is submitted there."""
-    from pipeline.job.bounded import beam_options  # Beam, which users of the storage alone do without
+    from apache_beam.internal.gcp import auth  # Beam, which users of the storage alone do without
+
+    from pipeline.job.bounded import beam_options
 
     monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setattr(auth._Credentials, "_credentials_init", True)  # none: looking for them takes 20 seconds
     keep_installed_packages(monkeypatch)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with running_storage() as storage, running_dataflow() as (dataflow, endpoint):

@@ -209,19 +209,13 @@ def test_enum_options_belong_to_enums():
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "good"),
-    [
-        (name, value, good)
-        for values, good in ((GOOD, True), (BAD, False))
-        for name, each in values.items()
-        for value in each
-    ],
-)
-def test_the_regex_and_the_pipeline_agree(name, value, good):
+@pytest.mark.parametrize("name", sorted(GOOD.keys() | BAD.keys()))
+def test_the_regex_and_the_pipeline_agree(name):
     """The regex admits a value exactly if the job accepts it."""
-    assert matches(name, value) is good
-    assert accepts(command_line(name, value)) is good
+    for values, good in ((GOOD[name], True), (BAD[name], False)):
+        for value in values:
+            assert matches(name, value) is good, value
+            assert accepts(command_line(name, value)) is good, value
 
 
 @pytest.mark.parametrize("name", RULES)

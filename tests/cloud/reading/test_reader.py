@@ -18,7 +18,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.tables import HOUR, T, created, event, foreign_raw_rows, foreign_windows, raw_row, window_row, write
 
-pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
+pytestmark = [pytest.mark.on_both, pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")]
 
 QUARTERLY = Window.parse("15m")
 

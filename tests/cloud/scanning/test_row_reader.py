@@ -18,6 +18,8 @@ from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import EVERYTHING, FAKE, numbered
 
+pytestmark = pytest.mark.on_both
+
 MEGABYTE = 1_000_000
 
 
