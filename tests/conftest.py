@@ -28,7 +28,7 @@ _LENDER = "LENDER_OF_EMULATORS"  # the variable with the path of the socket wher
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
 settings.load_profile("all")
-settings.register_profile("few", max_examples=20, deadline=None)  # for make test
+settings.register_profile("few", max_examples=10, deadline=None)  # for make test
 settings.register_profile("fewest", max_examples=5, deadline=None)  # for make check
 
 

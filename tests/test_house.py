@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from itertools import chain
@@ -99,29 +100,37 @@ def test_every_import_is_declared():
         for file in distribution(re.match(r"[A-Za-z0-9-]+", requirement)[0]).files
     }
     undeclared = set()
-    for path in (ROOT / "pipeline").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module]
-                if find_spec(node.module).origin is None:  # a namespace, like google.cloud
-                    names = [f"{node.module}.{alias.name}" for alias in node.names]
-            for name in names:
-                if name.partition(".")[0] not in (*sys.stdlib_module_names, "pipeline") and (
-                    str(Path(find_spec(name).origin).resolve()) not in files
-                ):
-                    undeclared.add(name)
+    for _, node in nodes_of("pipeline"):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module]
+            if find_spec(node.module).origin is None:  # a namespace, like google.cloud
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            if name.partition(".")[0] not in (*sys.stdlib_module_names, "pipeline") and (
+                str(Path(find_spec(name).origin).resolve()) not in files
+            ):
+                undeclared.add(name)
     assert not undeclared
+
+
+@cache
+def nodes_of(folder):
+    """Returns the nodes of all modules' syntax trees, with each module's path."""
+    return [
+        (str(path.relative_to(ROOT)), node)
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
 
 
 def test_no_test_module_is_a_library():
     """What several test modules share is in modules of its own: none imports from a module of tests."""
     borrowed = [
-        (str(path.relative_to(ROOT)), node.module)
-        for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        (path, node.module)
+        for path, node in nodes_of("tests")
         if isinstance(node, ast.ImportFrom) and re.match(r"tests\.(.*\.)?test_", node.module or "")
     ]
     assert not borrowed
@@ -130,10 +139,9 @@ def test_no_test_module_is_a_library():
 def test_class_names_are_unique():
     """No two classes of the package have the same name."""
     places = defaultdict(list)
-    for path in (ROOT / "pipeline").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(path.relative_to(ROOT)))
+    for path, node in nodes_of("pipeline"):
+        if isinstance(node, ast.ClassDef):
+            places[node.name].append(path)
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
@@ -143,25 +151,24 @@ BARE = "of|for|in|as|from|to|with|by|at|if|when|where|on|than|that|its|what|how|
 def test_descriptions_of_arguments_are_noun_phrases():
     """No argument or attribute is described by a phrase that needs its name to be understood: none begins with "of"."""
     fragments = []
-    for path in (ROOT / "pipeline").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
-                text = ast.get_docstring(node) or ""
-                for section in re.findall(r"^(?:Args|Attributes):\n((?: {4}.*\n?|\n)*)", text, re.MULTILINE):
-                    described = re.findall(
-                        rf"^ {{4}}([*\w`, ]+: (?:{BARE})\b.*)", section, re.MULTILINE | re.IGNORECASE
-                    )
-                    fragments += [f"{path.relative_to(ROOT)}: {each}" for each in described]
+    for path, node in nodes_of("pipeline"):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
+            text = ast.get_docstring(node) or ""
+            for section in re.findall(r"^(?:Args|Attributes):\n((?: {4}.*\n?|\n)*)", text, re.MULTILINE):
+                described = re.findall(rf"^ {{4}}([*\w`, ]+: (?:{BARE})\b.*)", section, re.MULTILINE | re.IGNORECASE)
+                fragments += [f"{path}: {each}" for each in described]
     assert not fragments
 
 
 def test_every_test_states_its_behaviour():
     """Each test function has a docstring."""
     silent = [
-        f"{path.relative_to(ROOT)}: {node.name}"
-        for path in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+        f"{path}: {node.name}"
+        for path, node in nodes_of("tests")
+        if "/test_" in path
+        and isinstance(node, ast.FunctionDef)
+        and node.name.startswith("test_")
+        and not ast.get_docstring(node)
     ]
     assert not silent
 

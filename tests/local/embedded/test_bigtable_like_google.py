@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.local.embedded.operations import Server, created, policies, tried
+from tests.local.embedded.operations import BuiltIn, Server, created, policies, tried
 from tests.support.waiting import eventually
 
 # Pieces of regular expressions, which may make none together.
@@ -22,8 +22,8 @@ CELL = {"family_name": "a", "column_qualifier": b"x", "timestamp_micros": 1000}
 
 
 @pytest.fixture(scope="module")
-def servers(googles, bigtable, embedded):
-    return [Server(bigtable), Server(embedded)]
+def servers(googles, bigtable):
+    return [Server(bigtable), BuiltIn()]
 
 
 def families_of(server, table):
