@@ -188,7 +188,7 @@ def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
 def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     target = backfill.target
     table = target.name, target.schema, target.effective_retention
-    write = WriteRows(target.name.project, target.name.instance, target.name.table)
+    write = WriteRows(target.name)
     events, refused = _read(pipeline, backfill, notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write

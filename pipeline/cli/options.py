@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.connection.names import APP_PROFILE, TableName
 from pipeline.core.notation.times import parse_moment
 from pipeline.core.schema.declared import DeclaredSchema
 
@@ -19,15 +19,31 @@ COUNT = click.IntRange(1, MAX_COUNT)
 """A number of records. A larger one is a typing error."""
 
 
+def _app_profile(ctx: click.Context, param: click.Parameter, value: str | None) -> str:  # noqa: ARG001
+    if value and not APP_PROFILE.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not the id of an app profile, like batch-reads")
+    return value or ""
+
+
+app_profile_option = click.option(
+    "--app-profile",
+    metavar="ID",
+    callback=_app_profile,
+    show_default="the instance's default",
+    help="The app profile by which Bigtable routes reads and writes.",
+)
+
+
 def table_options(command: Command) -> Command:
-    """Adds ``--project``, ``--instance`` and ``--table``; passes ``table``, a TableName, to the command."""
+    """Adds ``--project``, ``--instance``, ``--table`` and ``--app-profile``; passes ``table``, a TableName."""
 
     @click.option("--project", required=True, callback=identifier, help="The Google Cloud project's id.")
     @click.option("--instance", required=True, callback=identifier, help="The Bigtable instance's id.")
     @click.option("--table", required=True, callback=identifier, help="The table's id.")
+    @app_profile_option
     @functools.wraps(command)
-    def with_table(*args: Any, project: str, instance: str, table: str, **kwargs: Any) -> Any:
-        return command(*args, table=TableName(project, instance, table), **kwargs)
+    def with_table(*args: Any, project: str, instance: str, table: str, app_profile: str, **kwargs: Any) -> Any:
+        return command(*args, table=TableName(project, instance, table, app_profile), **kwargs)
 
     return with_table
 

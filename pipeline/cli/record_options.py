@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pipeline.cli.options import Command, identifier
+from pipeline.cli.options import Command, app_profile_option, identifier
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy, format_policy
@@ -38,15 +38,21 @@ def column_options(command: Command) -> Command:
 
 
 def optional_table_options(command: Command) -> Command:
-    """Adds ``--project``, ``--instance`` and ``--table``, all or none; passes ``table``, a TableName or None."""
+    """Adds ``--project``, ``--instance`` and ``--table``, all or none, and ``--app-profile``.
+
+    Passes ``table``, a TableName or None.
+    """
 
     @click.option("--project", callback=identifier, help="The Google Cloud project of --table.")
     @click.option("--instance", callback=identifier, help="The Bigtable instance of --table.")
     @click.option("--table", callback=identifier, help="Check that no event is too old for this table.")
+    @app_profile_option
     @functools.wraps(command)
-    def with_table(*args: Any, project: str | None, instance: str | None, table: str | None, **kwargs: Any) -> Any:
+    def with_table(
+        *args: Any, project: str | None, instance: str | None, table: str | None, app_profile: str, **kwargs: Any
+    ) -> Any:
         if project and instance and table:
-            return command(*args, table=TableName(project, instance, table), **kwargs)
+            return command(*args, table=TableName(project, instance, table, app_profile), **kwargs)
         source = click.get_current_context().get_parameter_source
         # A variable or a profile may name a project for other commands.
         if ParameterSource.COMMANDLINE in map(source, ("project", "instance", "table")):

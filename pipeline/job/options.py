@@ -116,9 +116,7 @@ class TidetableOptions(PipelineOptions):
             metavar="connector|bulk",
             help="connector: Beam's own; bulk: our own, which sends more rows at once",
         )
-        group.add_argument(
-            "--app_profile", metavar="ID", help="app profile of the writes; only with --bigtable_writer=bulk"
-        )
+        group.add_argument("--app_profile", metavar="ID", help="app profile of all reads and writes of the tables")
         group.add_argument(
             "--launch_checks",
             default="on",

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.connection.names import APP_PROFILE, TableName
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
@@ -38,7 +38,6 @@ _INSTANCE = re.compile(r"[a-z][-a-z0-9]{0,32}")
 _TABLE = r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}"
 _TABLES = re.compile(rf"{_TABLE}(,{_TABLE})*")
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
-_APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
 _FILES = re.compile(r"[^,]+(,[^,]+)*")
 _FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
 _MESSAGE_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
@@ -120,7 +119,6 @@ class Settings:
     max_future: timedelta
     deduplicate: bool
     bigtable_writer: str
-    app_profile: str | None
     launch_checks: bool
 
 
@@ -263,7 +261,6 @@ def settings_of(options: PipelineOptions) -> Settings:
         max_future=_parsed("--max_future", flags.max_future, parse_duration),
         deduplicate=_choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
         bigtable_writer=_choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
-        app_profile=_app_profile(flags),
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
 
@@ -297,7 +294,8 @@ def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
         raise BadFlag(f"--bigtable_table names {twice[0]} twice")
     project = _named("--bigtable_project", project, _PROJECT)
     instance = _named("--bigtable_instance", flags.bigtable_instance, _INSTANCE)
-    return tuple(TableName(project, instance, table) for table in tables)
+    profile = _optional("--app_profile", flags.app_profile, APP_PROFILE, "the id of an app profile, like batch-writes")
+    return tuple(TableName(project, instance, table, profile or "") for table in tables)
 
 
 def _declared(flags: TidetableOptions) -> DeclaredSchema:
@@ -324,12 +322,6 @@ def _dead_letter_topic(flags: TidetableOptions) -> str | None:
     if not flags.dead_letter_topic:
         raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
     return _optional("--dead_letter_topic", flags.dead_letter_topic, _TOPIC, "projects/PROJECT/topics/NAME")
-
-
-def _app_profile(flags: TidetableOptions) -> str | None:
-    if flags.app_profile is not None and flags.bigtable_writer != "bulk":
-        raise BadFlag("--app_profile works with --bigtable_writer=bulk only; Beam's connector has none")
-    return _optional("--app_profile", flags.app_profile, _APP_PROFILE, "the id of an app profile, like batch-writes")
 
 
 def _optional(flag: str, value: str | None, pattern: re.Pattern[str], expected: str) -> str | None:

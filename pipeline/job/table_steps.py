@@ -75,9 +75,8 @@ class TableSteps:
         """Writes with the configured writer; returns the dead letters of refused rows if that writer has any."""
         name, schema, _ = self.target
         if self.settings.bigtable_writer == "bulk":
-            bulk = BulkWriteRows(name.project, name.instance, name.table, self.settings.app_profile, schema=schema)
-            return [rows | label >> bulk]
-        _ = rows | label >> WriteRows(name.project, name.instance, name.table)
+            return [rows | label >> BulkWriteRows(name, schema=schema)]
+        _ = rows | label >> WriteRows(name)
         return []
 
     def _label(self, step: str) -> str:

@@ -18,7 +18,8 @@ And in ``google-cloud-bigtable``:
   entry's ``size()`` and the length of its ``mutations``.
 - ``_MutateRowsOperation`` in google/cloud/bigtable/data/_sync_autogen/_mutate_rows.py uses its ``_to_pb()``, its
   ``is_idempotent()`` and the length of its ``mutations``. It sends requests with ``mutate_rows`` of the batcher's
-  ``_target.client._gapic_client``, and only reads fields of the responses.
+  ``_target.client._gapic_client`` and the app profile ``_target.app_profile_id``, and only reads fields of the
+  responses.
 """
 
 from collections import Counter
@@ -52,13 +53,21 @@ class WriteToBigTable(bigtableio.WriteToBigTable):
     Bundles fail as with the connector itself, but the error also states how many rows Bigtable refused, and why.
     """
 
+    def __init__(self, name: TableName, flush_count: int) -> None:
+        super().__init__(name.project, name.instance, name.table, flush_count=flush_count)
+        self._app_profile = name.app_profile
+
     def expand(self, rows: PCollection) -> PCollection:
-        write_fn = _WriteFn(self._project_id, self._instance_id, self._table_id, self._flush_count, self._max_row_bytes)
-        return rows | beam.ParDo(write_fn)
+        name = TableName(self._project_id, self._instance_id, self._table_id, self._app_profile)
+        return rows | beam.ParDo(_WriteFn(name, self._flush_count, self._max_row_bytes))
 
 
 class _WriteFn(bigtableio._BigTableWriteFn):
     """Writes a bundle's rows, those of the work list last: a reader that finds a listed window finds its events."""
+
+    def __init__(self, name: TableName, flush_count: int, max_row_bytes: int) -> None:
+        super().__init__(name.project, name.instance, name.table, flush_count, max_row_bytes)
+        self.beam_options["app_profile"] = name.app_profile
 
     def default_label(self) -> str:
         return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
@@ -67,14 +76,16 @@ class _WriteFn(bigtableio._BigTableWriteFn):
         connects = self.table is None
         super().start_bundle()
         if connects:
-            client = self.batcher._batcher._target.client._gapic_client
+            target = self.batcher._batcher._target
+            target.app_profile_id = self.beam_options["app_profile"]  # the connector has no argument for it
+            client = target.client._gapic_client
             client.mutate_rows = partial(_plain_responses, client.mutate_rows)
             self._service_calls = ServiceCalls(self._name)
         self._last = EncodedRows()
 
     @property
     def _name(self) -> TableName:
-        return TableName(*(self.beam_options[key] for key in ("project_id", "instance_id", "table_id")))
+        return TableName(*(self.beam_options[key] for key in ("project_id", "instance_id", "table_id", "app_profile")))
 
     def write_mutate_metrics(self, status_list: Iterable[Any]) -> None:
         """Counts as the connector does, but equal statuses at once."""

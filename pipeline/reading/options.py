@@ -123,7 +123,12 @@ def reading_options(command: Command) -> Command:
 
             nonlocal skipped
             with SensorTable.open(
-                table.project, table.instance, table.table, declared, on_foreign=lambda _: None
+                table.project,
+                table.instance,
+                table.table,
+                declared,
+                app_profile=table.app_profile,
+                on_foreign=lambda _: None,
             ) as opened:
                 try:
                     yield opened

@@ -201,8 +201,7 @@ def _inspect(
             _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])
             if scope.schema.latest is not None:
-                write = WriteRows(request.table.project, request.table.instance, request.table.table)
-                _ = found.newest | "WriteNewest" >> write
+                _ = found.newest | "WriteNewest" >> WriteRows(request.table)
 
     return bounded.run(options, build, [scope.schema])
 

@@ -50,10 +50,7 @@ class BulkWriteRows(beam.PTransform):
     count events that are dead letters now.
 
     Args:
-        project: the instance's project.
-        instance: the table's instance.
-        table: the table's id.
-        app_profile: the app profile that routes the requests; None for the instance's default.
+        name: the table.
         limits: the writer's limits.
         clock: the function that returns seconds since the epoch, for dead letters.
         schema: the table's schema; None if it is not known.
@@ -61,17 +58,13 @@ class BulkWriteRows(beam.PTransform):
 
     def __init__(
         self,
-        project: str,
-        instance: str,
-        table: str,
-        app_profile: str | None = None,
+        name: TableName,
         limits: Limits | None = None,
         clock: Clock = time.time,
         schema: TableSchema | None = None,
     ) -> None:
         super().__init__()
-        self._name = TableName(project, instance, table)
-        self._app_profile = app_profile
+        self._name = name
         self._limits = limits or Limits()
         self._clock = clock
         self._schema = schema
@@ -79,7 +72,7 @@ class BulkWriteRows(beam.PTransform):
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
             rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters have no window
-        write_fn = _BulkWriteFn(self._name, self._app_profile, self._limits, self.label, self._clock, self._schema)
+        write_fn = _BulkWriteFn(self._name, self._limits, self.label, self._clock, self._schema)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
 
@@ -87,14 +80,12 @@ class _BulkWriteFn(beam.DoFn):
     def __init__(
         self,
         name: TableName,
-        app_profile: str | None,
         limits: Limits,
         step: str,
         clock: Clock,
         schema: TableSchema | None = None,
     ) -> None:
         self._name = name
-        self._app_profile = app_profile
         self._limits = limits
         self._step = step
         self._clock = clock
@@ -105,7 +96,7 @@ class _BulkWriteFn(beam.DoFn):
         self._closing = ExitStack()
         with explained(self._name):
             client = self._closing.enter_context(_shared_client())
-        self._writer = BulkWriter(client, self._name, self._app_profile, self._limits)
+        self._writer = BulkWriter(client, self._name, self._limits)
         self._closing.callback(self._writer.close)
 
     def start_bundle(self) -> None:

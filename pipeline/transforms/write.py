@@ -6,6 +6,7 @@ import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.message import Message
 from pipeline.private_apis.bigtable_writer import WriteToBigTable
 
@@ -17,12 +18,10 @@ _CELLS_PER_REQUEST = 10_000
 class WriteRows(beam.PTransform):
     """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
 
-    project: str
-    instance: str
-    table: str
+    name: TableName
 
     def expand(self, rows: PCollection) -> PCollection:
-        sink = WriteToBigTable(self.project, self.instance, self.table, flush_count=_CELLS_PER_REQUEST)
+        sink = WriteToBigTable(self.name, flush_count=_CELLS_PER_REQUEST)
         return rows | "WriteToBigTable" >> sink
 
 

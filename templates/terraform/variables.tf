@@ -139,8 +139,8 @@ variable "clusters" {
 
 variable "app_profiles" {
   description = <<-EOT
-    App profiles for readers, by id. With a cluster, all requests go there, so reads see the writes before them. Without
-    one, they go to the nearest available cluster. The job itself writes through the instance's default profile.
+    App profiles, by id. With a cluster, all requests go there, so reads see the writes before them: the job (its
+    app_profile), repair and backfill need that. Without a cluster, they go to the nearest available one, for readers.
   EOT
   type = map(object({
     cluster = optional(string)
@@ -474,7 +474,7 @@ variable "bigtable_writer" {
 }
 
 variable "app_profile" {
-  description = "App profile for writes; only with bigtable_writer = bulk. Default: the instance's default profile."
+  description = "App profile of the job's reads and writes. With several clusters, one with a cluster. Default: the instance's default profile."
   type        = string
   default     = null
 

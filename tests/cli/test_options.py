@@ -1,9 +1,17 @@
+import json
+import uuid
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from pipeline.cli.options import schema_options
+from pipeline.cli.options import schema_options, table_options
+from pipeline.cli.root import main
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
+from tests.faults.bigtable_proxy import BigtableProxy
+
+DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
 
 
 @click.command()
@@ -44,3 +52,43 @@ def test_wrong_usage(options: list[str], problem: str) -> None:
     result = CliRunner().invoke(command, options)
     assert result.exit_code == 2
     assert problem in result.stderr
+
+
+@click.command()
+@table_options
+def table_command(table: TableName) -> None:
+    click.echo(repr(table))
+
+
+def test_the_app_profile() -> None:
+    """Without the option, the instance's default one routes. The id is that of Google's rules."""
+    words = ["--project", "p", "--instance", "i", "--table", "t"]
+    assert CliRunner().invoke(table_command, words).stdout == f"{TableName('p', 'i', 't')!r}\n"
+    ran = CliRunner().invoke(table_command, [*words, "--app-profile", "batch"])
+    assert ran.stdout == f"{TableName('p', 'i', 't', 'batch')!r}\n"
+    ran = CliRunner().invoke(table_command, [*words, "--app-profile", "a/b"])
+    assert "'a/b' is not the id of an app profile" in ran.stderr
+
+
+def test_commands_take_the_route(bigtable, monkeypatch, tmp_path) -> None:
+    """Every command that reads or writes rows sends all requests for rows through the app profile."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}", "batch")
+    readings = tmp_path / "readings.ndjson"
+    event = {"sensor_id": "a", "event_time": "2026-02-17T10:00:00Z", "readings": {"t": 1}}
+    readings.write_text(json.dumps(event))
+    where = ["--project", name.project, "--instance", name.instance, "--table", name.table, "--app-profile", "batch"]
+    for words, methods in (
+        (["table", "create", "--gc", "raw=never", "--gc", "stats=never", "--gc", "meta=never"], {"CheckAndMutateRow"}),
+        (["table", "diff"], {"ReadRows"}),
+        (["backfill", readings], {"ReadRows", "MutateRows"}),
+        (["read", "range", "a", *DAY], {"ReadRows"}),
+        (["read", "aggregates", "a", *DAY], {"ReadRows"}),
+        (["repair", *DAY], {"ReadRows", "MutateRows", "SampleRowKeys"}),
+        (["forget", "a", "--yes"], {"ReadRows", "MutateRows"}),
+    ):
+        with BigtableProxy(bigtable) as proxy:
+            monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+            ran = CliRunner().invoke(main, [*map(str, words), *where])
+        assert ran.exit_code == 0, ran.output
+        assert methods <= {*proxy.app_profiles}, words
+        assert set().union(*proxy.app_profiles.values()) == {"batch"}, words

@@ -11,11 +11,12 @@ unchanged. All other calls are forwarded byte for byte, including the admin API'
 
 import random
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs
 from zlib import crc32
 
 import grpc
@@ -74,6 +75,8 @@ class BigtableProxy:
         self.reads: ReadFault | None = None
         self.calls: Counter[str] = Counter()
         """Calls by method, such as ``MutateRows``."""
+        self.app_profiles: dict[str, set[str]] = defaultdict(set)
+        """The app profiles that route the calls, by method of the data API; empty text for the default one."""
         self.entries = 0
         """Entries of all ``MutateRows`` calls."""
         self.refused: Counter[StatusCode] = Counter()
@@ -101,6 +104,10 @@ class BigtableProxy:
     def _serve(self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         name = method.rpartition("/")[2]
         self._count(self.calls, name)
+        if method.startswith("/google.bigtable.v2.Bigtable/"):
+            routing = parse_qs(dict(context.invocation_metadata())["x-goog-request-params"])
+            with self._lock:
+                self.app_profiles[name].update(routing.get("app_profile_id", [""]))
         if name == "MutateRows":
             yield from self._mutate_rows(method, next(requests), context)
         elif name == "ReadRows":

@@ -55,8 +55,9 @@ def test_every_flag():
         meta_family="m",
         timestamp_attribute="event_time",
         launch_checks="off",
+        app_profile="batch",
     )
-    assert [table.project for table in settings.tables] == ["other-project"]
+    assert settings.tables == (TableName("other-project", "instance", "table", app_profile="batch"),)
     assert settings.declared == DeclaredSchema(default=True, raw="r", stats="s", meta="m", window=Window.parse("15m"))
     assert (settings.early_firing, settings.late_firing) == (timedelta(0), timedelta(seconds=90))
     assert settings.allowed_lateness == timedelta(days=5000)
@@ -131,6 +132,7 @@ def test_required_flags(name):
         ({"bigtable_instance": "Instance"}, "--bigtable_instance is 'Instance'"),
         ({"project": "Test"}, "is 'Test'"),
         ({"id_attribute": "event_id"}, "works on Dataflow only"),
+        ({"app_profile": "a b"}, "--app_profile is 'a b'; it has to be the id of an app profile"),
         ({"timestamp_attribute": "event time"}, "--timestamp_attribute is"),
     ],
 )

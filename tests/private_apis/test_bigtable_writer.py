@@ -1,3 +1,6 @@
+import copy
+import uuid
+
 from apache_beam.metrics.execution import MetricsEnvironment
 from apache_beam.metrics.monitoring_infos import API_REQUEST_COUNT_URN
 from google.cloud.bigtable.data.mutations import RowMutationEntry
@@ -5,10 +8,14 @@ from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 from google.rpc.status_pb2 import Status
 
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.gc_policies import Never
 from pipeline.private_apis.bigtable_writer import _EncodedEntry, _parts, _plain_responses, _WriteFn
+from tests.faults.bigtable_proxy import BigtableProxy
 
 KEY = b"agg#hourly#a#2026-02-17T12"
 
@@ -59,9 +66,23 @@ def test_plain_responses():
     assert MutateRowsResponse.wrap(plain) == response
 
 
+def test_the_app_profile(bigtable, monkeypatch):
+    """The connector's requests take the route of the table's app profile, also of a step that was sent to a worker."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}", "batch")
+    tables.create_bare(name, {"stats": Never()})
+    write_fn = copy.copy(_WriteFn(name, 300, 5_000_000))  # pickles the state
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        for _ in range(2):
+            write_fn.start_bundle()
+            write_fn.process(row_of(3))
+            write_fn.finish_bundle()
+    assert proxy.app_profiles["MutateRows"] == {"batch"}
+
+
 def test_counted_statuses(bigtable):
     """Each status is counted as the connector counts it; one that is missing is that of an expired deadline."""
-    write_fn = _WriteFn("test-project", "instance", "counted-statuses", 300, 5_000_000)
+    write_fn = _WriteFn(TableName("test-project", "instance", "counted-statuses"), 300, 5_000_000)
     write_fn.start_bundle()
     write_fn.write_mutate_metrics([Status(code=0), Status(code=14), Status(code=0), None])
     write_fn.finish_bundle()

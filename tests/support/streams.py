@@ -174,7 +174,7 @@ class Script:
                 if written:
                     name = target.name
                     for label, of_kind in (("Raw", rows.raw), ("Aggregates", rows.aggregates)):
-                        _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name.project, name.instance, name.table)
+                        _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name)
             _ = outputs.dead_letters | beam.Map(_keep_reason)
         found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
         for kind, of_kind in expected.items():

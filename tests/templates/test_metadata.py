@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.cloud.connection.names import APP_PROFILE
 from pipeline.job import settings
 from pipeline.job.settings import BadFlag, TidetableOptions, parse_flags, settings_of
 
@@ -128,7 +129,7 @@ RULES = {
     "bigtable_project": settings._PROJECT,
     "bigtable_instance": settings._INSTANCE,
     "bigtable_table": settings._TABLES,
-    "app_profile": settings._APP_PROFILE,
+    "app_profile": APP_PROFILE,
     "raw_family": settings._FAMILY,
     "stats_family": settings._FAMILY,
     "meta_family": settings._FAMILY,
@@ -146,8 +147,6 @@ BEYOND_REGEXES = {
 def command_line(name=None, value=None):
     """Returns a complete command line in which one flag has the given value."""
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
-    if name == "app_profile":
-        base = base | {"bigtable_writer": "bulk"}  # only this writer has an app profile
     if name == "message_descriptors":
         base = base | {"message_mapping": "gs://my-bucket/report.toml"}
     return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
@@ -270,6 +269,13 @@ def test_texts_for_the_console(name):
     assert ("groupName" in parameter) != ("parentName" in parameter)
     if "parentName" in parameter:
         assert set(parameter["parentTriggerValues"]) <= set(GOOD[parameter["parentName"]])
+
+
+def test_the_state_that_deduplication_needs():
+    """The help has the state of an hour at one reading a second, as the page on state measures it."""
+    hours = re.findall(r"^ +1 Hz +\d+ +(\S+)", (ROOT / "docs/state.md").read_text(), re.MULTILINE)
+    least, *_, most = [round(int(size.replace(",", "")) / 1000) for size in hours]
+    assert f"about {least} to {most} KB per hour" in PARAMETERS["deduplicate"]["helpText"]
 
 
 def test_the_template():

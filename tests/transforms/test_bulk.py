@@ -66,7 +66,7 @@ def run(name, elements, check=None, windows=None, **arguments):
     rows = pipeline | beam.Create(elements, reshuffle=False)
     if windows:
         rows |= beam.WindowInto(windows)
-    write = BulkWriteRows(name.project, name.instance, name.table, clock=lambda: NOW_S, **arguments)
+    write = BulkWriteRows(name, clock=lambda: NOW_S, **arguments)
     letters = rows | "WriteRows" >> write
     if check:
         assert_that(letters, check)
@@ -136,7 +136,7 @@ def test_dead_letters_are_in_no_window(name):
         pipeline
         | beam.Create([many(BAD)])
         | beam.WindowInto(FixedWindows(60))
-        | BulkWriteRows(name.project, name.instance, name.table)
+        | BulkWriteRows(name)
         | beam.Map(lambda _, window=beam.DoFn.WindowParam: window)
     )
     assert_that(letters, equal_to([GlobalWindow()] * len(BAD)))
@@ -195,7 +195,7 @@ def written(write_fn, bundle):
 
 def test_a_bundle_after_one_that_failed(name):
     """A bundle after a failed one writes its own rows, and none of the other's."""
-    write_fn = bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S)
+    write_fn = bulk._BulkWriteFn(name, Limits(), "WriteRows", lambda: NOW_S)
     write_fn.setup()
     write_fn.start_bundle()
     write_fn.process(many(ROWS[:10]))  # and then another step fails
@@ -206,7 +206,7 @@ def test_a_bundle_after_one_that_failed(name):
 
 def test_one_client_for_a_process(name):
     """All instances and threads share one client; the last one closes it."""
-    instances = [bulk._BulkWriteFn(name, None, Limits(), "WriteRows", lambda: NOW_S) for _ in range(5)]
+    instances = [bulk._BulkWriteFn(name, Limits(), "WriteRows", lambda: NOW_S) for _ in range(5)]
     threads = [threading.Thread(target=instance.setup) for instance in instances]
     for thread in threads:
         thread.start()
@@ -222,7 +222,7 @@ def test_one_client_for_a_process(name):
 
 def test_pickling():
     """The DoFn pickles before it has a client."""
-    write_fn = bulk._BulkWriteFn(TableName("p", "i", "t"), "profile", Limits(in_flight=2), "WriteRows", str)
+    write_fn = bulk._BulkWriteFn(TableName("p", "i", "t", "profile"), Limits(in_flight=2), "WriteRows", str)
     copy = pickle.loads(pickle.dumps(write_fn))  # noqa: S301 (our own)
     for each in (copy, write_fn):
         del each._metrics  # metrics of one name are equal in what they count only

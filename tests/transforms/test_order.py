@@ -52,7 +52,7 @@ def test_the_work_list_comes_last(bigtable, monkeypatch, sink):
         proxy.mutations = refusing_once
         with beam.Pipeline(FnApiRunner()) as pipeline:
             rows = pipeline | beam.Create([*RAW[:10], LISTED, *RAW[10:]], reshuffle=False)
-            _ = rows | sink(name.project, name.instance, name.table)
+            _ = rows | sink(name)
     assert applied_before == [30]
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
     with RowReader.open(name) as reader:
@@ -65,7 +65,7 @@ def test_nothing_is_listed_before_its_event_is_written(bigtable):
     tables.create_bare(name, {"stats": Never()})
     pipeline = beam.Pipeline(FnApiRunner())
     rows = pipeline | beam.Create([LISTED, *RAW], reshuffle=False)
-    _ = rows | WriteRows(name.project, name.instance, name.table)
+    _ = rows | WriteRows(name)
     with pytest.raises(Exception, match="rows could not be written"):
         pipeline.run().wait_until_finish()
     with RowReader.open(name) as reader:

@@ -23,7 +23,7 @@ class Sample(NamedTuple):
 def sampled_keys(name: TableName) -> list[Sample]:
     """Returns sampled row keys, in order. Raises ServerProblem if the server refuses or is out of reach."""
     with explained(name), bigtable_client() as client:
-        found = client.sample_row_keys(table_name=str(name), timeout=_TIMEOUT_S)
+        found = client.sample_row_keys(**name.target, timeout=_TIMEOUT_S)
         return [Sample(each.row_key, each.offset_bytes) for each in found]
 
 

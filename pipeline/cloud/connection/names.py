@@ -5,16 +5,30 @@ from dataclasses import dataclass
 
 _TOPIC = re.compile(r"projects/[^/\s]+/topics/[^/\s]+")
 _SUBSCRIPTION = re.compile(r"projects/[^/\s]+/subscriptions/[^/\s]+")
+APP_PROFILE = re.compile(r"[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}")
 _SCHEMA = re.compile(r"projects/[^/\s@]+/schemas/[^/\s@]+")
 
 
 @dataclass(frozen=True)
 class TableName:
-    """Names a table; ``str()`` is its full resource path."""
+    """Names a table, and the route to it. ``str()`` is the table's full resource path.
+
+    Attributes:
+        project: the id of the instance's project.
+        instance: the instance's id.
+        table: the table's id.
+        app_profile: the app profile by which Bigtable routes reads and writes; empty for the instance's default.
+    """
 
     project: str
     instance: str
     table: str
+    app_profile: str = ""
+
+    @property
+    def target(self) -> dict[str, str]:
+        """The fields of a request for rows that name the table and the app profile."""
+        return {"table_name": str(self), "app_profile_id": self.app_profile}
 
     @property
     def parent(self) -> str:

@@ -1,7 +1,6 @@
-"""Reads a table: the readings and aggregates of sensors, each by bounded ranges of keys.
+"""Reads the readings and aggregates of sensors by bounded ranges of keys, never a table from end to end.
 
-The table stores its schema, and the schema that wrote the rows finds and parses them. Nothing here reads a table from
-end to end.
+The table stores its schema, and the schema that wrote the rows finds and parses them.
 """
 
 import logging
@@ -101,6 +100,7 @@ class SensorTable:
         table: str,
         declared: DeclaredSchema = NOTHING_DECLARED,
         *,
+        app_profile: str | None = None,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
     ) -> Self:
@@ -114,15 +114,15 @@ class SensorTable:
             instance: the table's instance.
             table: the table's id.
             declared: the schema that the caller expects, or a part of it.
+            app_profile: the app profile by which Bigtable routes the reads; None for the instance's default.
             strict: whether a foreign row raises ForeignRowProblem.
             on_foreign: a function that receives each row left out, in any thread; by default the first one is logged.
 
         Raises:
-            ServerProblem: the table or its schema is missing, the schema differs from ``declared``, or the server is
-                out of reach.
+            ServerProblem: the table or its schema is missing or differs from ``declared``, or the server is away.
         """
         with ExitStack() as connection:
-            rows = connection.enter_context(RowReader.open(TableName(project, instance, table)))
+            rows = connection.enter_context(RowReader.open(TableName(project, instance, table, app_profile or "")))
             schema = agreed_schema(rows, declared)
             return cls(rows.with_new_counters(), schema, connection.pop_all(), strict, on_foreign)
 

@@ -264,7 +264,7 @@ class _Remaining:
             self.start = key + b"\x00"
 
     def request(self, name: TableName, cells: RowFilter | None, limit: int) -> ReadRowsRequest:
-        request = _Request(table_name=str(name), rows_limit=limit, reversed=self.reverse)
+        request = _Request(**name.target, rows_limit=limit, reversed=self.reverse)
         request.rows.row_ranges.add(start_key_closed=self.start, end_key_open=self.end or None)
         if cells is not None:
             request.filter.CopyFrom(RowFilter.pb(cells))

@@ -198,7 +198,7 @@ def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replac
         for column, value in columns.items()
     ]
     with explained(name), bigtable_client() as client:
-        client.mutate_row(request={"table_name": str(name), "row_key": key, "mutations": mutations})
+        client.mutate_row(request={**name.target, "row_key": key, "mutations": mutations})
 
 
 def _text(column: bytes) -> str:

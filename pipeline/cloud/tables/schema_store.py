@@ -85,7 +85,7 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
     if after is not None:
         mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
     predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
-    row = {"table_name": str(name), "row_key": SCHEMA_KEY}
+    row = {**name.target, "row_key": SCHEMA_KEY}
     with explained(name), bigtable_client() as client:
         if _text(RowReader(client, name)) != before:
             return False

@@ -68,17 +68,14 @@ class BulkWriter:
     Args:
         client: the client, which :meth:`close` leaves open.
         name: the table.
-        app_profile: the app profile by which Bigtable routes; None for the instance's default.
         limits: the limits of memory and attempts.
     """
 
-    def __init__(
-        self, client: BigtableClient, name: TableName, app_profile: str | None = None, limits: Limits | None = None
-    ) -> None:
+    def __init__(self, client: BigtableClient, name: TableName, limits: Limits | None = None) -> None:
         self.name = name
         self._limits = limits or Limits()
-        self._head = request_header(str(name), app_profile or "")
-        self._send: Send = partial(mutate_rows, call_for(client, name, app_profile))
+        self._head = request_header(str(name), name.app_profile)
+        self._send: Send = partial(mutate_rows, call_for(client, name))
         self._limiter = RateLimiter(self._limits.in_flight)
         self._server_accepts = threading.Event()
         self._threads = ThreadPoolExecutor(self._limits.in_flight, f"write {name.table}")
@@ -90,20 +87,19 @@ class BulkWriter:
 
     @classmethod
     @contextmanager
-    def open(cls, name: TableName, app_profile: str | None = None, **limits: Any) -> Iterator["BulkWriter"]:
+    def open(cls, name: TableName, **limits: Any) -> Iterator["BulkWriter"]:
         """Connects for the length of a ``with`` block, to the emulator if BIGTABLE_EMULATOR_HOST is set.
 
         Rows that were added but not finished may be lost. Raises ServerProblem without credentials.
 
         Args:
             name: the table.
-            app_profile: the app profile by which Bigtable routes; None for the instance's default.
             limits: fields of :class:`Limits`.
         """
         with ExitStack() as stack:
             with explained(name):
                 client = stack.enter_context(bigtable_client())
-            yield stack.enter_context(closing(cls(client, name, app_profile, Limits(**limits))))
+            yield stack.enter_context(closing(cls(client, name, Limits(**limits))))
 
     def add(self, row: Row) -> None:
         """Adds one row; see :meth:`add_all`."""

@@ -56,12 +56,11 @@ class MutateRowsResult(NamedTuple):
 Call = Callable[..., Iterable[Any]]
 
 
-def call_for(client: BigtableClient, name: TableName, app_profile: str | None) -> Call:
+def call_for(client: BigtableClient, name: TableName) -> Call:
     """Returns a function that sends an encoded ``MutateRowsRequest``: the client's own method would encode it again."""
     method = client.transport.grpc_channel.unary_stream(_METHOD, response_deserializer=_Response.FromString)
-    routing = to_grpc_metadata({"table_name": str(name), "app_profile_id": app_profile or ""})
     wrapped = wrap_method(method, client_info=DEFAULT_CLIENT_INFO)
-    return partial(wrapped, retry=None, metadata=(*_METADATA, routing))
+    return partial(wrapped, retry=None, metadata=(*_METADATA, to_grpc_metadata(name.target)))
 
 
 def mutate_rows(call: Call, request: bytes, entries: int, timeout_s: float) -> MutateRowsResult:

@@ -41,7 +41,7 @@ class Rewriter:
 
     def __init__(self, client: BigtableDataClient, name: TableName) -> None:
         self.name = name
-        self._table = client.get_table(name.instance, name.table)
+        self._table = client.get_table(name.instance, name.table, app_profile_id=name.app_profile)
 
     @classmethod
     @contextmanager

@@ -128,14 +128,6 @@ def test_writing(name, proxy):
     ].replace("%2F", "/")
 
 
-def test_the_app_profile(name, proxy):
-    """The routing header contains it."""
-    with BulkWriter.open(name, "batch") as writer:
-        writer.add(ROWS[0])
-        writer.finish()
-    assert "app_profile_id=batch" in proxy.metadata["x-goog-request-params"]
-
-
 @pytest.mark.parametrize("code", TRANSIENT, ids=lambda code: code.name)
 @pytest.mark.parametrize("fault", [refusing, breaking, failing], ids=lambda fault: fault.__name__)
 def test_transient_failures_are_retried(name, proxy, fault, code):
