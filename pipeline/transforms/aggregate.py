@@ -28,7 +28,7 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import Aggregation, GroupFiring
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import start_of_readings
 from pipeline.core.panes.row_batches import batch_bytes, parts_of
 from pipeline.core.rows.rows import EncodedRows
@@ -55,12 +55,12 @@ _COUNTERS = {
     fired.LATE_EVENTS: metrics.LATE_EVENTS,
 }
 # Changing a spec or a coder changes the state: a running job would have to be drained.
-_PARTS_SPEC = BagStateSpec("parts", BytesCoder())
-_WINDOWS_SPEC = BagStateSpec("windows", BytesCoder())
+_BAG_SPECS = [BagStateSpec(name, BytesCoder()) for name in ("parts", "late", "open", "closed", "resting", "resting2")]
 _SCHEDULE_SPEC = ReadModifyWriteStateSpec("schedule", BytesCoder())
 _WATERMARK_SPEC = TimerSpec("watermark", TimeDomain.WATERMARK)
 _CLOCK_SPEC = TimerSpec("clock", TimeDomain.REAL_TIME)
-_PARTS, _WINDOWS, _SCHEDULE = map(beam.DoFn.StateParam, (_PARTS_SPEC, _WINDOWS_SPEC, _SCHEDULE_SPEC))
+_PARTS, _LATE, _OPEN, _CLOSED, _RESTING, _RESTING2 = map(beam.DoFn.StateParam, _BAG_SPECS)
+_SCHEDULE = beam.DoFn.StateParam(_SCHEDULE_SPEC)
 _WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
 _LOGGER = logging.getLogger(__name__)
@@ -124,13 +124,14 @@ class _AggregateFn(CompletingFn):
         self,
         element: tuple[int, bytes],
         parts: BagRuntimeState = _PARTS,
+        late: BagRuntimeState = _LATE,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
     ) -> None:
         part = element[1]
-        parts.add(part)
         of_group = Schedule.from_bytes(schedule.read())
+        (late if self._firing.closes(start_of_readings(part), of_group.closed_us) else parts).add(part)
         timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing, element[0])
         if timers is not None:
             schedule.write(of_group.to_bytes())
@@ -142,7 +143,11 @@ class _AggregateFn(CompletingFn):
         group: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         parts: BagRuntimeState = _PARTS,
-        windows: BagRuntimeState = _WINDOWS,
+        late: BagRuntimeState = _LATE,
+        opened: BagRuntimeState = _OPEN,
+        closed: BagRuntimeState = _CLOSED,
+        resting: BagRuntimeState = _RESTING,
+        resting2: BagRuntimeState = _RESTING2,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -150,7 +155,8 @@ class _AggregateFn(CompletingFn):
         """Fires the panes that are on time, and the last ones of windows that close."""
         of_group = Schedule.from_bytes(schedule.read())
         due = of_group.pass_watermark(at.micros, self._firing)
-        state = _State(parts, windows, schedule, watermark, clock)
+        bags = Bags(parts, late, opened, closed, (resting, resting2))
+        state = _State(bags, schedule, watermark, clock)
         yield from self._fire(group, due, of_group, self._now_us(), state)
 
     @on_timer(_CLOCK_SPEC)
@@ -159,7 +165,11 @@ class _AggregateFn(CompletingFn):
         group: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         parts: BagRuntimeState = _PARTS,
-        windows: BagRuntimeState = _WINDOWS,
+        late: BagRuntimeState = _LATE,
+        opened: BagRuntimeState = _OPEN,
+        closed: BagRuntimeState = _CLOSED,
+        resting: BagRuntimeState = _RESTING,
+        resting2: BagRuntimeState = _RESTING2,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -168,21 +178,21 @@ class _AggregateFn(CompletingFn):
         of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
-        state = _State(parts, windows, schedule, watermark, clock)
+        bags = Bags(parts, late, opened, closed, (resting, resting2))
+        state = _State(bags, schedule, watermark, clock)
         yield from self._fire(group, due, of_group, now_us, state)
 
     def _fire(
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
     ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
-        windows = GroupWindows(self._aggregation.tiers, self._firing.lateness_us, state.windows.read())
+        of_group = GroupState(state.bags, self._aggregation, schedule, due, now_us)
+        windows = of_group.windows
         firing = GroupFiring(self._aggregation, windows, self._completion, schedule, now_us, self._readers.map)
-        firing.fire(self._take(due, state.parts))
+        firing.fire(of_group.take())
         schedule.done(due)
-        state.windows.clear()
-        for chunk in windows.chunks():
-            state.windows.add(chunk)
-        timers = schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self._firing)
+        of_group.write()
+        timers = schedule.rearm(self._firing)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:
             schedule.clock_us = NEVER_US
@@ -206,18 +216,6 @@ class _AggregateFn(CompletingFn):
                 size // 1_000_000,
             )
 
-    def _take(self, due: set[int], parts: BagRuntimeState) -> list[bytes]:
-        """Returns the waiting readings of windows that fire, and leaves the others."""
-        if not due:
-            return []
-        taken, left = list[bytes](), list[bytes]()
-        for part in parts.read():
-            (taken if start_of_readings(part) in due else left).append(part)
-        parts.clear()
-        for part in left:
-            parts.add(part)
-        return taken
-
     def _now_us(self) -> int:
         return int(self._clock() * 1_000_000)
 
@@ -225,8 +223,7 @@ class _AggregateFn(CompletingFn):
 class _State(NamedTuple):
     """The state and timers of a group."""
 
-    parts: BagRuntimeState
-    windows: BagRuntimeState
+    bags: Bags
     schedule: ReadModifyWriteRuntimeState
     watermark: RuntimeTimer
     clock: RuntimeTimer

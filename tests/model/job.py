@@ -163,7 +163,7 @@ class Stage:
         tiers = self.target.schema.tiers
         for _, (_, data) in self.parts:
             yield from _in_part(data)
-        for data in self.aggregate.bag("parts"):
+        for data in (*self.aggregate.bag("parts"), *self.aggregate.bag("late")):
             yield from _in_part(data)
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
@@ -181,14 +181,15 @@ class Stage:
 
     def _windows(self):
         lateness_us = self.aggregate.fn._firing.lateness_us
-        for chunk in self.aggregate.bag("windows"):
+        for chunk in (*self.aggregate.bag("open"), *self.aggregate.bag("closed")):
             found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
             for number, windows in enumerate(found.of_tier):
                 yield from ((number, start_us, window) for start_us, window in windows.items())
 
     def is_empty(self):
         """Returns whether no element waits anywhere, no window is kept and no timer is set."""
-        kept = (("aggregate", "parts"), ("aggregate", "windows"), ("collect", "panes"))
+        kept = [("aggregate", name) for name in ("parts", "late", "open", "closed", "resting", "resting2")]
+        kept.append(("collect", "panes"))
         steps = (self.aggregate, self.collect)
         return not (
             self.parts

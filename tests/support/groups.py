@@ -6,7 +6,7 @@ from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import END_US, FiringRules, Schedule
 from pipeline.core.panes.group_firing import Aggregation, GroupFiring
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.schema.retention import Retention
@@ -20,6 +20,16 @@ HOUR, DAY = 3_600_000_000, 86_400_000_000
 MIDNIGHT = 20_501 * DAY
 
 
+class Values(list):
+    """A bag of state."""
+
+    add = list.append
+
+    def read(self):
+        """Returns what was added."""
+        return list(self)
+
+
 class Group:
     """A group with its state, as a runner keeps it, and a table."""
 
@@ -28,8 +38,13 @@ class Group:
         firing = FiringRules(schema.tiers[0].window, early_us, MINUTE, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
         self.retention = Retention.of(schema)
-        self.schedule, self.chunks, self.parts = b"", [], []
+        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()))
         self.listed, self.written, self.counts = [], [], Counter()
+
+    @property
+    def chunks(self):
+        """The bytes of all windows."""
+        return [*self.bags.open, *self.bags.closed, *self.bags.resting[0], *self.bags.resting[1]]
 
     def receive(self, *events, stored=True):
         """Takes events, whose raw rows are written first, unless they are not ``stored`` yet."""
@@ -39,8 +54,10 @@ class Group:
         gathered.add(events)
         schedule = Schedule.from_bytes(self.schedule or None)
         for part in gathered.take_groups():
-            self.parts.append(part.data)
-            schedule.expect(start_of_readings(part.data), self.now_us, self.aggregation.firing)
+            start_us = start_of_readings(part.data)
+            late = self.aggregation.firing.closes(start_us, schedule.closed_us)
+            (self.bags.late_parts if late else self.bags.parts).add(part.data)
+            schedule.expect(start_us, self.now_us, self.aggregation.firing)
         self.schedule = schedule.to_bytes()
 
     def store(self, *events):
@@ -77,14 +94,14 @@ class Group:
         self.now_us = now_us
 
     def _fire(self, schedule, due):
-        windows = GroupWindows(self.schema.tiers, LATENESS, self.chunks)
+        state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us)
         completion = Completion(self.schema, self.retention, self.table)
-        firing = GroupFiring(self.aggregation, windows, completion, schedule, self.now_us)
-        firing.fire([part for part in self.parts if start_of_readings(part) in due])
-        self.parts = [part for part in self.parts if start_of_readings(part) not in due]
+        firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
+        firing.fire(state.take())
         schedule.done(due)
-        schedule.rearm(windows.next_watermark_us(schedule.passed_us), windows.next_time_us(), self.aggregation.firing)
-        self.schedule, self.chunks = schedule.to_bytes(), list(windows.chunks())
+        state.write()
+        schedule.rearm(self.aggregation.firing)
+        self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)
         for row in map(decoded, firing.rows):
             self.table.write(row)

@@ -1,8 +1,8 @@
 """Runs the real graph on a scripted stream of messages, with a scripted watermark and clock."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from unittest import mock
 
@@ -54,9 +54,15 @@ def clock() -> float:
     return _StreamClock.seconds
 
 
-def stream_clock() -> AbstractContextManager:
+@contextmanager
+def stream_clock() -> Iterator[None]:
     """Makes :func:`clock` the clock of TestStreams within the block."""
-    return mock.patch.object(direct_runner, "TestClock", _StreamClock)
+    began = _StreamClock.seconds
+    with mock.patch.object(direct_runner, "TestClock", _StreamClock):
+        try:
+            yield
+        finally:
+            _StreamClock.seconds = began
 
 
 def flags(**changes: str) -> list[str]:

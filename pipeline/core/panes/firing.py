@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
 
-VERSION = 1
+VERSION = 2
 
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
@@ -39,12 +39,37 @@ class FiringRules:
     late_us: int
     lateness_us: int
 
+    def closes(self, start_us: int, closed_us: int) -> bool:
+        """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
+        return self.window.end_of(start_us) <= closed_us
+
 
 class Timers(NamedTuple):
     """The times that a group's timers have to be set to. None for a timer that stays as it is."""
 
     watermark_us: int | None
     clock_us: int | None
+
+
+@dataclass
+class Generation:
+    """Closed windows that rest, and are dropped together.
+
+    Attributes:
+        since_us: the time of the clock at which the first one closed; :data:`NEVER_US` without one.
+        until_us: the time of the clock until which all are kept; :data:`NEVER_US` without one.
+    """
+
+    since_us: int = NEVER_US
+    until_us: int = NEVER_US
+
+    def take(self, now_us: int, until_us: int) -> None:
+        """Notes that windows close now, and are kept until another time."""
+        self.since_us, self.until_us = min(now_us, self.since_us), until_us
+
+    def clear(self) -> None:
+        """Notes that there are no windows."""
+        self.since_us = self.until_us = NEVER_US
 
 
 @dataclass
@@ -58,6 +83,10 @@ class Schedule:
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
         clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
         batches: the number of batches of rows so far; see :mod:`pipeline.core.panes.row_batches`.
+        open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
+        closed_until_us: the next time of the clock at which closed windows have to be read; :data:`NEVER_US` without
+            any.
+        resting: the closed windows that rest.
         due_us: the time at which waiting readings have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
         passed_before_us: the same as ``passed_us``, before the timer that fires now.
@@ -69,6 +98,9 @@ class Schedule:
     watermark_us: int = NEVER_US
     clock_us: int = NEVER_US
     batches: int = 0
+    open_watermark_us: int = NEVER_US
+    closed_until_us: int = NEVER_US
+    resting: tuple[Generation, Generation] = field(default_factory=lambda: (Generation(), Generation()))
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
     closed_before_us: int = field(init=False, compare=False)
@@ -84,20 +116,23 @@ class Schedule:
     def expect(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> Timers | None:
         """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed.
 
-        Early panes of a group fire at its own times, ``early_us`` apart: all groups together make an even load.
+        Early panes of a group fire at its own times, ``early_us`` apart, and so do late ones, ``late_us`` apart: all
+        groups together make an even load, and one firing reads the state for many windows.
         """
         if start_us in self.due_us:
             return None
         end_us = firing.window.end_of(start_us)
         if end_us <= self.passed_us:
-            due_us = now_us + firing.late_us
+            due_us = _next_of_group(group, now_us, firing.late_us) if firing.late_us else now_us
         else:
             due_us = _next_of_group(group, now_us, firing.early_us) if firing.early_us else NEVER_US
         self.due_us[start_us] = due_us
         return self.arm(self._next_watermark_us(start_us, firing), due_us)
 
-    def rearm(self, watermark_us: int, clock_us: int, firing: FiringRules) -> Timers:
-        """Makes the timers fire at these times, or when the readings that wait need it."""
+    def rearm(self, firing: FiringRules) -> Timers:
+        """Makes the timers fire when windows, or the readings that wait, need it."""
+        clock_us = min(self.closed_until_us, *(each.until_us for each in self.resting))
+        watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == NEVER_US else END_US)
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
         return self.arm(min([watermark_us, *watermarks_us]), min([clock_us, *self.due_us.values()]))
 
@@ -144,7 +179,10 @@ class Schedule:
     def to_bytes(self) -> bytes:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
-        numbers = array("q", [self.passed_us, self.closed_us, self.watermark_us, self.clock_us, self.batches, *pairs])
+        of_windows = [self.open_watermark_us, self.closed_until_us]
+        of_windows += [time_us for each in self.resting for time_us in (each.since_us, each.until_us)]
+        times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
+        numbers = array("q", [*times_us, self.batches, *of_windows, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
 
     @classmethod
@@ -152,11 +190,13 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) % 16 != 9:
+        if data[:1] != bytes([VERSION]) or len(data) < 89 or len(data) % 16 != 9:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
-        passed_us, closed_us, watermark_us, clock_us, batches, *pairs = array("q", data[1:])
-        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, batches, due_us)
+        numbers = array("q", data[1:])
+        passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, *others = numbers
+        resting = Generation(*others[:2]), Generation(*others[2:4])
+        due_us = dict(zip(others[4::2], others[5::2], strict=True))
+        return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, resting, due_us)
 
 
 def _next_of_group(group: int, now_us: int, every_us: int) -> int:

@@ -56,7 +56,8 @@ HELD_BACK, TOO_WIDE = "held back", "too wide"  # panes that are not written
 RESTORED, INCOMPLETE, RECOMPUTED = "restored", "incomplete", "recomputed"  # windows
 LATE_EVENTS = "late events"
 
-_KEPT_US = 20 * 60 * 1_000_000  # twice as long as writers retry
+KEPT_US = 20 * 60 * 1_000_000
+"""The time for which a closed window is kept: twice as long as writers retry."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Aggregation:
     def sources(self) -> tuple[int, ...]:
         """The index of each tier's source; -1 for the shortest."""
         return sources(tuple(tier.window for tier in self.tiers))
+
+    @cached_property
+    def windows_are_apart(self) -> bool:
+        """Whether a window's panes depend on no other window."""
+        return len(self.tiers) == 1 and not self.tiers[0].statistics.carries
 
 
 class GroupFiring:
@@ -115,7 +121,7 @@ class GroupFiring:
         if aggregation.before_us is not None:
             self._before_us = aggregation.before_us
             # A backfill lists windows that were over later: a job may have them in its state.
-            self._over_us = now_us - aggregation.firing.lateness_us - _KEPT_US
+            self._over_us = now_us - aggregation.firing.lateness_us - KEPT_US
         self._deduplicate = aggregation.deduplicate
         self._latest, self._newest = aggregation.latest, NewestReadings()
         self._windows = windows
@@ -155,7 +161,7 @@ class GroupFiring:
             self.rows.extend(self._newest.rows(self._latest, from_us))
         if self._drained:
             self._windows.drop_all()
-        self._windows.close(self._schedule.closed_us, now_us + _KEPT_US)
+        self._windows.close(self._schedule.closed_us, now_us + KEPT_US)
         self._windows.drop(now_us)
 
     def _window(self, tier: int, start_us: int) -> StartWindows[Any]:
@@ -169,7 +175,7 @@ class GroupFiring:
         """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
         entry = window.entries[sensor_id]
         if window.late:
-            entry.kept_until_us = self._now_us + _KEPT_US
+            entry.kept_until_us, entry.rests = self._now_us + KEPT_US, False
         return entry
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
@@ -251,7 +257,7 @@ class GroupFiring:
             if entry.settle(stats, late=window.late) and stats is not None:
                 entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
                 if sensor_id in ending:
-                    entry.kept_until_us = self._now_us + _KEPT_US
+                    entry.kept_until_us = self._now_us + KEPT_US
                 if entry.unsure:  # a repair may have settled it meanwhile, by other statistics
                     self.incomplete.append((sensor_id, start_us))
                 self._write(tier, sensor_id, start_us, stats, moved=moved)

@@ -5,7 +5,8 @@
 The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
 
-    chunk   version; index of the tier; 1 for closed windows, 0 for open ones; start in µs; entries until the end
+    chunk   version; index of the tier; flags, 1 for closed windows, 2 for compressed entries; start in µs; entries
+            until the end, by zlib if they are compressed
     entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
             edges, 64 for unsure; number of events and readings in the last pane (-1: none); size of the accumulator;
             the id; the accumulator; for a closed window, the time until which it is kept in µs; if it has edges, their
@@ -15,27 +16,30 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from zlib import compress, decompress
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.panes.firing import END_US, NEVER_US
+from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import WindowStats
 
-VERSION = 2
+VERSION = 3
 
-_HEADER = struct.Struct("<BB?q")
+_HEADER = struct.Struct("<BBBq")
+_LATE, _COMPRESSED = 1, 2
 _KEPT = struct.Struct("<q")
 _ENTRY = struct.Struct("<HBqI")
 _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
+_PACKED_BYTES = 8 << 10  # larger accumulators are mostly packed blocks, which zlib does not make smaller
 _FLAGS = [[bool(flags & 1 << bit) for bit in range(5)] for flags in range(32)]
 
 A = TypeVar("A", bound=Accumulator)
@@ -61,6 +65,8 @@ class SensorWindow(Generic[A]):
         unsure: whether it continues from a row that may lack something, or count it twice. Each of its panes is listed.
         kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
             way to the table. Zero for an open window.
+        closes: whether it has been open until now.
+        rests: whether the state has it among the resting windows, and nothing came since.
     """
 
     kind: type[A]
@@ -76,6 +82,8 @@ class SensorWindow(Generic[A]):
     last: dict[str, At] = field(default_factory=dict)
     unsure: bool = False
     kept_until_us: int = 0
+    closes: bool = False
+    rests: bool = False
 
     @property
     def accumulator(self) -> A:
@@ -121,23 +129,43 @@ class StartWindows(Generic[A]):
 
 
 class GroupWindows:
-    """The windows of one group.
+    """The windows of one group, or some of them.
 
     Args:
         tiers: the table's tiers, shortest first.
         lateness_us: the time for which a window is kept after the watermark has passed its end.
-        chunks: the state, as :meth:`chunks` returned it.
+        chunks: the state, as the methods below returned it.
+        resting: whether windows rest after they closed.
 
     Attributes:
         of_tier: each tier's windows, by their start in µs.
     """
 
-    def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
+    def __init__(
+        self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = (), *, resting: bool = False
+    ) -> None:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
+        self._resting = resting
         self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
+        self.read(chunks)
+
+    def read(self, chunks: Iterable[bytes]) -> None:
+        """Adds windows of the state."""
         for chunk in chunks:
-            self._read(chunk)
+            tier, late, start_us = _header(chunk)
+            self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
+
+    def read_resting(self, chunks: Iterable[bytes], starts_us: Collection[int] | None, now_us: int) -> None:
+        """Adds windows that rest and are still kept, unless something came since: those of some starts, or all."""
+        for chunk in chunks:
+            tier, late, start_us = _header(chunk)
+            if starts_us is None or start_us in starts_us:
+                entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
+                for sensor_id, entry in _entries(chunk):
+                    if entry.kept_until_us > now_us:
+                        entry.rests = True
+                        entries.setdefault(sensor_id, entry)
 
     def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
         """Returns whether a window ends by an event time."""
@@ -150,7 +178,7 @@ class GroupWindows:
                 if not window.late and self.ends_by(tier, start_us, closed_us):
                     window.late = True
                     for entry in window.entries.values():
-                        entry.kept_until_us = kept_until_us
+                        entry.kept_until_us, entry.closes = kept_until_us, True
 
     def drop(self, now_us: int) -> None:
         """Drops the sensors' closed windows that were kept until ``now_us``."""
@@ -169,13 +197,12 @@ class GroupWindows:
             windows.clear()
 
     def next_watermark_us(self, passed_us: int) -> int:
-        """Returns the next watermark at which a pane fires or a window closes; :data:`NEVER_US` without one."""
+        """Returns the next watermark at which an open window fires or closes; :data:`NEVER_US` without one."""
         found = NEVER_US
         for end_of, windows in zip(self._ends, self.of_tier, strict=True):
             for start_us, window in windows.items():
                 end_us = end_of(start_us)
-                if window.late:  # the clock matters, or that the job is drained
-                    found = min(found, END_US)
+                if window.late:
                     continue
                 if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
                     found = min(found, end_us)
@@ -184,33 +211,50 @@ class GroupWindows:
         return found
 
     def next_time_us(self) -> int:
-        """Returns the next time of the clock at which a closed window is dropped; :data:`NEVER_US` without one."""
-        late = (window for windows in self.of_tier for window in windows.values() if window.late)
-        return min((entry.kept_until_us for window in late for entry in window.entries.values()), default=NEVER_US)
+        """Returns the next time at which closed windows have to be read; :data:`NEVER_US` without any.
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yields the state."""
+        That is when one is read once more from the table, or when all can be dropped.
+        """
+        late = (window for windows in self.of_tier for window in windows.values() if window.late)
+        found = [entry for window in late for entry in window.entries.values() if self._stays(entry)]
+        again_us = (entry.kept_until_us for entry in found if entry.again)
+        return min(again_us, default=max((entry.kept_until_us for entry in found), default=NEVER_US))
+
+    def open_chunks(self) -> Iterator[bytes]:
+        """Yields the open windows."""
+        return self._chunks(late=False, which=lambda _: True)
+
+    def closed_chunks(self) -> Iterator[bytes]:
+        """Yields the closed windows that do not rest."""
+        return self._chunks(late=True, which=self._stays)
+
+    def resting_chunks(self) -> Iterator[bytes]:
+        """Yields the windows that begin to rest."""
+        return self._chunks(late=True, which=self._begins_to_rest)
+
+    def _begins_to_rest(self, entry: SensorWindow[Any]) -> bool:
+        return self._resting and entry.closes and not entry.again
+
+    def _stays(self, entry: SensorWindow[Any]) -> bool:
+        return not (entry.rests or self._begins_to_rest(entry))
+
+    def _chunks(self, *, late: bool, which: Callable[[SensorWindow[Any]], bool]) -> Iterator[bytes]:
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
-                header = _HEADER.pack(VERSION, tier, window.late, start_us)
-                parts, size = [header], 0
+                if window.late != late:
+                    continue
+                parts, count, size = list[bytes](), 0, 0
                 for sensor_id, entry in window.entries.items():
-                    if entry.value is not None:
-                        entry.data = entry.value.to_bytes()
-                    id_bytes = sensor_id.encode()
-                    edges = _edges_bytes(entry) if entry.before or entry.last else b""
-                    flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
-                    flags |= entry.moved << 4 | bool(edges) << 5 | entry.unsure << 6
-                    parts += (_ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data)), id_bytes, entry.data)
-                    if window.late:
-                        parts.append(_KEPT.pack(entry.kept_until_us))
-                    parts.append(edges)
-                    size += len(entry.data) + len(edges)
-                    if size >= _CHUNK_BYTES:
-                        yield b"".join(parts)
-                        parts, size = [header], 0
-                if len(parts) > 1:
-                    yield b"".join(parts)
+                    if which(entry):
+                        encoded = _entry_parts(sensor_id, entry, late=late)
+                        parts += encoded
+                        count += 1
+                        size += sum(map(len, encoded))
+                        if size >= _CHUNK_BYTES:
+                            yield _chunk(tier, start_us, parts, size // count, late=late)
+                            parts, count, size = [], 0, 0
+                if parts:
+                    yield _chunk(tier, start_us, parts, size // count, late=late)
 
     def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
         """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
@@ -220,29 +264,56 @@ class GroupWindows:
                     if len(entry.data) > size_bytes:
                         yield sensor_id, start_us, len(entry.data)
 
-    def _read(self, chunk: bytes) -> None:
-        version, tier, late, start_us = _HEADER.unpack_from(chunk)
-        if version != VERSION:
-            raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
-        kind: Any = ShorterWindows if tier else WindowReadings
-        entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
-        end = _HEADER.size
-        while end < len(chunk):
-            id_size, flags, written, size = _ENTRY.unpack_from(chunk, end)
-            sensor_id = end + _ENTRY.size
-            data = sensor_id + id_size
-            end = data + size
-            dirty, stored, exact, again, moved = _FLAGS[flags & 31]
-            entry = SensorWindow(kind, chunk[data:end], None, dirty, written, stored, exact, again, moved)
-            entry.unsure = bool(flags & 64)
-            if late:
-                (entry.kept_until_us,) = _KEPT.unpack_from(chunk, end)
-                end += _KEPT.size
-            if flags & 32:
-                end = _read_edges(chunk, end, entry)
-            entries[chunk[sensor_id:data].decode()] = entry
-        if end != len(chunk):
-            raise ValueError("the windows are cut off")
+
+def _chunk(tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
+    body = b"".join(parts)
+    flags = _LATE if late else 0
+    if entry_bytes < _PACKED_BYTES:
+        body, flags = compress(body, 1), flags | _COMPRESSED
+    return _HEADER.pack(VERSION, tier, flags, start_us) + body
+
+
+def _entry_parts(sensor_id: str, entry: SensorWindow[Any], *, late: bool) -> list[bytes]:
+    if entry.value is not None:
+        entry.data = entry.value.to_bytes()
+    id_bytes = sensor_id.encode()
+    edges = _edges_bytes(entry) if entry.before or entry.last else b""
+    flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
+    flags |= entry.moved << 4 | bool(edges) << 5 | entry.unsure << 6
+    head = _ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data))
+    return [head, id_bytes, entry.data, _KEPT.pack(entry.kept_until_us) if late else b"", edges]
+
+
+def _header(chunk: bytes) -> tuple[int, bool, int]:
+    """Returns the index of a chunk's tier, whether its windows are closed, and their start in µs."""
+    version, tier, flags, start_us = _HEADER.unpack_from(chunk)
+    if version != VERSION:
+        raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
+    return tier, bool(flags & _LATE), start_us
+
+
+def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:
+    """Yields a chunk's windows by sensor id."""
+    _, tier, flags, _ = _HEADER.unpack_from(chunk)
+    kind: Any = ShorterWindows if tier else WindowReadings
+    body = decompress(chunk[_HEADER.size :]) if flags & _COMPRESSED else chunk[_HEADER.size :]
+    end = 0
+    while end < len(body):
+        id_size, of_entry, written, size = _ENTRY.unpack_from(body, end)
+        sensor_id = end + _ENTRY.size
+        data = sensor_id + id_size
+        end = data + size
+        dirty, stored, exact, again, moved = _FLAGS[of_entry & 31]
+        entry = SensorWindow(kind, body[data:end], None, dirty, written, stored, exact, again, moved)
+        entry.unsure = bool(of_entry & 64)
+        if flags & _LATE:
+            (entry.kept_until_us,) = _KEPT.unpack_from(body, end)
+            end += _KEPT.size
+        if of_entry & 32:
+            end = _read_edges(body, end, entry)
+        yield body[sensor_id:data].decode(), entry
+    if end != len(body):
+        raise ValueError("the windows are cut off")
 
 
 def _edges_bytes(entry: SensorWindow) -> bytes:

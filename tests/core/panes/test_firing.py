@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule, Timers
+from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Generation, Schedule, Timers
 from pipeline.core.windows.fixed import HOURLY
 
 HOUR = HOURLY.length_us
@@ -22,7 +22,7 @@ def test_an_early_pane_and_the_end_of_the_window():
     assert schedule.expect(2 * HOUR, NOW + 5 * MINUTE, FIRING) == Timers(None, None)
     assert schedule.pass_time(NOW + 5 * MINUTE) == {0, HOUR}
     schedule.done({0, HOUR})
-    assert schedule.rearm(NEVER_US, NEVER_US, FIRING) == Timers(None, NOW + 10 * MINUTE)
+    assert schedule.rearm(FIRING) == Timers(None, NOW + 10 * MINUTE)
     assert schedule.pass_watermark(3 * HOUR, FIRING) == {2 * HOUR}
 
 
@@ -88,12 +88,13 @@ def test_a_timer_that_is_delivered_twice():
     schedule = Schedule()
     schedule.expect(0, NOW, FIRING)
     schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
-    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, None)
+    schedule.open_watermark_us = 2 * HOUR
+    assert schedule.rearm(FIRING) == Timers(None, None)
     assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 10 * MINUTE)
     assert not schedule.pass_time(NOW + 6 * MINUTE)
-    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(None, NOW + 10 * MINUTE)
+    assert schedule.rearm(FIRING) == Timers(None, NOW + 10 * MINUTE)
     assert not schedule.pass_watermark(HOUR // 2, FIRING)
-    assert schedule.rearm(2 * HOUR, NEVER_US, FIRING) == Timers(2 * HOUR, None)
+    assert schedule.rearm(FIRING) == Timers(2 * HOUR, None)
 
 
 class Runner:
@@ -116,7 +117,7 @@ class Runner:
         else:
             due = self.schedule.pass_watermark(at_us, self.firing)
         self.schedule.done(due)
-        self.set(self.schedule.rearm(NEVER_US, NEVER_US, self.firing))
+        self.set(self.schedule.rearm(self.firing))
 
     def deliver_all(self, times):
         for name, passed_us in (("watermark", self.watermark_us), ("clock", self.now_us)):
@@ -163,14 +164,15 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that jobs can be updated."""
-    schedule = Schedule(1, 2, 3, 4, 5, {6: 7})
-    assert schedule.to_bytes().hex() == "01" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 8))
+    schedule = Schedule(1, 2, 3, 4, 5, 6, 7, (Generation(8, 9), Generation(10, 11)), {12: 13})
+    assert schedule.to_bytes().hex() == "02" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 14))
     assert Schedule.from_bytes(schedule.to_bytes()) == schedule
     assert Schedule.from_bytes(None) == Schedule()
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02" + bytes(40), b"\x01" + bytes(41), b"\x01" + bytes(48)])
-def test_other_bytes(data):
+@pytest.mark.parametrize(("version", "size"), [(1, 88), (2, 40), (2, 89), (2, 96)])
+def test_other_bytes(version, size):
     """Bytes of another release are refused."""
+    data = bytes([version]) + bytes(size)
     with pytest.raises(ValueError, match="another release wrote this schedule"):
         Schedule.from_bytes(data)

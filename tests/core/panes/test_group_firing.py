@@ -21,6 +21,7 @@ from tests.support.memory import Memory
 
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
 HOURS, DAYS = SCHEMA.tiers
+ONE_TIER = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 T = 1_771_286_400_000_000  # midnight
 HOUR = HOURS.window.length_us
 
@@ -263,21 +264,24 @@ STEPS = st.lists(
 
 
 @settings(max_examples=examples(60))
-@given(STEPS, st.booleans(), st.booleans())
-def test_any_order(steps, early, began):
-    """Any events in any order, with duplicates and any watermark, give the rows of plain statistics."""
+@given(STEPS, st.booleans(), st.booleans(), st.sampled_from([SCHEMA, ONE_TIER]), st.booleans())
+def test_any_order(steps, early, began, schema, stored):
+    """Any events in any order, with duplicates and any watermark, give the rows of plain statistics, even if raw rows
+    are written later than their panes."""
     table = Memory()
     if began:
-        earlier = Late(table=table)
+        earlier = Late(schema, table=table)
         earlier.receive(event(5), event(65, 3.0, "b"))
         earlier.pass_time()  # its last panes: the job before is gone
-    group = Late(table=table, before_us=T + 3 * HOUR if began else None, early_us=MINUTE if early else 0)
+    group = Late(schema, table=table, before_us=T + 3 * HOUR if began else None, early_us=MINUTE if early else 0)
     came = {("a", 5): 1.0, ("b", 65): 3.0} if began else {}
-    watermark_us, touched = T, set()
+    watermark_us, touched, waiting = T, set(), []
     for step in steps:
         if step == "minute":
             group.pass_time()
         elif step == "half an hour":
+            group.store(*waiting)
+            waiting.clear()
             group.pass_time(30 * MINUTE)
         elif step in ("watermark", "far"):
             watermark_us += HOUR if step == "watermark" else 30 * HOUR
@@ -285,10 +289,13 @@ def test_any_order(steps, early, began):
         else:
             events = [(minutes, sensor, came.setdefault((sensor, minutes), value)) for minutes, sensor, value in step]
             touched |= {(sensor, HOURS.window.start_of(T + minutes * MINUTE)) for minutes, sensor, _ in events}
-            group.receive(*(event(minutes, value, sensor) for minutes, sensor, value in events))
+            received = [event(minutes, value, sensor) for minutes, sensor, value in events]
+            group.receive(*received, stored=stored)
+            waiting += received
     group.watermark(END_US)
+    assert not group.chunks
     for sensor_id, start_us in touched:
-        for tier in (HOURS, DAYS):
+        for tier in schema.tiers:
             first_us = tier.window.start_of(start_us)
             values = [
                 value

@@ -22,6 +22,10 @@ def readings(*times_us):
     return found
 
 
+def chunks_of(windows):
+    return [*windows.open_chunks(), *windows.closed_chunks()]
+
+
 def filled():
     windows = GroupWindows(TIERS, LATENESS)
     hours, days = windows.of_tier
@@ -65,19 +69,19 @@ def contents(windows):
 def test_round_trip(monkeypatch, chunk_bytes):
     """Windows, entries, and what is late come back, however the state is cut."""
     monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
-    chunks = list(filled().chunks())
+    chunks = chunks_of(filled())
     assert len(chunks) == (5 if chunk_bytes == 1 else 3)
     assert contents(GroupWindows(TIERS, LATENESS, chunks)) == contents(filled())
 
 
 def test_bytes_stay_as_they_are():
     """An accumulator is not even parsed unless its sensor sends something."""
-    chunks = list(filled().chunks())
+    chunks = chunks_of(filled())
     again = GroupWindows(TIERS, LATENESS, chunks)
     assert all(
         entry.value is None for of_tier in again.of_tier for w in of_tier.values() for entry in w.entries.values()
     )
-    assert list(again.chunks()) == chunks
+    assert chunks_of(again) == chunks
 
 
 def test_closing():
@@ -112,6 +116,8 @@ def test_what_comes_next():
     assert windows.next_watermark_us(0) == HOUR  # b has something to write
     windows.of_tier[0][0].entries["b"].dirty = False
     assert windows.next_watermark_us(0) == HOUR + LATENESS
+    assert windows.next_time_us() == 199  # when all can be dropped
+    windows.of_tier[0][-HOUR].entries["a"].again = True
     assert windows.next_time_us() == 99
     windows.close(HOUR, 1)
     assert windows.next_watermark_us(HOUR) == DAY
@@ -125,7 +131,7 @@ def test_large_accumulators():
     """Accumulators are large by their serialized size."""
     windows = filled()
     assert not list(windows.large(1))  # nothing is serialized yet
-    list(windows.chunks())
+    chunks_of(windows)
     sizes = [size for _, _, size in windows.large(1)]
     assert len(sizes) == 5
     assert list(windows.large(max(sizes))) == []
@@ -133,7 +139,7 @@ def test_large_accumulators():
 
 def test_another_release():
     """State of another release is refused."""
-    (chunk, *_) = filled().chunks()
+    (chunk, *_) = chunks_of(filled())
     assert chunk[0] == group_windows.VERSION
     with pytest.raises(ValueError, match="another release wrote these windows"):
         GroupWindows(TIERS, LATENESS, [b"\xff" + chunk[1:]])

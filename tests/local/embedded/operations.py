@@ -331,6 +331,11 @@ def first_difference(servers, operations):
             answers = [comparable(name, each) for each in found]
             if answers[0] != answers[1]:
                 return name, fields, answers
+        if name == "ReadModifyWriteRow" and isinstance(found[0], grpc.StatusCode):
+            for server in servers:  # Google's emulator keeps an empty row, which counts where rows are limited
+                server.answer(
+                    table, "MutateRow", {"row_key": fields["row_key"], "mutations": [{"delete_from_row": {}}]}
+                )
         if "rules" in fields or _SERVER_TIME in asked:
             time.sleep(0.002)  # until the servers' clocks go on: the next cell has another time on both
     return None

@@ -1,0 +1,144 @@
+"""What a firing reads and writes of a group's state."""
+
+from collections import Counter
+
+import pytest
+
+from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
+from pipeline.core.panes.group_state import Bags
+from pipeline.core.schema.toml import parse_schema
+from tests.support.groups import LATENESS, MINUTE, Group, Values, event
+
+SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
+(HOURS,) = SCHEMA.tiers
+HOUR = HOURS.window.length_us
+T = 1_771_286_400_000_000  # midnight
+NAMES = ("parts", "late", "open", "closed", "resting", "resting2")
+
+
+class Counting(Values):
+    """A bag that counts how often it is read, and the bytes that are read and added."""
+
+    def __init__(self, name, counts):
+        super().__init__()
+        self.name, self.counts = name, counts
+
+    def read(self):
+        """Returns what was added."""
+        self.counts[self.name, "reads"] += 1
+        self.counts[self.name, "read"] += sum(map(len, self))
+        return super().read()
+
+    def add(self, value):
+        """Adds a value."""
+        self.counts[self.name, "added"] += len(value)
+        self.append(value)
+
+
+def counting(counts):
+    parts, late, opened, closed, *resting = (Counting(name, counts) for name in NAMES)
+    return Bags(parts, late, opened, closed, tuple(resting))
+
+
+def group_of(schema=SCHEMA, sensors=20):
+    """Returns a group at the end of its first hour, in which each sensor has sent something, and its counts."""
+    group, counts = Group(schema, T + HOUR), Counter()
+    group.bags = counting(counts)
+    send(group, 1, *range(sensors))
+    send(group, 61, *range(sensors))
+    group.pass_time()
+    return group, counts
+
+
+def send(group, minutes, *sensors, stored=True):
+    group.receive(*(event(f"s-{n}", T + minutes * MINUTE, {"t": 1.0}) for n in sensors), stored=stored)
+
+
+def read_by(counts, call):
+    """Returns the bags that a call reads."""
+    counts.clear()
+    call()
+    return {name for (name, what), number in counts.items() if what == "reads" and number}
+
+
+def test_what_each_firing_reads():
+    """Early panes read open windows, late panes closed ones, and a window that closes is not read again."""
+    group, counts = group_of()
+    send(group, 62, 1)
+    assert read_by(counts, group.pass_time) == {"parts", "open"}
+    assert read_by(counts, lambda: group.watermark(T + HOUR + LATENESS)) == {"open"}
+    assert group.bags.resting[0]
+    assert not group.bags.closed
+    send(group, 63, 1)
+    assert read_by(counts, group.pass_time) == {"parts", "open"}
+    send(group, 2, 1)
+    assert read_by(counts, group.pass_time) == {"late", "closed", "resting"}
+    assert counts["open", "added"] == counts["resting", "added"] == 0
+    assert read_by(counts, lambda: group.pass_time(20 * MINUTE)) == {"closed"}
+    assert not group.chunks[1:]  # the open hour
+
+
+def test_a_late_firing_writes_only_what_changed():
+    """However many sensors a group has, a late reading writes its own sensor's window."""
+    written = []
+    for sensors in (20, 200):
+        group, counts = group_of(sensors=sensors)
+        group.watermark(T + HOUR + LATENESS)
+        send(group, 2, 1)
+        counts.clear()
+        group.pass_time()
+        written.append(sum(number for (_, what), number in counts.items() if what == "added"))
+    assert written[1] < 1.1 * written[0] < 500
+
+
+def test_what_rests_is_counted_although_its_raw_rows_are_not_written_yet():
+    """A late reading is added to what its sensor's window had when it closed, and to what came late before."""
+    group, _ = group_of()
+    send(group, 3, 1, 2, stored=False)
+    group.watermark(T + HOUR + LATENESS)
+    send(group, 4, 1, stored=False)
+    group.pass_time()
+    assert group.row(HOURS, "s-1", T) == (3, 3)
+    send(group, 5, 1, 2, stored=False)
+    group.pass_time(18 * MINUTE)
+    assert [group.row(HOURS, f"s-{n}", T) for n in (1, 2)] == [(4, 4), (3, 3)]
+    group.pass_time(5 * MINUTE)  # what rested has expired, the closed windows have not
+    assert not group.bags.resting[0]
+    send(group, 6, 1, stored=False)
+    group.pass_time()
+    assert group.row(HOURS, "s-1", T) == (5, 5)
+    assert not group.listed
+
+
+def test_windows_that_close_all_the_time():
+    """Two generations of resting windows take turns; each is dropped as a whole, unread."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"')
+    group, counts = Group(schema, T), Counter()
+    group.bags = Bags(
+        *(Counting(name, counts) for name in NAMES[:4]), tuple(Counting(name, counts) for name in NAMES[4:])
+    )
+    for minute in range(200):
+        send(group, minute, 1)
+        group.pass_time_to(T + minute * MINUTE + 50_000_000)
+        resting = [Schedule.from_bytes(group.schedule).resting[n] for n in (0, 1)]
+        for bag, generation in zip(group.bags.resting, resting, strict=True):
+            assert bool(bag) == (generation.until_us != NEVER_US)
+        assert sum(map(len, group.bags.resting)) <= 41
+    assert not counts["resting", "read"] + counts["resting2", "read"]
+    assert counts["resting", "added"]
+    assert counts["resting2", "added"]
+    group.watermark(END_US)
+    assert not group.chunks
+
+
+@pytest.mark.parametrize(
+    "more", ['[tiers]\n1h = "hours"\n1d = "days"', '[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]']
+)
+def test_windows_that_depend_on_others(more):
+    """They are all read by each firing, and none rests."""
+    group, counts = group_of(parse_schema(f'[policies]\nraw = "never"\n{more}'))
+    group.watermark(T + HOUR + LATENESS)
+    assert group.bags.closed
+    assert not any(group.bags.resting)
+    send(group, 62, 1)
+    assert {"open", "closed"} <= read_by(counts, group.pass_time)
