@@ -18,13 +18,17 @@ ALERTS = sorted(MONITORING.glob("alert-*.json"))
 GOOGLES_METRICS = {
     "bigtable.googleapis.com/cluster/cpu_load",
     "bigtable.googleapis.com/cluster/cpu_load_hottest_node",
+    "bigtable.googleapis.com/cluster/storage_utilization",
+    "bigtable.googleapis.com/replication/max_delay",
     "dataflow.googleapis.com/job/aggregated_worker_utilization",
     "dataflow.googleapis.com/job/current_num_vcpus",
     "dataflow.googleapis.com/job/data_watermark_age",
     "dataflow.googleapis.com/job/estimated_timer_backlog_processing_time",
     "dataflow.googleapis.com/job/is_failed",
+    "dataflow.googleapis.com/job/max_worker_instances_limit",
     "dataflow.googleapis.com/job/streaming_engine/persistent_state/stored_bytes",
     "dataflow.googleapis.com/job/system_lag",
+    "dataflow.googleapis.com/job/target_worker_instances",
     "dataflow.googleapis.com/job/timers_pending_count",
     "dataflow.googleapis.com/job/user_counter",
     "logging.googleapis.com/log_entry_count",
@@ -34,10 +38,11 @@ GOOGLES_METRICS = {
 # In PromQL, the first slash is a colon, and every other special character an underscore.
 GOOGLES_NAMES = {re.sub(r"[^\w:]", "_", name.replace("/", ":", 1)): name for name in GOOGLES_METRICS}
 RESOURCES = {
-    "bigtable": "bigtable_cluster",
-    "dataflow": "dataflow_job",
-    "logging": "dataflow_step",
-    "pubsub": "pubsub_subscription",
+    "bigtable.googleapis.com/cluster": "bigtable_cluster",
+    "bigtable.googleapis.com/replication": "bigtable_table",
+    "dataflow.googleapis.com/job": "dataflow_job",
+    "logging.googleapis.com": "dataflow_step",
+    "pubsub.googleapis.com/subscription": "pubsub_subscription",
 }
 # The names in templates/terraform, with its prefix replaced by "tidetable-".
 NAMES = {"tidetable-", "tidetable-events", "tidetable-batches", "tidetable-dead-letters", "tidetable-bigtable"}
@@ -92,7 +97,7 @@ def test_only_metrics_that_google_has(path):
         assert types, query
         assert set(types) <= GOOGLES_METRICS, query
         for resource in re.findall(r'resource\.type="(\w+)"|monitored_resource="(\w+)"', query):
-            assert "".join(resource) == RESOURCES[types[0].partition(".")[0]], query
+            assert ["".join(resource)] == [RESOURCES[each] for each in RESOURCES if types[0].startswith(each)], query
 
 
 @everything
@@ -211,8 +216,9 @@ def test_an_alert_has_every_field_that_terraform_reads(path):
 
 
 def test_there_is_an_alert_for_each_emergency():
-    """Alerts cover freshness, lag, backlog, dead letters, Bigtable's CPU, worker errors, state, timers, and failure."""
+    """Alerts cover the job's progress, its workers, its windows and dead letters, and Bigtable's limits and copies."""
     assert {path.stem.removeprefix("alert-") for path in ALERTS} == {
-        "backlog", "bigtable-cpu", "data-freshness", "dead-letters", "dead-letters-expiring", "job-failed",
-        "pending-timers", "stored-state", "system-lag", "worker-errors",
+        "backlog", "bigtable-cpu", "bigtable-storage", "data-freshness", "dead-letters", "dead-letters-expiring",
+        "incomplete-windows", "job-failed", "pending-timers", "recomputed-windows", "replication-delay",
+        "stored-state", "system-lag", "worker-errors", "workers-at-maximum",
     }  # fmt: skip
