@@ -24,7 +24,7 @@ resource "google_bigtable_instance" "main" {
   depends_on = [google_kms_crypto_key_iam_member.agent]
 }
 
-resource "google_bigtable_app_profile" "reader" {
+resource "google_bigtable_app_profile" "main" {
   for_each = var.app_profiles
 
   project                       = var.project
@@ -40,6 +40,14 @@ resource "google_bigtable_app_profile" "reader" {
       allow_transactional_writes = false # not needed: writes are plain cells, and the last pane replaces the others in any order
     }
   }
+
+  dynamic "standard_isolation" {
+    for_each = each.value.priority == null ? [] : [each.value.priority]
+
+    content {
+      priority = standard_isolation.value
+    }
+  }
 }
 
 # The families and policies of the default schema, pipeline/core/schema/table_schema.py. The launch checks compare them.
@@ -48,6 +56,20 @@ resource "google_bigtable_table" "sensors" {
   instance_name       = google_bigtable_instance.main.name
   name                = var.table
   deletion_protection = var.deletion_protection ? "PROTECTED" : "UNPROTECTED"
+  split_keys          = var.split_keys
+
+  dynamic "automated_backup_policy" {
+    for_each = var.backup_days == 0 ? [] : [var.backup_days]
+
+    content {
+      frequency        = "24h0m0s"
+      retention_period = "${automated_backup_policy.value * 24}h0m0s"
+    }
+  }
+
+  lifecycle {
+    ignore_changes = [split_keys] # the keys of a new table only: Terraform would create it again
+  }
 
   column_family {
     family = var.raw_family

@@ -100,6 +100,7 @@ resource "google_dataflow_flex_template_job" "input" {
   # The launch checks, and the first writes a minute later, need all roles and resources.
   depends_on = [
     google_artifact_registry_repository_iam_member.image,
+    google_bigtable_app_profile.main,
     google_bigtable_gc_policy.meta,
     google_bigtable_gc_policy.raw,
     google_bigtable_gc_policy.stats,

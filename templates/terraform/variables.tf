@@ -141,9 +141,11 @@ variable "app_profiles" {
   description = <<-EOT
     App profiles, by id. With a cluster, all requests go there, so reads see the writes before them: the job (its
     app_profile), repair and backfill need that. Without a cluster, they go to the nearest available one, for readers.
+    Requests of a lower priority than PRIORITY_HIGH, the default, wait while a cluster is busy.
   EOT
   type = map(object({
-    cluster = optional(string)
+    cluster  = optional(string)
+    priority = optional(string)
   }))
   default = {}
 
@@ -156,6 +158,11 @@ variable "app_profiles" {
     condition     = alltrue([for profile in var.app_profiles : profile.cluster == null || contains(keys(var.clusters), coalesce(profile.cluster, "none"))])
     error_message = "an app profile's cluster must be one of clusters."
   }
+
+  validation {
+    condition     = alltrue([for profile in var.app_profiles : contains(["PRIORITY_LOW", "PRIORITY_MEDIUM", "PRIORITY_HIGH"], coalesce(profile.priority, "PRIORITY_HIGH"))])
+    error_message = "an app profile's priority must be PRIORITY_LOW, PRIORITY_MEDIUM or PRIORITY_HIGH."
+  }
 }
 
 variable "table" {
@@ -166,6 +173,28 @@ variable "table" {
   validation {
     condition     = can(regex("^[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}$", var.table))
     error_message = "table must be 1 to 50 letters, digits, hyphens, underscores and dots."
+  }
+}
+
+variable "split_keys" {
+  description = "Row keys at which to split a new table, in order. Later changes have no effect: Bigtable then splits by itself."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.split_keys) <= 255 && var.split_keys == sort(distinct(var.split_keys)) && !contains(var.split_keys, "")
+    error_message = "split_keys must be at most 255 different keys, sorted by their bytes."
+  }
+}
+
+variable "backup_days" {
+  description = "How many days Bigtable keeps its daily backups of the table; 0 for no backups."
+  type        = number
+  default     = 7
+
+  validation {
+    condition     = var.backup_days == 0 || (var.backup_days >= 3 && var.backup_days <= 90 && floor(var.backup_days) == var.backup_days)
+    error_message = "backup_days must be 0, or a whole number of days from 3 to 90."
   }
 }
 

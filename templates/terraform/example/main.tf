@@ -77,9 +77,12 @@ module "tidetable" {
   }
 
   app_profiles = {
-    dashboards = {}                        # the nearest available cluster
-    repair     = { cluster = "sensors-a" } # one cluster, so that reads see the writes before them
+    dashboards = {}                                                   # the nearest available cluster
+    job        = { cluster = "sensors-a" }                            # one cluster, so that reads see the writes before them
+    repair     = { cluster = "sensors-a", priority = "PRIORITY_LOW" } # the same cluster, after the job's requests
   }
+
+  app_profile = "job"
 
   notification_channels = var.notification_channels
 }
