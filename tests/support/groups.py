@@ -30,6 +30,25 @@ class Values(list):
         return list(self)
 
 
+class CountingBag(Values):
+    """A bag that counts how often it is read, and the bytes that are read and added."""
+
+    def __init__(self, name, counts):
+        super().__init__()
+        self.name, self.counts = name, counts
+
+    def read(self):
+        """Returns what was added."""
+        self.counts[self.name, "reads"] += 1
+        self.counts[self.name, "read"] += sum(map(len, self))
+        return super().read()
+
+    def add(self, value):
+        """Adds a value."""
+        self.counts[self.name, "added"] += len(value)
+        self.append(value)
+
+
 class Group:
     """A group with its state, as a runner keeps it, and a table."""
 

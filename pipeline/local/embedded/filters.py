@@ -191,7 +191,7 @@ _COMPILERS: dict[str, Callable[[Any], RowFilter]] = {
     "cells_per_row_limit_filter": _row_limit,
     "cells_per_column_limit_filter": _column_limit,
     "strip_value_transformer": _flag(
-        "strip_value_transformer", lambda _, cells: [cell._replace(value=b"") for cell in cells]
+        "strip_value_transformer", lambda _, cells: [cell._replace(value=b"", label="") for cell in cells]
     ),
     "apply_label_transformer": _label,
 }

@@ -7,7 +7,7 @@ import pytest
 from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import LATENESS, MINUTE, Group, Values, event
+from tests.support.groups import LATENESS, MINUTE, CountingBag, Group, event
 
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 (HOURS,) = SCHEMA.tiers
@@ -16,27 +16,8 @@ T = 1_771_286_400_000_000  # midnight
 NAMES = ("parts", "late", "open", "closed", "resting", "resting2")
 
 
-class Counting(Values):
-    """A bag that counts how often it is read, and the bytes that are read and added."""
-
-    def __init__(self, name, counts):
-        super().__init__()
-        self.name, self.counts = name, counts
-
-    def read(self):
-        """Returns what was added."""
-        self.counts[self.name, "reads"] += 1
-        self.counts[self.name, "read"] += sum(map(len, self))
-        return super().read()
-
-    def add(self, value):
-        """Adds a value."""
-        self.counts[self.name, "added"] += len(value)
-        self.append(value)
-
-
 def counting(counts):
-    parts, late, opened, closed, *resting = (Counting(name, counts) for name in NAMES)
+    parts, late, opened, closed, *resting = (CountingBag(name, counts) for name in NAMES)
     return Bags(parts, late, opened, closed, tuple(resting))
 
 
@@ -115,7 +96,7 @@ def test_windows_that_close_all_the_time():
     schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"')
     group, counts = Group(schema, T), Counter()
     group.bags = Bags(
-        *(Counting(name, counts) for name in NAMES[:4]), tuple(Counting(name, counts) for name in NAMES[4:])
+        *(CountingBag(name, counts) for name in NAMES[:4]), tuple(CountingBag(name, counts) for name in NAMES[4:])
     )
     for minute in range(200):
         send(group, minute, 1)
