@@ -104,7 +104,7 @@ def cost_of(every_us: int, sensors: int, late: float, *, most: int) -> Cost:
         late: the share of late events.
         most: the number of sensors that are simulated at most.
     """
-    of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors))))
+    of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
     simulated = min(of_group, most)
     rng = random.Random(1)
     group = _Measured(TableSchema.for_new_table(), T)
@@ -147,7 +147,7 @@ _HEADINGS = [
 
 def line_of(every_us: int, sensors: int, late: float, most: int) -> str:
     """Returns a fleet's line of the table."""
-    cost, groups = cost_of(every_us, sensors, late, most=most), groups_for(Rate(every_us, sensors))
+    cost, groups = cost_of(every_us, sensors, late, most=most), groups_for(Rate(every_us, sensors=sensors))
     simulated = sensors / groups / cost.scale
     fleet = (cost.read_bytes + cost.written_bytes) * cost.scale * groups / 3600 / 1e6
     values = [

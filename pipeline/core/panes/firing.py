@@ -6,7 +6,7 @@ So a timer that fires counts as not set, whatever it was set to, and :meth:`Sche
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
@@ -58,18 +58,25 @@ class Generation:
     Attributes:
         since_us: the time of the clock at which the first one closed; :data:`NEVER_US` without one.
         until_us: the time of the clock until which all are kept; :data:`NEVER_US` without one.
+        first_us: the start of the first window.
+        last_us: the start of the last window.
     """
 
     since_us: int = NEVER_US
     until_us: int = NEVER_US
+    first_us: int = NEVER_US
+    last_us: int = -NEVER_US
 
-    def take(self, now_us: int, until_us: int) -> None:
+    def take(self, now_us: int, until_us: int, starts_us: Iterable[int]) -> None:
         """Notes that windows close now, and are kept until another time."""
         self.since_us, self.until_us = min(now_us, self.since_us), until_us
+        for start_us in starts_us:
+            self.first_us, self.last_us = min(start_us, self.first_us), max(start_us, self.last_us)
 
-    def clear(self) -> None:
-        """Notes that there are no windows."""
-        self.since_us = self.until_us = NEVER_US
+    def has_one_of(self, starts_us: Iterable[int], now_us: int) -> bool:
+        """Returns whether a window with one of these starts may rest, and is still kept."""
+        kept = now_us < self.until_us < NEVER_US
+        return kept and any(self.first_us <= start_us <= self.last_us for start_us in starts_us)
 
 
 @dataclass
@@ -100,7 +107,7 @@ class Schedule:
     batches: int = 0
     open_watermark_us: int = NEVER_US
     closed_until_us: int = NEVER_US
-    resting: tuple[Generation, Generation] = field(default_factory=lambda: (Generation(), Generation()))
+    resting: list[Generation] = field(default_factory=lambda: [Generation(), Generation()])
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
     closed_before_us: int = field(init=False, compare=False)
@@ -180,7 +187,7 @@ class Schedule:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
         of_windows = [self.open_watermark_us, self.closed_until_us]
-        of_windows += [time_us for each in self.resting for time_us in (each.since_us, each.until_us)]
+        of_windows += [time_us for each in self.resting for time_us in astuple(each)]
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
         numbers = array("q", [*times_us, self.batches, *of_windows, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
@@ -190,12 +197,12 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 89 or len(data) % 16 != 9:
+        if data[:1] != bytes([VERSION]) or len(data) < 121 or len(data) % 16 != 9:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
         numbers = array("q", data[1:])
         passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, *others = numbers
-        resting = Generation(*others[:2]), Generation(*others[2:4])
-        due_us = dict(zip(others[4::2], others[5::2], strict=True))
+        resting = [Generation(*others[:4]), Generation(*others[4:8])]
+        due_us = dict(zip(others[8::2], others[9::2], strict=True))
         return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, resting, due_us)
 
 

@@ -23,9 +23,9 @@ windows, and none rests.
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
+from pipeline.core.panes.firing import END_US, NEVER_US, Generation, Schedule
 from pipeline.core.panes.group_firing import KEPT_US, Aggregation
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_windows import GroupWindows, start_of_windows
 from pipeline.core.panes.grouped_readings import start_of_readings
 
 
@@ -78,10 +78,9 @@ class GroupState:
         for bag, is_read in ((bags.open, self._reads_open), (bags.closed, self._reads_closed)):
             if is_read:
                 self.windows.read(bag.read())
-        if self._late_due or not apart:
-            for bag, generation in zip(bags.resting, schedule.resting, strict=True):
-                if now_us < generation.until_us < NEVER_US:
-                    self.windows.read_resting(bag.read(), self._late_due if apart else None, now_us)
+        for bag, generation in zip(bags.resting, schedule.resting, strict=True):
+            if generation.has_one_of(self._late_due, now_us):
+                self.windows.read_resting(bag.read(), self._late_due, now_us)
 
     def take(self) -> list[bytes]:
         """Returns the waiting readings of the windows that fire, and leaves the others."""
@@ -106,16 +105,16 @@ class GroupState:
     def _rest(self) -> None:
         """Adds windows that close to the generation that takes them, and clears those that have expired."""
         generations = self._schedule.resting
-        for bag, generation in zip(self._bags.resting, generations, strict=True):
-            if generation.since_us != NEVER_US and (self._drained or generation.until_us <= self._now_us):
-                bag.clear()
-                generation.clear()
+        for index, each in enumerate(generations):
+            if each.since_us != NEVER_US and (self._drained or each.until_us <= self._now_us):
+                self._bags.resting[index].clear()
+                generations[index] = Generation()
         chunks = list(self.windows.resting_chunks())
         if chunks:
             takes = [index for index, each in enumerate(generations) if each.since_us + KEPT_US > self._now_us]
             # The one that has some already, if it is young enough.
             index = min(takes, key=lambda each: generations[each].since_us)
-            generations[index].take(self._now_us, self._now_us + KEPT_US)
+            generations[index].take(self._now_us, self._now_us + KEPT_US, map(start_of_windows, chunks))
             for chunk in chunks:
                 self._bags.resting[index].add(chunk)
 

@@ -156,11 +156,11 @@ class GroupWindows:
             tier, late, start_us = _header(chunk)
             self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
 
-    def read_resting(self, chunks: Iterable[bytes], starts_us: Collection[int] | None, now_us: int) -> None:
-        """Adds windows that rest and are still kept, unless something came since: those of some starts, or all."""
+    def read_resting(self, chunks: Iterable[bytes], starts_us: Collection[int], now_us: int) -> None:
+        """Adds windows of some starts that rest and are still kept, unless something came since."""
         for chunk in chunks:
             tier, late, start_us = _header(chunk)
-            if starts_us is None or start_us in starts_us:
+            if start_us in starts_us:
                 entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
                 for sensor_id, entry in _entries(chunk):
                     if entry.kept_until_us > now_us:
@@ -290,6 +290,11 @@ def _header(chunk: bytes) -> tuple[int, bool, int]:
     if version != VERSION:
         raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
     return tier, bool(flags & _LATE), start_us
+
+
+def start_of_windows(chunk: bytes) -> int:
+    """Returns the start of a chunk's windows in µs."""
+    return _header(chunk)[2]
 
 
 def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:

@@ -55,6 +55,8 @@ def test_what_each_firing_reads():
     send(group, 2, 1)
     assert read_by(counts, group.pass_time) == {"late", "closed", "resting"}
     assert counts["open", "added"] == counts["resting", "added"] == 0
+    send(group, -30, 1)
+    assert read_by(counts, group.pass_time) == {"late", "closed"}  # no window of that time rests
     assert read_by(counts, lambda: group.pass_time(20 * MINUTE)) == {"closed"}
     assert not group.chunks[1:]  # the open hour
 
