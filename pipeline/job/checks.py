@@ -18,6 +18,7 @@ from pipeline.cloud.tables.retention_notes import record_job, record_losses, ret
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.panes.group_sizes import commit_problem
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
@@ -84,12 +85,12 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
     ``pubsub.topics.get``, which it needs for nothing else.
 
     Raises:
-        ServerProblem: the first resource that is missing or out of reach; or a window would be too large for a job's
-            state at the declared rate; or the job would read its own dead letters.
+        ServerProblem: the first resource that is missing or out of reach; or at the declared rate, a window or
+            a group of sensors would be too large for a job's state; or the job would read its own dead letters.
     """
     for target in targets:
         _check_table(target, settings.declared)
-        if settings.deduplicate and (problem := state_problem(target.schema)):
+        if target.schema.tiers and (problem := _state_problem(target.schema, settings)):
             raise ServerProblem(f"table {target.name}: {problem}")
     check_emulator(PUBSUB)
     read_from = set()
@@ -179,6 +180,12 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
             f"add the missing families with: {_create_command(target, declared, present)} --apply"
         )
+
+
+def _state_problem(schema: TableSchema, settings: Settings) -> str | None:
+    """Returns why the state of a table with windows could not be stored or committed; None if no reason is known."""
+    of_sensor = state_problem(schema) if settings.deduplicate else None
+    return of_sensor or commit_problem(settings.aggregation_of(schema), schema.rate)
 
 
 def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:

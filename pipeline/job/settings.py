@@ -17,6 +17,8 @@ from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import plain
+from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
@@ -25,6 +27,7 @@ from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _T = TypeVar("_T")
+_MICROSECOND = timedelta(microseconds=1)
 
 # https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names and the Bigtable admin API's reference.
 # templates/metadata.json repeats these rules for Google, as POSIX or RE2 expressions: no lookaround, no \s, no (?:.
@@ -120,6 +123,21 @@ class Settings:
     deduplicate: bool
     bigtable_writer: str
     launch_checks: bool
+
+    def aggregation_of(self, schema: TableSchema, before_us: int | None = None) -> Aggregation:
+        """Returns the settings by which a table's windows are aggregated.
+
+        Args:
+            schema: the schema of a table with windows.
+            before_us: the time before which windows start that the table may store already; None if it stores none.
+        """
+        firing = FiringRules(
+            schema.tiers[0].window,
+            self.early_firing // _MICROSECOND,
+            self.late_firing // _MICROSECOND,
+            self.allowed_lateness // _MICROSECOND,
+        )
+        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest)
 
 
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:

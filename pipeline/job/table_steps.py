@@ -10,8 +10,6 @@ from datetime import timedelta
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
@@ -48,15 +46,9 @@ class TableSteps:
         Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check.
         """
         schema, settings = self.target.schema, self.settings
-        firing = FiringRules(
-            schema.tiers[0].window,
-            settings.early_firing // _MICROSECOND,
-            settings.late_firing // _MICROSECOND,
-            settings.allowed_lateness // _MICROSECOND,
-        )
         # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
         before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
-        aggregation = Aggregation(schema.tiers, firing, before_us, settings.deduplicate, schema.latest)
+        aggregation = settings.aggregation_of(schema, before_us)
         table = self.target.name, schema, self.target.effective_retention
         batches, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         return batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate)), listed

@@ -28,6 +28,7 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import Aggregation, GroupFiring
+from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import start_of_readings
 from pipeline.core.panes.row_batches import batch_bytes, parts_of
@@ -42,6 +43,7 @@ Clock = Callable[[], float]
 
 _BATCHES, _LISTED = "panes", "listed"  # output tags, which an update of a job compares
 _READERS = 8  # windows of a group that are read at a time
+_MINUTE_US = 60_000_000
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
 _COUNTERS = {
     fired.EARLY: metrics.PANES_EARLY,
@@ -114,6 +116,8 @@ class _AggregateFn(CompletingFn):
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
         self._large = metrics.counter(metrics.LARGE_ACCUMULATORS)
+        self._large_groups = metrics.counter(metrics.LARGE_GROUPS)
+        self._told_us = 0  # the time of the last warning of a large group
 
     def setup(self) -> None:
         super().setup()
@@ -197,8 +201,11 @@ class _AggregateFn(CompletingFn):
         if schedule.is_over:
             schedule.clock_us = NEVER_US
             state.clock.clear()  # a drain would wait for it
+        size = windows.written_bytes
         for rows in parts_of(firing.rows):
-            yield group, batch_bytes(group, schedule.batches, rows)
+            batch = batch_bytes(group, schedule.batches, rows)
+            size += len(batch)
+            yield group, batch
             schedule.batches += 1
         state.schedule.write(schedule.to_bytes())
         if firing.incomplete:
@@ -206,6 +213,7 @@ class _AggregateFn(CompletingFn):
             yield TaggedOutput(_LISTED, listed)
         for count, number in firing.counts.items():
             self._counters[count].inc(number)
+        self._tell_of_large(group, size, now_us)
         for sensor_id, start_us, size in windows.large(_LARGE_BYTES):
             self._large.inc()
             _LOGGER.warning(
@@ -214,6 +222,22 @@ class _AggregateFn(CompletingFn):
                 sensor_id,
                 format_time(start_us),
                 size // 1_000_000,
+            )
+
+    def _tell_of_large(self, group: int, size: int, now_us: int) -> None:
+        """Counts a firing that commits more than a quarter of what Dataflow accepts, and logs one a minute."""
+        if size <= MAX_COMMIT_BYTES // 4:
+            return
+        self._large_groups.inc()
+        if now_us >= self._told_us + _MINUTE_US:
+            self._told_us = now_us
+            _LOGGER.warning(
+                "Group %d of sensors commits %d MB of windows and rows in a firing, and Dataflow accepts %d MB: "
+                "declare the number of sensors in [rate], a shorter first tier or fewer metrics, or set "
+                "--deduplicate=off",
+                group,
+                size // 1_000_000,
+                MAX_COMMIT_BYTES // 1_000_000,
             )
 
     def _now_us(self) -> int:

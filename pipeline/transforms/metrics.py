@@ -46,6 +46,8 @@ WINDOWS_INCOMPLETE = "windows_unsure"
 WINDOWS_RECOMPUTED = "windows_recomputed"
 # Accumulators of more than 20 MB, at each pane of their group. The log names each of them.
 LARGE_ACCUMULATORS = "large_accumulators"
+# Firings of a group that commit more than 45 MB, a quarter of Dataflow's limit. The log names one a minute.
+LARGE_GROUPS = "large_groups"
 # Events that came after their window was closed.
 LATE_EVENTS = "late_events"
 # Events older than their family keeps, which Bigtable soon collects.

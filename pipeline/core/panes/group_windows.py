@@ -139,6 +139,7 @@ class GroupWindows:
 
     Attributes:
         of_tier: each tier's windows, by their start in µs.
+        written_bytes: the bytes of all chunks that the methods below have yielded.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class GroupWindows:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
         self._resting = resting
+        self.written_bytes = 0
         self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
         self.read(chunks)
 
@@ -251,10 +253,18 @@ class GroupWindows:
                         count += 1
                         size += sum(map(len, encoded))
                         if size >= _CHUNK_BYTES:
-                            yield _chunk(tier, start_us, parts, size // count, late=late)
+                            yield self._chunk(tier, start_us, parts, size // count, late=late)
                             parts, count, size = [], 0, 0
                 if parts:
-                    yield _chunk(tier, start_us, parts, size // count, late=late)
+                    yield self._chunk(tier, start_us, parts, size // count, late=late)
+
+    def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
+        body = b"".join(parts)
+        flags = _LATE if late else 0
+        if entry_bytes < _PACKED_BYTES:
+            body, flags = compress(body, 1), flags | _COMPRESSED
+        self.written_bytes += _HEADER.size + len(body)
+        return _HEADER.pack(VERSION, tier, flags, start_us) + body
 
     def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
         """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
@@ -263,14 +273,6 @@ class GroupWindows:
                 for sensor_id, entry in window.entries.items():
                     if len(entry.data) > size_bytes:
                         yield sensor_id, start_us, len(entry.data)
-
-
-def _chunk(tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
-    body = b"".join(parts)
-    flags = _LATE if late else 0
-    if entry_bytes < _PACKED_BYTES:
-        body, flags = compress(body, 1), flags | _COMPRESSED
-    return _HEADER.pack(VERSION, tier, flags, start_us) + body
 
 
 def _entry_parts(sensor_id: str, entry: SensorWindow[Any], *, late: bool) -> list[bytes]:

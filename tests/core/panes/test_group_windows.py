@@ -137,6 +137,14 @@ def test_large_accumulators():
     assert list(windows.large(max(sizes))) == []
 
 
+def test_written_bytes():
+    """The bytes of chunks are counted as they are written."""
+    windows = filled()
+    assert windows.written_bytes == 0
+    written = sum(map(len, chunks_of(windows)))
+    assert windows.written_bytes == written > 0
+
+
 def test_another_release():
     """State of another release is refused."""
     (chunk, *_) = chunks_of(filled())

@@ -1,0 +1,158 @@
+"""Estimates the state of a group of sensors and what a firing commits, for the launch and for ``tidetable plan``.
+
+Assumes names and ids of 16 bytes, and readings like a sensor's, which can be compressed and packed. A test compares the
+sizes with those of the state that groups write.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pipeline.core.panes.group_firing import KEPT_US, Aggregation
+from pipeline.core.panes.grouped_readings import groups_for
+from pipeline.core.schema.table_schema import Rate
+
+MAX_COMMIT_BYTES = 180_000_000
+"""What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""
+
+_FEW = 4  # events of a sensor, from which on they are counted and kept as columns
+_SEAL_AT = 256  # events of a sensor that are packed together
+_PACKED_BYTES = 8 << 10  # sensors' windows that are larger are not compressed
+_PART_BYTES = 60  # of a sensor's readings in a bundle, beside the readings
+_CELL_BYTES = 57  # of an aggregate row, encoded
+_STEPS = 60  # of a window, at which its state is computed
+
+
+class SensorBytes(NamedTuple):
+    """The state of one sensor.
+
+    Attributes:
+        peak: the windows, when they take most.
+        fired: those that each firing reads and writes, when they take most.
+        mean_fired: the same, averaged over time.
+    """
+
+    peak: float
+    fired: float
+    mean_fired: float
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """The sizes of the groups of a fleet. All but ``groups`` are those of the largest group.
+
+    Attributes:
+        groups: the number of groups.
+        sensors: the number of sensors.
+        windows_bytes: the windows, when they take most.
+        waiting_bytes: the readings that wait for the next firing.
+        commit_bytes: the windows and rows that a firing commits, when they take most.
+        firings_per_second: the number of its firings in a second.
+        traffic_per_second: the bytes of windows that firings read and write in a second.
+    """
+
+    groups: int
+    sensors: int
+    windows_bytes: float
+    waiting_bytes: float
+    commit_bytes: float
+    firings_per_second: float
+    traffic_per_second: float
+
+
+def group_sizes(aggregation: Aggregation, rate: Rate) -> GroupSizes:
+    """Returns the sizes of the groups of a table for a rate with a number of sensors."""
+    groups = groups_for(rate)
+    sensors = largest_group(rate.sensors or 1, groups)
+    of_sensor = sensor_bytes(aggregation, rate)
+    firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
+    early = min(1 / firing_us, sensors / rate.every_us) if aggregation.firing.early_us else 0
+    at_end = 2 / max(length_us, rate.every_us / sensors)  # on time, and when a window closes
+    return GroupSizes(
+        groups=groups,
+        sensors=sensors,
+        windows_bytes=sensors * of_sensor.peak,
+        waiting_bytes=sensors * firing_us / rate.every_us * (_PART_BYTES + 8 + 8 * rate.metrics),
+        commit_bytes=sensors * (of_sensor.fired + row_bytes(aggregation, rate.metrics)),
+        firings_per_second=1_000_000 * (early + at_end),
+        traffic_per_second=2_000_000 * sensors * (early * of_sensor.mean_fired + at_end * of_sensor.fired),
+    )
+
+
+def largest_group(sensors: int, groups: int) -> int:
+    """Returns how many sensors the largest group has, very probably: Bernstein's bound for a random distribution."""
+    mean, spread = sensors / groups, math.log(groups)
+    return min(sensors, math.ceil(mean + math.sqrt(2 * mean * spread) + spread / 3))
+
+
+def row_bytes(aggregation: Aggregation, metrics: int) -> int:
+    """Returns the bytes of the rows that a firing writes for a sensor."""
+    cells = sum(1 + metrics * len(tier.statistics.of("metric")) for tier in aggregation.tiers)
+    return _CELL_BYTES * (cells + (0 if aggregation.latest is None else metrics))
+
+
+def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
+    """Returns the state of one sensor.
+
+    A window is open until lateness has passed. Then it rests, together with others, for as long as writers may retry;
+    firings read it only if windows depend on each other. See :mod:`pipeline.core.panes.group_state`.
+    """
+    firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
+    statistics = aggregation.tiers[0].statistics
+    edges = 15 * rate.metrics if statistics.carries else 0
+
+    def of_window(us: int) -> float:
+        events = us / rate.every_us
+        per_firing = firing_us / rate.every_us
+        kept = _readings_bytes(max(1, events), rate.metrics, per_firing) if aggregation.deduplicate else 0
+        return min(1, events) * (kept or 16 + 32 * rate.metrics) + edges
+
+    longer = (len(aggregation.tiers) - 1) * (40 + (80 + 170 * statistics.has_parts) * rate.metrics)
+    apart = aggregation.windows_are_apart
+    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us if apart else KEPT_US
+    full, opened, every = of_window(length_us), list[float](), list[float]()
+    for step in range(1, _STEPS + 1):
+        at_us = length_us * step // _STEPS
+        newest = of_window(at_us if step == _STEPS else at_us // firing_us * firing_us) + longer
+        for sizes, kept_us in ((opened, 0), (every, rest_us)):
+            before = (aggregation.firing.lateness_us + kept_us - at_us) // length_us + 1
+            sizes.append(newest + max(0, before) * full)
+    fired = opened if apart else every
+    return SensorBytes(max(every), max(fired), sum(fired) / _STEPS)
+
+
+def _firing_us(aggregation: Aggregation) -> int:
+    """Returns the time between two panes of a window."""
+    length_us = aggregation.firing.window.length_us
+    return min(aggregation.firing.early_us or length_us, length_us)
+
+
+def _readings_bytes(events: float, metrics: int, per_firing: float) -> float:
+    """Returns the bytes of a sensor's window with so many events, of which so many come from one firing to the next.
+
+    Events wait until a firing finds enough of them to pack. tests/benchmarks/state_size.py measures packed ones.
+    """
+    if events < _FEW:
+        return 10 + events * (4.1 + 2.8 * metrics)
+    loose = events % (per_firing * math.ceil(_SEAL_AT / per_firing))
+    packed = (events - loose) * (0.95 + 0.77 * metrics)
+    plain = 78 + 69 * metrics + packed + loose * (4 + 8 * metrics)
+    compressed = 16 + 32 * metrics + packed + loose * (4.1 + 2.8 * metrics)
+    return compressed if plain < _PACKED_BYTES else plain
+
+
+def commit_problem(aggregation: Aggregation, rate: Rate | None) -> str | None:
+    """Returns why Dataflow could not commit a firing at the declared rate; None if no reason is known."""
+    if rate is None or not rate.sensors:
+        return None
+    sizes = group_sizes(aggregation, rate)
+    if sizes.commit_bytes <= MAX_COMMIT_BYTES:
+        return None
+    rows = row_bytes(aggregation, rate.metrics)
+    windows = sizes.commit_bytes / sizes.sensors - rows
+    return (
+        f"the largest of {sizes.groups:,} groups may have {sizes.sensors:,} sensors × ({windows:,.0f} bytes of windows "
+        f"+ {rows:,} of rows) = {sizes.commit_bytes / 1e6:,.0f} MB in a firing, over the "
+        f"{MAX_COMMIT_BYTES // 10**6} MB that Dataflow commits at once; declare a shorter first tier, write fewer "
+        f"metrics or sensors to a table{', or set --deduplicate=off' if aggregation.deduplicate else ''}"
+    )
