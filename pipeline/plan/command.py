@@ -9,11 +9,12 @@ import click
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Parsed
 from pipeline.core.events.event import is_name
-from pipeline.core.notation.durations import parse_duration, parse_interval
+from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
+from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.estimate import counts_versions_of, estimate_of
+from pipeline.plan.estimate import counts_versions_of, estimate_of, limits_passed
 from pipeline.plan.prices import Prices, costs, parse_prices
 from pipeline.plan.views import as_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
@@ -96,9 +97,10 @@ def plan(
 ) -> None:
     """Estimate messages, workers, nodes, storage and cost of a fleet.
 
-    Needs no server. Retention follows the schema's policies. Without --prices no costs are printed.
+    Needs no server. Retention follows the schema's policies. Without --prices no costs are printed. The exit code is 1
+    if the fleet passes a limit of Dataflow.
     """
-    table = _schema(schema, every, metrics, metadata)
+    table, declared = _schema(schema, every, metrics, metadata)
     workload = Workload(
         schema=table,
         sensors=sensors,
@@ -113,16 +115,36 @@ def plan(
     )
     estimate = estimate_of(workload)
     in_a_month = None if prices is None else costs(estimate, _prices(prices))
-    notes = list(warnings(table))
+    limits = limits_passed(workload, estimate)
+    notes = [note for note in warnings(table) if not note.startswith("tiers: ")]  # which are among the limits
+    notes += _note_of_groups(declared, workload.rate) if table.tiers else []
     notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
     if json_line:
-        print_json_line(as_json(estimate, in_a_month, notes))
+        print_json_line(as_json(estimate, in_a_month, limits, notes))
     else:
-        print_estimate(workload, estimate, in_a_month, notes)
+        print_estimate(workload, estimate, in_a_month, limits, notes)
+    if limits:
+        click.get_current_context().exit(1)
 
 
-def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]) -> TableSchema:
-    """Returns the schema at the given rate. Raises UsageError if it is invalid or can't store such events."""
+def _note_of_groups(declared: Rate | None, rate: Rate) -> list[str]:
+    found, needed = groups_for(declared), groups_for(rate)
+    if found == needed:
+        return []
+    every = format_interval(rate.every_us)
+    return [
+        f"rate: these are figures for {needed:,} groups of sensors, and the schema makes {found:,}: declare [rate] "
+        f'every = "{every}" and sensors = {rate.sensors}'
+    ]
+
+
+def _schema(
+    file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]
+) -> tuple[TableSchema, Rate | None]:
+    """Returns the schema at the given rate, and the rate that it declares.
+
+    Raises UsageError if it is invalid or can't store such events.
+    """
     name = "the default schema" if file is None else file.name
     try:
         schema = TableSchema.for_new_table() if file is None else parse_schema(file.read())
@@ -137,7 +159,7 @@ def _schema(file: TextIO | None, every_us: int, metrics: tuple[str, ...], metada
     ):
         if missing := next((each for each in of if rules.family_of(each) is None), None):
             raise click.UsageError(f"{what}: {missing} matches none of the families in {name}; pass names that do")
-    return declared
+    return declared, schema.rate
 
 
 def _prices(file: TextIO) -> Prices:

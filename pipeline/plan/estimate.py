@@ -1,9 +1,12 @@
 """Estimates the messages of a fleet, the work and the writes of its job, and the storage in Bigtable."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 
+from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
+from pipeline.core.panes.row_batches import shards_for
 from pipeline.core.schema.gc_policies import collected_after, counts_versions
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
@@ -13,6 +16,7 @@ from pipeline.core.schema.key_tokens import (
     ShardToken,
     TimeToken,
 )
+from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import Tier
 from pipeline.plan.sizes import RowSize, aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
 from pipeline.plan.workload import Workload
@@ -22,13 +26,24 @@ _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
 is bulk: the medians of ``bulk``, ``bulk_single``, ``connector`` and ``connector_single`` in
 tests/benchmarks/bench/result.json.
 """
+_PANE_US, _UNCHANGED_US = 100, 8
+"""CPU time in µs of a sensor in a firing, measured with the job's own classes and three metrics: of a pane, and of a
+sensor to which nothing came, whose window is read and written with the others of its group.
+"""
+_ROW_US, _NEWEST_ROW_US = 26, 18  # CPU time of a row with three metrics, through the connector
+_RESTORE_S, _RESTORE_READS = 0.0025, 2  # CPU time and requests of a window that began before the job
 _ON_DATAFLOW = 2  # docs/performance.md assumes that a worker's other work costs as much again
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
 _NODE_BYTES = {True: 5 * 10**12, False: 16 * 10**12}
 _UTILIZATION = 70  # percent
-_PACKED_EVENTS = 256
 _LEAST_BILLED_BYTES = 1000
 _OVERHEAD_BYTES = 20 + 16  # a message's timestamp, and the text of its id
+
+MAX_STREAMING_BYTES_A_MINUTE = 60 * 10**9
+"""What Streaming Engine processes in a region, by a project's default quota."""
+
+NEWEST = "newest readings"
+"""The name of the writes of newest readings, beside those of the tiers."""
 
 TABLETS = 100
 """The number of tablets over which :func:`hottest_share` spreads the writes."""
@@ -63,6 +78,32 @@ class Writes:
 
 
 @dataclass(frozen=True)
+class Groups(GroupSizes):
+    """The sizes of groups of sensors; see :class:`GroupSizes`.
+
+    Attributes:
+        shards: the number of shards, of which each is written by one thread.
+    """
+
+    shards: int
+
+
+@dataclass(frozen=True)
+class Restart:
+    """What a job does at its start if an earlier one has written the table.
+
+    Attributes:
+        windows: the open windows that it continues from the table.
+        reads: the requests that read them.
+        cpu_s: the CPU time that this takes, in seconds.
+    """
+
+    windows: float
+    reads: float
+    cpu_s: float
+
+
+@dataclass(frozen=True)
 class Estimate:
     """All figures.
 
@@ -70,19 +111,29 @@ class Estimate:
         events_per_second: events of all sensors in a second.
         messages: messages of one event, and messages of the fleet's batch.
         vcpus: busy vCPUs of Dataflow's workers, computed from CPU time that was measured elsewhere.
+        vcpus_for_panes: those of them that fire panes and write their rows.
+        groups: the groups of sensors; None if the table has no windows.
+        restart: the work of a restart.
+        streaming_bytes_per_second: bytes that pass through Streaming Engine in a second.
+        state_traffic_per_second: those of them that are windows.
         raw: writes of raw rows.
         tiers: writes of aggregate rows, by window.
         nodes_for_writes: Bigtable nodes that take the writes.
         nodes_for_storage: Bigtable nodes that hold the storage; None if it grows without end.
         storage: bytes by family, after collection; None if nothing is ever collected.
         growth: bytes a day by family, before collection.
-        state_bytes: bytes of state of all open windows.
+        state_bytes: bytes of state of all windows, and of the readings that wait, when they take most.
         hottest_tablet: the share of raw writes that go to the hottest tablet; see :func:`hottest_share`.
     """
 
     events_per_second: float
     messages: tuple[Messages, Messages]
     vcpus: float
+    vcpus_for_panes: float
+    groups: Groups | None
+    restart: Restart
+    streaming_bytes_per_second: float
+    state_traffic_per_second: float
     raw: Writes
     tiers: dict[str, Writes]
     nodes_for_writes: int
@@ -100,7 +151,8 @@ class Estimate:
 
 def estimate_of(workload: Workload) -> Estimate:
     """Returns all figures, in a time that does not depend on the number of sensors."""
-    raw, tiers = raw_writes(workload), tier_writes(workload)
+    raw, tiers, groups = raw_writes(workload), tier_writes(workload), groups_of(workload)
+    for_panes = vcpus_for_panes(workload, tiers, groups)
     growth = stored_per_day(workload)
     storage = {family: _kept(workload, family, growth[family]) for family in growth}
     known = [size for size in storage.values() if size is not None]
@@ -108,14 +160,19 @@ def estimate_of(workload: Workload) -> Estimate:
     return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
-        vcpus=vcpus(workload),
+        vcpus=vcpus_for_events(workload) + for_panes,
+        vcpus_for_panes=for_panes,
+        groups=groups,
+        restart=restart_of(workload),
+        streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups),
+        state_traffic_per_second=state_traffic(workload, groups),
         raw=raw,
         tiers=tiers,
         nodes_for_writes=nodes_for_writes(workload, [raw, *tiers.values()]),
         nodes_for_storage=max(1, math.ceil(sum(known) / per_node)) if len(known) == len(storage) else None,
         storage=storage,
         growth=growth,
-        state_bytes=workload.sensors * state_bytes(workload),
+        state_bytes=state_bytes(workload, groups),
         hottest_tablet=hottest_share(workload),
     )
 
@@ -134,15 +191,34 @@ def messages(workload: Workload, batch: int) -> Messages:
     return Messages(batch, per_second, size, per_second * size, 2 * per_second * billed)
 
 
-def vcpus(workload: Workload) -> float:
-    """Returns the number of fully busy vCPUs: measured CPU time, times two for Dataflow's own work.
+def vcpus_for_events(workload: Workload) -> float:
+    """Returns the number of vCPUs that messages, events and raw rows keep busy.
 
-    Events share their message's cost, so the cost of an event falls with 1/batch, between those measured with one event
-    in a message and with a hundred. Measured with three metrics; docs/performance.md tells what that leaves out.
+    That is measured CPU time, times two for Dataflow's own work. Events share their message's cost, so the cost of an
+    event falls with 1/batch, between those measured with one event in a message and with a hundred. Measured with three
+    metrics; docs/performance.md tells what that leaves out.
     """
     of_hundred, of_one = _CPU_S[workload.bulk]
     share = (1 / workload.batch - 0.01) / 0.99
     return workload.events_per_second / 1_000_000 * (of_hundred + (of_one - of_hundred) * share) * _ON_DATAFLOW
+
+
+def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: Groups | None) -> float:
+    """Returns the number of vCPUs that panes and their rows keep busy."""
+    if groups is None:
+        return 0.0
+    panes_a_second = sum(tiers[tier.window.text].rows for tier in workload.schema.tiers)
+    newest_a_second = tiers[NEWEST].rows if NEWEST in tiers else 0
+    unchanged = max(0.0, workload.sensors * groups.firings_per_second - panes_a_second)
+    busy_us = panes_a_second * (_PANE_US + _ROW_US) + newest_a_second * _NEWEST_ROW_US + unchanged * _UNCHANGED_US
+    return busy_us / 1_000_000 * _ON_DATAFLOW
+
+
+def restart_of(workload: Workload) -> Restart:
+    """Returns the work of a job that continues from another one: it reads each open window from the table, once."""
+    shares = (min(1.0, window_us(tier) / workload.every_us) for tier in workload.schema.tiers)
+    windows = workload.sensors * sum(shares)
+    return Restart(windows, windows * _RESTORE_READS, windows * _RESTORE_S)
 
 
 def raw_writes(workload: Workload) -> Writes:
@@ -184,7 +260,7 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
         tier.window.text: _writes(aggregate_size(workload, tier), rate) for tier, rate in zip(tiers, rates, strict=True)
     }
     if latest is not None and rates:
-        found["newest readings"] = _writes(latest_size(workload, latest), rates[0])
+        found[NEWEST] = _writes(latest_size(workload, latest), rates[0])
     return found
 
 
@@ -249,25 +325,47 @@ def hottest_share(workload: Workload) -> float:
     return 1 / min(TABLETS, workload.sensors, places)
 
 
-def state_bytes(workload: Workload) -> float:
-    """Returns the bytes of one sensor's open windows: one that has ended, and the next until lateness has passed.
+def groups_of(workload: Workload) -> Groups | None:
+    """Returns the job's groups of sensors; None if the table has no windows."""
+    if not workload.schema.tiers:
+        return None
+    sizes = group_sizes(workload.aggregation, workload.rate)
+    return Groups(**asdict(sizes), shards=shards_for(sizes.groups))
 
-    Fitted to tests/benchmarks/state_size.py. With fewer than 256 events, a window takes 4.55 bytes for each event and
-    8.07 for each reading; with more, packed, 1 and 0.8. Its statistics take 14 bytes, and 57 for each metric; those of
-    a longer window 74 and 171, and 557 more if statistics are declared. docs/state.md has the measured table;
-    ``sizing.state_problem`` computes an upper bound.
-    """
-    tiers, metrics = workload.schema.tiers, len(workload.metrics)
-    if not tiers:
+
+def state_bytes(workload: Workload, groups: Groups | None) -> float:
+    """Returns the bytes of all sensors' windows, and of the readings that wait for a firing, when they take most."""
+    if groups is None:
         return 0.0
+    return workload.sensors * (groups.windows_bytes + groups.waiting_bytes) / groups.sensors
 
-    def of_window(events: float) -> float:
-        for_event, for_reading = (4.55, 8.07) if events < _PACKED_EVENTS else (1.0, 0.8)
-        return events * (for_event + for_reading * metrics) + 14 + 57 * metrics
 
-    length_us, events = window_us(tiers[0]), window_events(workload, tiers[0])
-    share = min(1.0, workload.lateness_us / length_us)
-    extra = 557 if workload.schema.statistics.has_parts else 0
-    longer = (len(tiers) - 1) * (74 + (171 + extra) * metrics)
-    opened = min(1.0, (length_us + workload.lateness_us) / max(length_us, workload.every_us))
-    return opened * (of_window(events) + (of_window(events * share) if share else 0)) + longer
+def state_traffic(workload: Workload, groups: Groups | None) -> float:
+    """Returns the bytes of windows that firings of all groups read and write in a second."""
+    return 0.0 if groups is None else workload.sensors * groups.traffic_per_second / groups.sensors
+
+
+def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: Groups | None) -> float:
+    """Returns the bytes that pass through Streaming Engine in a second.
+
+    Messages come in once. Readings by group, and rows of panes, are each shuffled, stored and read again.
+    """
+    found = messages(workload, workload.batch).bytes_per_second
+    if groups is not None:
+        found += 3 * workload.events_per_second * waiting_event_bytes(len(workload.metrics))
+    return found + 3 * sum(each.bytes for each in tiers) + state_traffic(workload, groups)
+
+
+def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
+    """Returns a line for each limit of Dataflow that the fleet passes."""
+    schema = replace(workload.schema, rate=workload.rate)
+    found = [state_problem(schema), commit_problem(workload.aggregation, schema.rate) if schema.tiers else None]
+    per_minute = estimate.streaming_bytes_per_second * 60
+    if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
+        found.append(
+            f"Streaming Engine would process {per_minute / 1e9:,.0f} GB a minute, of which firings read and write "
+            f"{estimate.state_traffic_per_second * 60 / 1e9:,.0f} GB of windows, over the "
+            f"{MAX_STREAMING_BYTES_A_MINUTE // 10**9} GB of a region's quota; set a longer --early-firing, send less, "
+            "divide the fleet among regions, or ask Google for more"
+        )
+    return [each for each in found if each is not None]

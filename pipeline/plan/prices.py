@@ -17,12 +17,14 @@ class Prices:
     Attributes:
         pubsub_tib: the price of a TiB of throughput, in or out.
         dataflow_vcpu_hour: the price of a worker's vCPU for an hour, with its memory.
+        streaming_engine_gib: the price of a GiB that Streaming Engine processes.
         bigtable_node_hour: the price of a node for an hour.
         bigtable_gib_month: the price of a GiB for a month.
     """
 
     pubsub_tib: float | None = None
     dataflow_vcpu_hour: float | None = None
+    streaming_engine_gib: float | None = None
     bigtable_node_hour: float | None = None
     bigtable_gib_month: float | None = None
 
@@ -48,6 +50,7 @@ def costs(estimate: Estimate, prices: Prices) -> dict[str, float]:
     amounts = {
         "Pub/Sub": (estimate.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
         "Dataflow vCPUs": (estimate.vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
+        "Streaming Engine": (estimate.streaming_bytes_per_second * seconds / _GIB, prices.streaming_engine_gib),
         "Bigtable nodes": (estimate.nodes * _HOURS_A_MONTH, prices.bigtable_node_hour),
         "Bigtable storage": (storage / _GIB, prices.bigtable_gib_month),
     }

@@ -9,19 +9,23 @@ from rich import box
 from rich.table import Table
 
 from pipeline.cli.console import out
+from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import TABLETS, Estimate, Writes
+from pipeline.plan.estimate import TABLETS, Estimate, Groups, Restart, Writes
 from pipeline.plan.workload import Workload
 
 
-def as_json(estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> dict[str, Any]:
+def as_json(estimate: Estimate, costs: dict[str, float] | None, limits: list[str], notes: list[str]) -> dict[str, Any]:
     """Returns the estimate as a JSON object, in bytes and in rates per second."""
-    record = asdict(estimate) | {"nodes": estimate.nodes, "tablets": TABLETS, "notes": notes}
+    more = {"nodes": estimate.nodes, "tablets": TABLETS, "limits_passed": limits, "notes": notes}
+    record = asdict(estimate) | more
     return record if costs is None else record | {"costs_a_month": costs}
 
 
-def print_estimate(workload: Workload, estimate: Estimate, costs: dict[str, float] | None, notes: list[str]) -> None:
-    """Prints a table for each part of the estimate."""
+def print_estimate(
+    workload: Workload, estimate: Estimate, costs: dict[str, float] | None, limits: list[str], notes: list[str]
+) -> None:
+    """Prints a table for each part of the estimate, a line for each limit that is passed, and for each note."""
     click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, estimated")
     _print(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
@@ -56,19 +60,40 @@ def print_estimate(workload: Workload, estimate: Estimate, costs: dict[str, floa
     storage = "never enough" if estimate.nodes_for_storage is None else f"{estimate.nodes_for_storage:,}"
     lines = {
         "Dataflow vCPUs, busy (estimated from measured CPU time)": f"{estimate.vcpus:,.1f}",
+        "of these, for panes and their rows": f"{estimate.vcpus_for_panes:,.1f}",
         "Bigtable nodes for writes, at 70 % CPU": f"{estimate.nodes_for_writes:,}",
         "Bigtable nodes for storage, at 70 % of a node's": storage,
-        "state in flight": size(estimate.state_bytes),
+        "state in flight, at most": size(estimate.state_bytes),
+        "Streaming Engine, a minute": size(60 * estimate.streaming_bytes_per_second),
+        "of these, windows that firings read and write": size(60 * estimate.state_traffic_per_second),
         f"hottest of {TABLETS} tablets, of all raw writes": f"{estimate.hottest_tablet:.1%}",
     }
     _print(["other figures", ""], ([name, text] for name, text in lines.items()))
+    if estimate.groups is not None:
+        _print(["groups of sensors", ""], _groups(estimate.groups, estimate.restart))
     if costs is not None:
         _print(
             ["cost a month", "in the currency of your prices"],
             ([name, f"{cost:,.2f}"] for name, cost in {**costs, "all of these": sum(costs.values())}.items()),
         )
+    for limit in limits:
+        click.echo(f"limit passed: {limit}")
     for note in notes:
         click.echo(f"note: {note}")
+
+
+def _groups(groups: Groups, restart: Restart) -> list[list[str]]:
+    return [
+        ["groups", f"{groups.groups:,}"],
+        ["sensors of the largest", f"{groups.sensors:,}"],
+        ["its windows and waiting readings, at most", size(groups.windows_bytes + groups.waiting_bytes)],
+        [f"its commit, at most, of {size(MAX_COMMIT_BYTES)}", size(groups.commit_bytes)],
+        ["its firings an hour", _number(3600 * groups.firings_per_second)],
+        ["shards, each written by one thread", f"{groups.shards:,}"],
+        ["windows restored by a restart", f"{restart.windows:,.0f}"],
+        ["reads of a restart", f"{restart.reads:,.0f}"],
+        ["vCPU-hours of a restart", _number(restart.cpu_s / 3600)],
+    ]
 
 
 def size(count: float) -> str:

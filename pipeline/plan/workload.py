@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.group_firing import Aggregation
+from pipeline.core.schema.table_schema import Rate, TableSchema
 
 START_US = 1_771_286_400_000_000
 """A midnight, at which the estimated events begin."""
 
 MAX_SENSORS = 100_000_000
+
+_LATE_US = 60_000_000  # the default of --late_firing; estimates assume that no event is late
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,18 @@ class Workload:
     def events_per_second(self) -> float:
         """The events of all sensors together."""
         return self.sensors * 1_000_000 / self.every_us
+
+    @property
+    def rate(self) -> Rate:
+        """The rate and the number of the sensors, as a schema declares them."""
+        return Rate(self.every_us, len(self.metrics), len(self.metadata), sensors=self.sensors)
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """The job's settings for windows, of which the table has some."""
+        tiers = self.schema.tiers
+        firing = FiringRules(tiers[0].window, self.early_us, _LATE_US, self.lateness_us)
+        return Aggregation(tiers, firing, latest=self.schema.latest)
 
 
 def names(kind: str, count: int) -> tuple[str, ...]:

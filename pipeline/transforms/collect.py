@@ -25,7 +25,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.panes.firing import END_US
-from pipeline.core.panes.row_batches import BatchOrder, number_of_rows
+from pipeline.core.panes.row_batches import BatchOrder, number_of_rows, shards_for
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
@@ -33,8 +33,6 @@ from pipeline.transforms import metrics
 
 Clock = Callable[[], float]
 
-_LEAST_SHARDS = 4  # keys, each of which is written by one thread at a time
-_GROUPS_OF_SHARD = 64
 _ENOUGH_ROWS = 1000
 _MOST_ROWS = 500  # in an output element
 _WAIT_S = 0.5
@@ -63,7 +61,7 @@ class CollectRows(beam.PTransform):
     def __init__(self, clock: Clock = time.time, groups: int = 1) -> None:
         super().__init__()
         self._clock = clock
-        self._shards = max(_LEAST_SHARDS, groups // _GROUPS_OF_SHARD)
+        self._shards = shards_for(groups)
 
     def expand(self, batches: PCollection) -> PCollection:
         return (

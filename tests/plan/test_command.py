@@ -37,8 +37,41 @@ def test_json_with_prices_and_schema(tmp_path):
 
 
 def test_a_hundred_million_sensors():
-    """A fleet of a hundred million sensors is estimated."""
-    assert run("--sensors", "100000000", "--every", "1s", "--json").exit_code == 0
+    """A fleet of a hundred million sensors is estimated; what it passes is named, and the exit code is 1."""
+    fleet = ("--sensors", "100000000", "--every", "1s")
+    result = run(*fleet, "--json")
+    assert result.exit_code == 1
+    (limit,) = json.loads(result.stdout)["limits_passed"]
+    assert "over the 60 GB of a region's quota" in limit
+    assert f"limit passed: {limit}\n" in run(*fleet).output
+
+
+def test_groups_that_the_schema_does_not_declare(tmp_path):
+    """The figures are those of a schema that declares the rate; a schema that makes other groups is told."""
+    (schema := tmp_path / "schema.toml").write_text('[rate]\nevery = "1m"\nsensors = 1_000_000')
+    for args, notes in (((), 1), (("--schema", str(schema)), 0)):
+        record = json.loads(run(*FLEET, *args, "--json").stdout)
+        assert record["groups"]["groups"] == 1024
+        assert len([note for note in record["notes"] if "sensors = 1000000" in note]) == notes
+
+
+def test_a_window_too_large_for_state(tmp_path):
+    """What a launch would refuse is a limit, not a note."""
+    (schema := tmp_path / "schema.toml").write_text('tiers = { 6h = "stats" }')
+    result = run("--sensors", "1", "--every", "10ms", "--metrics", "4", "--schema", str(schema), "--json")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert "86.4 MB of state" in record["limits_passed"][0]
+    assert not any("tiers" in note for note in record["notes"])
+
+
+def test_a_table_without_windows(tmp_path):
+    """Without windows there are no groups, no panes and no restart."""
+    (schema := tmp_path / "schema.toml").write_text("tiers = {}")
+    record = json.loads(run(*FLEET, "--schema", str(schema), "--json").stdout)
+    assert record["groups"] is None
+    assert record["vcpus_for_panes"] == record["state_bytes"] == record["restart"]["windows"] == 0
+    assert run(*FLEET, "--schema", str(schema)).exit_code == 0
 
 
 @pytest.mark.parametrize(

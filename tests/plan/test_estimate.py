@@ -7,24 +7,27 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.events.event import Event
+from pipeline.core.panes.group_sizes import row_bytes, sensor_bytes, waiting_event_bytes
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import (
+    Restart,
     Writes,
     estimate_of,
     messages,
     nodes_for_writes,
     panes,
-    state_bytes,
+    restart_of,
     tier_writes,
-    vcpus,
+    vcpus_for_events,
 )
 from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.sizes import aggregate_size, latest_size
 from pipeline.plan.workload import Workload, names
-from tests.benchmarks.state_size import OPEN, sizes
 from tests.support.groups import MINUTE, Group
 
 SECOND = 1_000_000
-DAYS = parse_schema('tiers = { 1h = "hours", 1d = "days" }')
+DAYS_TEXT = 'tiers = { 1h = "hours", 1d = "days" }'
+DAYS = parse_schema(DAYS_TEXT)
 WORKLOAD = Workload(parse_schema(""), 1_000_000, 60 * SECOND, names("metric", 4))
 START = 1_771_286_400_000_000
 
@@ -45,14 +48,14 @@ def test_rows_with_panes(early, every):
 
 
 def test_cpu_is_the_benchmarks():
-    """vCPUs are twice the benchmark's CPU seconds for as many events."""
+    """vCPUs for events are twice the benchmark's CPU seconds for as many events."""
     result = json.loads((Path(__file__).parent.parent / "benchmarks/bench/result.json").read_text())
     of = {program["key"]: program["cpu"] for program in result["programs"]}
     for key, bulk, batch in (
         ("bulk", True, 100), ("bulk_single", True, 1), ("connector", False, 100), ("connector_single", False, 1),
     ):  # fmt: skip
         one = replace(WORKLOAD, sensors=60_000_000, bulk=bulk, batch=batch)
-        assert vcpus(one) == pytest.approx(2 * of[key]), key
+        assert vcpus_for_events(one) == pytest.approx(2 * of[key]), key
 
 
 def test_small_messages_are_billed_as_a_thousand_bytes():
@@ -83,14 +86,50 @@ def test_storage_follows_the_policies():
     assert never.nodes_for_storage is None
 
 
-@pytest.mark.parametrize("metrics", [1, 3, 10])
-@pytest.mark.parametrize("per_minute", [1, 60])
-def test_state_is_the_measured_one(metrics, per_minute):
-    """The state of a sensor's open windows is within 15 % of what the benchmark measures."""
-    hour = sizes(metrics, per_minute)
-    measured = hour[-1] + hour[OPEN.seconds // 60 - 60 - 1]
-    workload = Workload(parse_schema(""), 1, 60 * SECOND // per_minute, names("metric", metrics))
-    assert state_bytes(workload) == pytest.approx(measured, rel=0.15)
+def test_state_is_that_of_the_groups():
+    """All sensors together hold what the largest group holds for each of its sensors."""
+    plan = estimate_of(WORKLOAD)
+    of_sensor = sensor_bytes(WORKLOAD.aggregation, WORKLOAD.rate).peak + 5 * waiting_event_bytes(4)
+    assert plan.state_bytes == pytest.approx(1_000_000 * of_sensor)
+    assert plan.groups.groups == 1024
+    assert plan.groups.shards == 16
+
+
+@pytest.mark.parametrize("text", ["", DAYS_TEXT, 'latest = "now"', '[statistics]\nx = ["count", "p95"]'])
+def test_rows_of_a_commit(text):
+    """The core's estimate of a firing's rows is near the sum of their sizes."""
+    workload = replace(WORKLOAD, schema=parse_schema(text))
+    rows = [aggregate_size(workload, tier) for tier in workload.schema.tiers]
+    if workload.schema.latest:
+        rows.append(latest_size(workload, workload.schema.latest))
+    assert row_bytes(workload.aggregation, 4) == pytest.approx(sum(row.encoded for row in rows), rel=0.15)
+
+
+def test_panes_by_hand():
+    """A pane and its row take 126 µs, a sensor of the group to which nothing came 8; Dataflow doubles both."""
+    every_minute = estimate_of(WORKLOAD)
+    firings = 1_000_000 * 14 / 3600
+    busy_us = every_minute.tiers["1h"].rows * 126 + (firings - every_minute.tiers["1h"].rows) * 8
+    assert every_minute.vcpus_for_panes == pytest.approx(2 * busy_us / 1e6)
+    assert every_minute.vcpus == vcpus_for_events(WORKLOAD) + every_minute.vcpus_for_panes
+    sparse = estimate_of(replace(WORKLOAD, every_us=3600 * SECOND))
+    assert sparse.vcpus_for_panes > 4 * vcpus_for_events(replace(WORKLOAD, every_us=3600 * SECOND))
+
+
+def test_streaming_engine_by_hand():
+    """Messages pass once; readings and rows are shuffled, stored and read; windows are read and written."""
+    plan = estimate_of(WORKLOAD)
+    others = 3 * (1_000_000 / 60 * (60 + 8 + 32) + plan.tiers["1h"].bytes) + plan.state_traffic_per_second
+    assert plan.streaming_bytes_per_second == pytest.approx(plan.messages[1].bytes_per_second + others)
+    assert costs(plan, Prices(streaming_engine_gib=1)) == {
+        "Streaming Engine": pytest.approx(plan.streaming_bytes_per_second * 730 * 3600 / 2**30)
+    }
+
+
+def test_a_restart():
+    """Each open window of each tier is read once, with two requests; of sensors that seldom send, some have none."""
+    assert estimate_of(replace(WORKLOAD, schema=DAYS)).restart == Restart(2e6, 4e6, 5000)
+    assert restart_of(replace(WORKLOAD, every_us=2 * 3600 * SECOND)).windows == 500_000
 
 
 def test_a_hundred_million_sensors_are_a_multiple():

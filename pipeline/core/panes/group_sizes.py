@@ -72,7 +72,7 @@ def group_sizes(aggregation: Aggregation, rate: Rate) -> GroupSizes:
         groups=groups,
         sensors=sensors,
         windows_bytes=sensors * of_sensor.peak,
-        waiting_bytes=sensors * firing_us / rate.every_us * (_PART_BYTES + 8 + 8 * rate.metrics),
+        waiting_bytes=sensors * firing_us / rate.every_us * waiting_event_bytes(rate.metrics),
         commit_bytes=sensors * (of_sensor.fired + row_bytes(aggregation, rate.metrics)),
         firings_per_second=1_000_000 * (early + at_end),
         traffic_per_second=2_000_000 * sensors * (early * of_sensor.mean_fired + at_end * of_sensor.fired),
@@ -83,6 +83,11 @@ def largest_group(sensors: int, groups: int) -> int:
     """Returns how many sensors the largest group has, very probably: Bernstein's bound for a random distribution."""
     mean, spread = sensors / groups, math.log(groups)
     return min(sensors, math.ceil(mean + math.sqrt(2 * mean * spread) + spread / 3))
+
+
+def waiting_event_bytes(metrics: int) -> int:
+    """Returns the bytes of an event that waits for a firing, if it is its sensor's only one in a bundle."""
+    return _PART_BYTES + 8 + 8 * metrics
 
 
 def row_bytes(aggregation: Aggregation, metrics: int) -> int:

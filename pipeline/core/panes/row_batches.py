@@ -15,11 +15,18 @@ from pipeline.core.rows.rows import EncodedRow, EncodedRows
 
 VERSION = 1
 
+_LEAST_SHARDS = 4
+_GROUPS_OF_SHARD = 64
 _MOST_BYTES = 2 << 20  # of the rows in a batch
 
 _BATCH = struct.Struct("<BIQI")
 _NEXT = struct.Struct("<IQ")
 _OTHER_RELEASE = "another release wrote these panes; drain the job that wrote them and start a new one"
+
+
+def shards_for(groups: int) -> int:
+    """Returns the number of shards for the batches of so many groups: one thread at a time writes those of a shard."""
+    return max(_LEAST_SHARDS, groups // _GROUPS_OF_SHARD)
 
 
 def parts_of(rows: EncodedRows) -> Iterator[EncodedRows]:
