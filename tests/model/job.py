@@ -16,12 +16,12 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.panes.row_batches import _BATCH
+from pipeline.core.panes.row_batches import _BATCH, shards_for
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing
-from pipeline.transforms.collect import _LEAST_SHARDS, _CollectFn, _with_shard
+from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE
@@ -123,7 +123,7 @@ class Stage:
             if isinstance(output, TaggedOutput):
                 self.job.listed(self.target.name, output.value)
             else:
-                self.panes.append((now_us, _with_shard(output, _LEAST_SHARDS)))
+                self.panes.append((now_us, _with_shard(output, shards_for(1))))
         return True
 
     def _collect(self, share, old_us):
