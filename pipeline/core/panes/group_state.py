@@ -81,6 +81,8 @@ class GroupState:
         for bag, generation in zip(bags.resting, schedule.resting, strict=True):
             if generation.has_one_of(self._late_due, now_us):
                 self.windows.read_resting(bag.read(), self._late_due, now_us)
+        # What others wrote since is not known: late readings make the job read such a window again.
+        self.windows.drop(now_us, but_again=True)
 
     def take(self) -> list[bytes]:
         """Returns the waiting readings of the windows that fire, and leaves the others."""

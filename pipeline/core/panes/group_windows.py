@@ -182,13 +182,15 @@ class GroupWindows:
                     for entry in window.entries.values():
                         entry.kept_until_us, entry.closes = kept_until_us, True
 
-    def drop(self, now_us: int) -> None:
-        """Drops the sensors' closed windows that were kept until ``now_us``."""
+    def drop(self, now_us: int, *, but_again: bool = False) -> None:
+        """Drops the sensors' closed windows that were kept until ``now_us``; if asked, not those to read once more."""
         for windows in self.of_tier:
             for start_us, window in list(windows.items()):
                 if window.late:
                     window.entries = {
-                        key: entry for key, entry in window.entries.items() if entry.kept_until_us > now_us
+                        key: entry
+                        for key, entry in window.entries.items()
+                        if entry.kept_until_us > now_us or (but_again and entry.again)
                     }
                     if not window.entries:
                         del windows[start_us]
