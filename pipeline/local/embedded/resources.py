@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.local.embedded.refusals import invalid
 
-_PROJECT = re.compile(r"projects/[a-z][a-z0-9.:-]{4,}[a-z0-9]", re.ASCII)
+_PROJECT = re.compile(r"projects/[^/]*")
 _NAME = re.compile(rf"{_PROJECT.pattern}/(\w+)/(?!goog)[A-Za-z][\w.~+%-]{{2,254}}", re.ASCII)
 
 

@@ -283,3 +283,11 @@ class TestGooglesClient:
         with pytest.raises(InvalidArgument, match="100 attributes"):
             publisher.publish(topic, b"x", **{f"a{n}": "" for n in range(101)}).result(30)
         publisher.stop()
+
+
+@pytest.mark.parametrize("project", ["p", "A_b", "1"])
+def test_any_project(calls, project):
+    """As with Google's emulator, any id of a project will do."""
+    topic = f"projects/{project}/topics/t-{uuid.uuid4().hex}"
+    calls.ask("CreateTopic", name=topic)
+    assert topic in [each.name for each in calls.ask("ListTopics", project=f"projects/{project}").topics]
