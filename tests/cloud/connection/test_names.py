@@ -1,5 +1,6 @@
 """Whatever reads or writes rows of a table takes the route of the table's app profile."""
 
+import time
 import uuid
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ def test_requests_carry_the_app_profile(bigtable, monkeypatch):
         record_added_tiers(name, ["stats"])
         retention_of(name, schema, tables.describe(name))
         with BulkWriter.open(name) as writer, Rewriter.open(name) as rewriter, RowReader.open(name) as reader:
-            writer.add(Row(b"a", [Cell("raw", b"t", 1000, b"1")]))
+            writer.add(Row(b"a", [Cell("raw", b"t", time.time_ns() // 10**6 * 1000, b"1")]))
             writer.finish()
             assert next(reader.with_new_counters().read(EVERYTHING)).key == b"a"
             rewriter.delete_rows([b"a"])
