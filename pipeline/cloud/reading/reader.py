@@ -119,7 +119,7 @@ class SensorTable:
             on_foreign: a function that receives each row left out, in any thread; by default the first one is logged.
 
         Raises:
-            ServerProblem: the table or its schema is missing or differs from ``declared``, or the server is away.
+            ServerProblem: the table or its schema is missing or not ``declared``, or the server is out of reach.
         """
         with ExitStack() as connection:
             rows = connection.enter_context(RowReader.open(TableName(project, instance, table, app_profile or "")))

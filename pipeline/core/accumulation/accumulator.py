@@ -31,8 +31,8 @@ from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats, cove
 
 _MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
 _TOO_WIDE = 128  # a flag
-_SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
-_FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
+SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
+FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
 
 
 class WindowReadings:
@@ -111,7 +111,7 @@ class WindowReadings:
             self._stats.merge(statistics.stats_of(list(map(time_of_key, times)), columns))
             self._check_width()
             return
-        if len(times) < _FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
+        if len(times) < FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
             for index, time_us in enumerate(times):
                 self.add(time_us, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
             return
@@ -234,7 +234,7 @@ class WindowReadings:
 
     def _settle(self) -> None:
         """Counts the fresh events, unless they are few and nothing is counted yet."""
-        if not (self._kept is not None and not self._kept and not self._bulk and len(self._fresh) < _FEW):
+        if not (self._kept is not None and not self._kept and not self._bulk and len(self._fresh) < FEW):
             self._count()
 
     def _count(self) -> None:
@@ -309,7 +309,7 @@ class WindowReadings:
             return head_bytes(_TOO_WIDE)
         columns = self._kept or None
         if columns is not None:
-            columns.seal(_SEAL_AT)
+            columns.seal(SEAL_AT)
         wide = any(map(is_wide, self._fresh))
         flags = (
             (self._kept is not None)
@@ -367,7 +367,7 @@ def _count_events(
     events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
 ) -> None:
     """Counts new events and, if ``kept`` is given, keeps their readings."""
-    few = len(events) < _FEW
+    few = len(events) < FEW
     if few:
         for readings in events.values():
             stats.add(readings)

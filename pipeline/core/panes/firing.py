@@ -68,8 +68,9 @@ class Generation:
     last_us: int = -NEVER_US
 
     def take(self, now_us: int, until_us: int, starts_us: Iterable[int]) -> None:
-        """Notes that windows close now, and are kept until another time."""
-        self.since_us, self.until_us = min(now_us, self.since_us), until_us
+        """Notes that windows close now, and are kept until another time. Workers' clocks may differ."""
+        self.until_us = until_us if self.until_us == NEVER_US else max(until_us, self.until_us)
+        self.since_us = min(now_us, self.since_us)
         for start_us in starts_us:
             self.first_us, self.last_us = min(start_us, self.first_us), max(start_us, self.last_us)
 

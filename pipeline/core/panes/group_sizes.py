@@ -8,16 +8,15 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipeline.core.accumulation.accumulator import FEW, SEAL_AT
 from pipeline.core.panes.group_firing import KEPT_US, Aggregation
+from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import Rate
 
 MAX_COMMIT_BYTES = 180_000_000
 """What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""
 
-_FEW = 4  # events of a sensor, from which on they are counted and kept as columns
-_SEAL_AT = 256  # events of a sensor that are packed together
-_PACKED_BYTES = 8 << 10  # sensors' windows that are larger are not compressed
 _PART_BYTES = 60  # of a sensor's readings in a bundle, beside the readings
 _CELL_BYTES = 57  # of an aggregate row, encoded
 _STEPS = 60  # of a window, at which its state is computed
@@ -137,13 +136,13 @@ def _readings_bytes(events: float, metrics: int, per_firing: float) -> float:
 
     Events wait until a firing finds enough of them to pack. tests/benchmarks/state_size.py measures packed ones.
     """
-    if events < _FEW:
+    if events < FEW:
         return 10 + events * (4.1 + 2.8 * metrics)
-    loose = events % (per_firing * math.ceil(_SEAL_AT / per_firing))
+    loose = events % (per_firing * math.ceil(SEAL_AT / per_firing))
     packed = (events - loose) * (0.95 + 0.77 * metrics)
     plain = 78 + 69 * metrics + packed + loose * (4 + 8 * metrics)
     compressed = 16 + 32 * metrics + packed + loose * (4.1 + 2.8 * metrics)
-    return compressed if plain < _PACKED_BYTES else plain
+    return compressed if plain < PACKED_BYTES else plain
 
 
 def commit_problem(aggregation: Aggregation, rate: Rate | None) -> str | None:

@@ -39,7 +39,9 @@ _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
-_PACKED_BYTES = 8 << 10  # larger accumulators are mostly packed blocks, which zlib does not make smaller
+PACKED_BYTES = 8 << 10
+"""Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
+
 _FLAGS = [[bool(flags & 1 << bit) for bit in range(5)] for flags in range(32)]
 
 A = TypeVar("A", bound=Accumulator)
@@ -263,7 +265,7 @@ class GroupWindows:
     def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
         body = b"".join(parts)
         flags = _LATE if late else 0
-        if entry_bytes < _PACKED_BYTES:
+        if entry_bytes < PACKED_BYTES:
             body, flags = compress(body, 1), flags | _COMPRESSED
         self.written_bytes += _HEADER.size + len(body)
         return _HEADER.pack(VERSION, tier, flags, start_us) + body

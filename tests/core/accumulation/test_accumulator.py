@@ -285,7 +285,7 @@ def test_what_is_sealed_is_known(arriving, least, rng: random.Random):
     """A reading counts once, wherever it is kept: sealed, in columns or fresh; of several values, the first counts."""
     truth = {}
     found = WindowReadings()
-    with patch("pipeline.core.accumulation.accumulator._SEAL_AT", least):
+    with patch("pipeline.core.accumulation.accumulator.SEAL_AT", least):
         while arriving:
             size = rng.randrange(1, 8)
             part, arriving = arriving[:size], arriving[size:]

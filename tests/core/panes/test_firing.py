@@ -176,3 +176,14 @@ def test_other_bytes(version, size):
     data = bytes([version]) + bytes(size)
     with pytest.raises(ValueError, match="another release wrote this schedule"):
         Schedule.from_bytes(data)
+
+
+def test_a_generation_outlives_a_clock_that_is_slow():
+    """What closed first is kept as long as it was told, although another worker's clock is behind."""
+    generation = Generation()
+    generation.take(100, 300, [5])
+    generation.take(80, 280, [7])
+    assert generation == Generation(80, 300, 5, 7)
+    assert generation.has_one_of({6}, 299)
+    assert not generation.has_one_of({6}, 300)
+    assert not generation.has_one_of({8}, 299)
