@@ -13,17 +13,21 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Client, Listener
 from threading import Thread
 
 import pytest
 from hypothesis import settings
 
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import BIGTABLE, PUBSUB, Emulator, origins, running_emulator
 from tests.support import preloaded
 
 _EMULATORS = pytest.StashKey[str]()
+_created: list[tuple[str, TableName]] = []  # the address of the emulator and the name of each table of a module
 _LENDER = "LENDER_OF_EMULATORS"  # the variable with the path of the socket where a test process gets their addresses
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
@@ -116,7 +120,30 @@ def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def bigtable(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of a Bigtable emulator that Google's clients in this process use."""
+    from pipeline.cloud.tables import tables
+
+    create = tables.create
+
+    def noted(name: TableName, schema: TableSchema) -> bool:
+        _created.append((os.environ[BIGTABLE.variable], name))
+        return create(name, schema)
+
+    tables.create = noted
     yield from _exported(BIGTABLE, request)
+    tables.create = create
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Deletes a module's tables after its last test: the emulator looks for what it may collect once a second."""
+    if _created and (nextitem is None or nextitem.path != item.path):
+        from pipeline.cloud.tables import tables
+
+        for address, name in _created:
+            if os.environ.get(BIGTABLE.variable) == address:
+                with suppress(ServerProblem):
+                    tables.delete(name)
+        _created.clear()
 
 
 @pytest.fixture(scope="session")

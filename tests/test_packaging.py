@@ -69,6 +69,7 @@ class Installed:
         self._bin = folder / "bin"
         (packages,) = folder.glob("lib/python*/site-packages")
         pip = [sys.executable, "-m", "pip", "--python", self._bin / "python", "install", "--no-index", "--no-deps"]
+        pip.append("--no-compile")  # most modules are not imported here
         installed = run(*pip, wheel)
         assert installed.returncode == 0, installed.stderr
         for name in _required(_metadata(wheel).get_all("Requires-Dist"), frozenset(extras)):

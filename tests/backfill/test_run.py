@@ -141,7 +141,7 @@ def feed() -> list[Event]:
     ]
 
 
-@pytest.mark.parametrize("name", cases(list(SCHEMAS), ["wide time first", "tall float64", "bucket_serialized"]))
+@pytest.mark.parametrize("name", cases(list(SCHEMAS), ["tall float64", "bucket_serialized"]))
 def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
     """Aggregates count the table's readings and the files' once each; a second run changes nothing."""
     schema = schema_called(name)

@@ -449,6 +449,21 @@ class TestUpdate:
         assert code == 1
         assert "permission denied" in line
 
+    def test_listing_is_denied_to_a_flex_template(self, capsys, storage, dataflow):
+        """A launcher that may not list jobs says so in one line, and leaves it to Dataflow whether the job is updated.
+        It began now at the latest.
+        """
+        dataflow.may_list = False
+        before_us = time.time_ns() // 1000
+        template = f"gs://{BUCKET}/template_launches/2/job"
+        assert main(["--update", *flags(dataflow, job_name="tide", template_location=template)]) == 0
+        warning, staged = capsys.readouterr().err.splitlines()
+        assert "grant roles/dataflow.viewer to the launcher's account" in warning
+        assert staged == f"tidetable: staged as {template}"
+        job = json.loads(storage.read("template_launches/2/job"))
+        assert before_us <= int(job["labels"]["tidetable-began"]) <= time.time_ns() // 1000
+        assert "replaceJobId" not in job
+
     def test_incompatible_state(self, capsys, dataflow, monkeypatch):
         """The state of a job depends on these flags, and on the number of groups that a rate needs, so a job with other
         ones can't replace it.

@@ -19,7 +19,7 @@ MORE = '\nv = ["first", "last", "p50", "p99", "max"]\n'
 FLAGS = {"allowed_lateness": "10m", "early_firing": "60s", "late_firing": "60s"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_rows_are_those_of_all_readings(bigtable, seed):
     """Whatever the order of readings and of the watermark, in a job and in the one that follows it."""
     rng = random.Random(seed)

@@ -24,7 +24,13 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"), [*((name, 60) for name in SCHEMAS), ("statistics", 1), ("bucket_cells", 1), ("wide", 7200)]
+    ("name", "seconds"),
+    [
+        *(pytest.param(name, 60, marks=pytest.mark.exhaustive if n % 2 else ()) for n, name in enumerate(SCHEMAS)),
+        ("statistics", 1),
+        ("bucket_cells", 1),
+        ("wide", 7200),
+    ],
 )
 def test_sizes_of_every_layout(name, seconds):
     """No size is more than 5 % off, in any layout, with any tiers and statistics, and at any rate."""

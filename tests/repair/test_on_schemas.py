@@ -31,7 +31,7 @@ from tests.repair.tables import (
 )
 from tests.support.exhaustive import cases
 
-KINDS_OF_KEYS = ["wide time first", "tall float64", "bucket_columns by location", "bucket_serialized"]
+KINDS_OF_KEYS = ["wide time first", "bucket_columns by location"]
 
 
 @pytest.mark.parametrize("kind", cases(list(SCHEMAS), KINDS_OF_KEYS))

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, sync_playwright
 MISSING = "Chromium is not installed: run make browser, or install your system's package chromium"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, asyncio can't run anything else in this process
 def chromium() -> Iterator[Browser]:
     if executable() is None:
         pytest.skip(MISSING)

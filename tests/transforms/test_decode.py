@@ -17,6 +17,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.transforms import metrics
 from pipeline.transforms.decode import DecodeMessages
+from tests.support.exhaustive import cases
 from tests.support.streams import NOON, clock, event_at, pubsub_message
 
 DEFAULT = [TableSchema.default()]
@@ -130,7 +131,7 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("reason", UNFIT)
+@pytest.mark.parametrize("reason", cases(list(UNFIT), ["MISSING_KEY_FIELD", "NO_FAMILY"]))
 def test_an_event_that_a_table_cannot_store(reason):
     """A valid event that one of the tables cannot store is a dead letter, and the rest of its batch is not."""
     by_place = parse_schema('key = "{metadata.place}#{sensor_id}#{reverse_us}"\n[metadata]\nmeta = ["model"]')

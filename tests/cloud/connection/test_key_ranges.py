@@ -11,6 +11,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.rows.rows import Cell, KeyRange
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.bare_tables import write
+from tests.support.lasting import lasting
 
 keys = st.binary(max_size=3)
 
@@ -18,7 +19,7 @@ keys = st.binary(max_size=3)
 def test_the_samples_of_a_table(bigtable):
     """They are in the order of keys, and the last one has the size of the table."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(name, TableSchema.default())
+    tables.create(name, lasting(TableSchema.default()))
     write(name, {b"%05d" % i: [Cell("raw", b"t", 0, b"x" * 100)] for i in range(2000)})
     samples = sampled_keys(name)
     named = [sample.key for sample in samples if sample.key]

@@ -102,13 +102,13 @@ def leased(inbox: Inbox) -> Callable[[], bool]:
 
 def test_leases_are_held_until_the_end(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other subscriber receives a message while the backlog is open."""
-    monkeypatch.setattr(backlog, "LEASE_SECONDS", 4)
+    monkeypatch.setattr(backlog, "LEASE_SECONDS", 2)
     monkeypatch.setattr(backlog, "_EXTEND_EVERY_SECONDS", 0.3)
     publish(inbox, 3)
     is_leased = leased(inbox)
     with Backlog(inbox.subscription) as one:
         assert len(next(one.pages(3, first=3, wait_seconds=5))) == 3
-        end = time.monotonic() + 7
+        end = time.monotonic() + 3.5
         while time.monotonic() < end:
             assert is_leased()
             time.sleep(0.1)
@@ -120,7 +120,7 @@ def test_a_redelivered_message_counts_once(inbox: Inbox, monkeypatch: pytest.Mon
     monkeypatch.setattr(backlog, "LEASE_SECONDS", 1)
     publish(inbox, 3)
     with Backlog(inbox.subscription) as one:
-        messages = [message for page in one.pages(1000, first=3, wait_seconds=4) for message in page]
+        messages = [message for page in one.pages(1000, first=3, wait_seconds=2) for message in page]
         assert numbers(messages) == [0, 1, 2]
         monkeypatch.setattr(backlog, "LEASE_SECONDS", 60)
         one.acknowledge(messages)

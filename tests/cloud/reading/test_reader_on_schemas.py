@@ -18,6 +18,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.exhaustive import cases
 from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T10:00:00Z")
@@ -93,7 +94,7 @@ def written(name):
     return table
 
 
-@pytest.fixture(params=SCHEMAS)
+@pytest.fixture(params=cases(list(SCHEMAS), list(SCHEMAS)[::2]))
 def table(bigtable, request):
     name = written(request.param)
     with SensorTable.open(name.project, name.instance, name.table) as opened:

@@ -186,9 +186,10 @@ def test_a_read_that_runs_out_of_time_names_the_last_cause(
     assert faked.requests == len(scripts)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("scanned", [False, True])
-@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize(
+    ("cut", "scanned", "reverse"),
+    [(False, False, False), (False, True, True), (True, False, True), (True, True, False)],
+)
 def test_progress_restarts_the_timeout(
     server: Server, faked: RowReader, monkeypatch: pytest.MonkeyPatch, cut: bool, scanned: bool, reverse: bool
 ) -> None:

@@ -4,6 +4,7 @@ import random
 import threading
 import time
 import uuid
+from itertools import product
 
 import grpc
 import pytest
@@ -19,6 +20,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
+from pipeline.cloud.writing import request_retrier
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.writing.mutate_rows import MutateRowsResult
 from pipeline.cloud.writing.rate_limiter import RateLimiter
@@ -128,8 +130,13 @@ def test_writing(name, proxy):
     ].replace("%2F", "/")
 
 
-@pytest.mark.parametrize("code", TRANSIENT, ids=lambda code: code.name)
-@pytest.mark.parametrize("fault", [refusing, breaking, failing], ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        pytest.param(fault, code, id=f"{fault.__name__}-{code.name}", marks=pytest.mark.exhaustive if n % 2 else ())
+        for n, (fault, code) in enumerate(product((refusing, breaking, failing), TRANSIENT))
+    ],
+)
 def test_transient_failures_are_retried(name, proxy, fault, code):
     """Every row arrives, through entries that fail, streams that break and calls that fail."""
     proxy.mutations = first(12, fault(code))
@@ -187,13 +194,14 @@ def test_slow_responses(name, proxy):
 @pytest.mark.parametrize("how", ["cut", "hold"])
 def test_a_server_that_goes_away_and_comes_back(name, bigtable, monkeypatch, how):
     """Every row arrives."""
+    monkeypatch.setattr(request_retrier, "_MAX_DELAY_S", 1.0)
     with TcpProxy(bigtable) as line:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", line.address)
         with BulkWriter.open(name, mutations=50, attempt_s=1.0) as writer:
             writer.add_all(ROWS[:100])
             writer.finish()
             getattr(line, how)()
-            healing = threading.Timer(3.0, line.heal)
+            healing = threading.Timer(1.5, line.heal)
             healing.start()
             writer.add_all(ROWS)
             assert writer.finish() == []

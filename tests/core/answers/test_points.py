@@ -187,12 +187,13 @@ def test_rows_written_before_the_statistics_were_declared(day):
 def test_too_many_rows():
     """Aggregates that lack the first and the last reading answer nearly."""
     schema = parse_schema('[policies]\nraw = "never"\n')
-    points = found(schema, table_of(schema, DAY_AT_1_HZ), START, START + 24 * HOUR, 4000, max_rows=1000)
+    table = table_of(schema, DAY_AT_1_HZ)
+    points = found(schema, table, START, START + 24 * HOUR, 4000, max_rows=1000)
     assert (points.source, points.exact) == ("1h", False)
     assert points.rows_read == 24
     assert max(point.value for point in points.points) == 1012
     with pytest.raises(ValueError, match="more than 10 rows in this range"):
-        found(schema, table_of(schema, DAY_AT_1_HZ), START, START + 24 * HOUR, 4000, max_rows=10)
+        found(schema, table, START, START + 24 * HOUR, 4000, max_rows=10)
 
 
 def test_nothing_there():

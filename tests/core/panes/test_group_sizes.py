@@ -75,15 +75,15 @@ def real_state(schema, rate, early_us, hours, *, deduplicate):
     ("text", "metrics", "every_us", "early", "deduplicate", "hours"),
     [
         ("", 1, MINUTE, 5, True, 3),
-        ("", 10, MINUTE, 5, True, 3),
-        ("", 3, 10 * SECOND, 5, True, 3),
+        pytest.param("", 10, MINUTE, 5, True, 3, marks=pytest.mark.exhaustive),
+        pytest.param("", 3, 10 * SECOND, 5, True, 3, marks=pytest.mark.exhaustive),
         ("", 3, SECOND, 5, True, 2),
         ("", 3, 30 * MINUTE, 5, True, 3),
         ("", 3, MINUTE, 0, True, 3),
         ("", 3, MINUTE, 5, False, 3),
         ('tiers = { 15m = "q" }', 3, MINUTE, 5, True, 3),
         (MORE, 3, 4 * MINUTE, 5, True, 4),
-        pytest.param(DAYS, 3, 20 * MINUTE, 20, True, 25, marks=pytest.mark.slow),
+        pytest.param(DAYS, 3, 20 * MINUTE, 20, True, 25, marks=pytest.mark.exhaustive),
         pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, True, 25, marks=pytest.mark.slow),
     ],
 )
