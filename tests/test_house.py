@@ -100,7 +100,7 @@ def test_every_import_is_declared():
         for file in distribution(re.match(r"[A-Za-z0-9-]+", requirement)[0]).files
     }
     undeclared = set()
-    for _, node in nodes_of("pipeline"):
+    for _, node in nodes():
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -117,11 +117,11 @@ def test_every_import_is_declared():
 
 
 @cache
-def nodes_of(folder):
-    """Returns the nodes of all modules' syntax trees, with each module's path."""
+def nodes():
+    """Returns the nodes of all the package's syntax trees, with each module's path."""
     return [
         (str(path.relative_to(ROOT)), node)
-        for path in (ROOT / folder).rglob("*.py")
+        for path in (ROOT / "pipeline").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
     ]
 
@@ -139,7 +139,7 @@ def test_no_test_module_is_a_library():
 def test_class_names_are_unique():
     """No two classes of the package have the same name."""
     places = defaultdict(list)
-    for path, node in nodes_of("pipeline"):
+    for path, node in nodes():
         if isinstance(node, ast.ClassDef):
             places[node.name].append(path)
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
@@ -151,7 +151,7 @@ BARE = "of|for|in|as|from|to|with|by|at|if|when|where|on|than|that|its|what|how|
 def test_descriptions_of_arguments_are_noun_phrases():
     """No argument or attribute is described by a phrase that needs its name to be understood: none begins with "of"."""
     fragments = []
-    for path, node in nodes_of("pipeline"):
+    for path, node in nodes():
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
             text = ast.get_docstring(node) or ""
             for section in re.findall(r"^(?:Args|Attributes):\n((?: {4}.*\n?|\n)*)", text, re.MULTILINE):
@@ -162,14 +162,15 @@ def test_descriptions_of_arguments_are_noun_phrases():
 
 def test_every_test_states_its_behaviour():
     """Each test function has a docstring."""
-    silent = [
-        f"{path}: {node.name}"
-        for path, node in nodes_of("tests")
-        if "/test_" in path
-        and isinstance(node, ast.FunctionDef)
-        and node.name.startswith("test_")
-        and not ast.get_docstring(node)
-    ]
+    silent = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        module = ast.parse(path.read_text())
+        for owner in (module, *(each for each in module.body if isinstance(each, ast.ClassDef))):
+            silent += [
+                f"{path}: {each.name}"
+                for each in owner.body
+                if isinstance(each, ast.FunctionDef) and each.name.startswith("test_") and not ast.get_docstring(each)
+            ]
     assert not silent
 
 
