@@ -118,10 +118,10 @@ class _CollectFn(beam.DoFn):
         clock: RuntimeTimer = _CLOCK,
     ) -> Iterator[EncodedRows]:
         """Passes on what waits."""
-        if shard in self._taken:
-            clock.set(Timestamp(self._clock() + _WAIT_S))
-        else:
+        if shard not in self._taken:
             yield from self._take(shard, batches, order, waiting)
+        elif waiting.read():  # otherwise the bundle has passed on everything, and a drain would wait for the timer
+            clock.set(Timestamp(self._clock() + _WAIT_S))
 
     @on_timer(_WATERMARK_SPEC)
     def drained(

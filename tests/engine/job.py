@@ -1,0 +1,153 @@
+"""A job on the modelled engine: the stages of the real graph, and a table that the writers fused with them write."""
+
+from contextlib import contextmanager
+from random import Random
+from types import SimpleNamespace
+from unittest import mock
+
+import apache_beam as beam
+from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipeline.job.graph import build_graph
+from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.transforms import tables
+from tests.engine.fragment import Fragment, clock, set_clock
+from tests.engine.service import END_US, Stage
+from tests.engine.state_service import StateService
+from tests.model.judge import Judge
+from tests.model.table import Table
+from tests.support.streams import flags
+
+_STAGES = {
+    "process": ["ProcessMessages"],
+    "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard"],
+    "collect": ["CollectAggregateRows/Collect"],
+}
+_WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None")}
+_SHUFFLED = {("process", "gathered_0"): "aggregate", ("aggregate", "None"): "collect"}
+_SMALL = {("aggregate", "state", "schedule"), ("collect", "state", "order")}
+
+
+class Job:
+    """A job with one table.
+
+    Args:
+        schema: the table's schema.
+        now_us: the time at which it begins.
+        table: the table; a new one by default.
+        seed: of all that the engine chooses.
+        cache_mb: the size of the worker's cache of state.
+        limits: those of :class:`tests.engine.service.Stage`.
+        changes: flags.
+
+    Attributes:
+        now_us: the clock.
+        source_us: the watermark of the source.
+        stages: the stages, by name.
+    """
+
+    def __init__(self, schema, now_us, table=None, *, seed=0, cache_mb=100, limits=None, **changes):
+        self.schema, self.table = schema, table or Table(schema.policies)
+        self.now_us, self.source_us, self.random = now_us, MIN_TIMESTAMP.micros, Random(seed)
+        self._began_us, self._cache_mb = now_us, cache_mb
+        states = {name: StateService() for name in _STAGES}
+        self.stages = {}
+        for name, fragment in self._fragments(states, changes).items():
+            self.stages[name] = Stage(fragment, **(limits or {}))
+
+    def _fragments(self, states, changes):
+        settings = settings_of(parse_flags(flags(**changes)))
+        pipeline = beam.Pipeline()
+        messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
+        build_graph(messages, [Target(settings.tables[0], self.schema, None)], settings, clock, self._began_us)
+        proto = pipeline.to_runner_api()
+        return {name: Fragment(proto, steps, states[name], self._cache_mb) for name, steps in _STAGES.items()}
+
+    @contextmanager
+    def running(self):
+        """Makes its clock and its table those of the workers."""
+        set_clock(lambda: self.now_us / 1e6)
+        reader = SimpleNamespace(open=lambda *_: self.table.opened())
+        with mock.patch.object(tables, "RowReader", reader):
+            yield self
+
+    def update(self, **changes):
+        """Replaces the code; state, timers and elements stay."""
+        states = {name: stage.fragment.state for name, stage in self.stages.items()}
+        for name, fragment in self._fragments(states, changes).items():
+            self.stages[name].fragment = fragment
+
+    def publish(self, *messages):
+        """Receives messages, which are published now."""
+        at = Timestamp(micros=self.now_us)
+        self.stages["process"].add(WindowedValue(each.pubsub, at, (GlobalWindow(),)) for each in messages)
+        self.advance()
+
+    def advance(self, source_us=None, now_us=None):
+        """Advances the source's watermark or the clock, and the watermarks of all stages."""
+        self.source_us = max(self.source_us, self.source_us if source_us is None else source_us)
+        self.now_us = max(self.now_us, now_us or 0)
+        before_us = self.source_us
+        for stage in self.stages.values():
+            stage.advance(before_us, self.now_us)
+            before_us = stage.output_us
+
+    def work(self, failure=None):
+        """Runs a bundle of any stage. Returns whether there was one."""
+        due = [name for name, stage in self.stages.items() if stage.due()]
+        if not due:
+            return False
+        name = self.random.choice(due)
+        committed, outputs = self.stages[name].work(self.random, failure)
+        for tag, value in outputs:
+            if (name, tag) in _WRITTEN:
+                self.table.write_rows(value.value)
+            elif committed and (name, tag) in _SHUFFLED:
+                self.stages[_SHUFFLED[name, tag]].add([value])
+        self.advance()
+        return True
+
+    def settle(self):
+        """Runs bundles until nothing is due."""
+        while self.work():
+            pass
+
+    def pass_time(self, by_us, lag_us=2_000_000):
+        """Passes time from timer to timer of the clock, with the source's watermark behind it."""
+        end_us = self.now_us + by_us
+        while self.now_us < end_us:
+            times = [
+                timer.fire_timestamp.micros
+                for stage in self.stages.values()
+                for timers in stage.timers.values()
+                for family, (timer, _) in timers.items()
+                if not stage.fragment.of_watermark[family]
+            ]
+            self.advance(now_us=min([end_us, *(each for each in times if each > self.now_us)]))
+            self.advance(self.now_us - lag_us)
+            self.settle()
+
+    def drain(self):
+        """Ends the source: everything that is due is written, while the clock stands still."""
+        self.advance(END_US)
+        self.settle()
+
+    def left(self):
+        """Returns what is left anywhere, except for the groups' schedules and the numbers of their last batches."""
+        left = [(name, *each) for name, stage in self.stages.items() for each in stage.left()]
+        return [each for each in left if each not in _SMALL]
+
+    def rows(self):
+        """Returns the aggregate rows: values by column, by window length, sensor and start."""
+        found = {}
+        for key in self.table.keys(b"agg#"):
+            cells = self.table.newest(key).items()
+            found[Judge.window_of(key)] = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in cells}
+        return found
+
+
+def _same(element):
+    return element

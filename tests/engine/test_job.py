@@ -1,0 +1,108 @@
+"""A job on the modelled engine: lost workers, refused commits, updates, drains and restarts."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.job import Job
+from tests.engine.service import LOST, REFUSED
+from tests.model.reference import DAY, HOUR, LENGTHS, MINUTE, SECOND, Kind, Published, Truth
+from tests.model.specs import Spec
+from tests.model.world import START_US, message
+from tests.support.exhaustive import examples
+
+_KIND = Kind(grain_us=1)
+_FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
+_AGES = [0, 10 * SECOND, 5 * MINUTE, 40 * MINUTE, 2 * HOUR, 30 * HOUR, -20 * MINUTE]
+_events = st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(_AGES), st.integers(0, 3)), min_size=1, max_size=3)
+_bys = st.sampled_from([SECOND, MINUTE, 6 * MINUTE, 25 * MINUTE, HOUR, DAY])
+_lags = st.sampled_from([SECOND, 10 * MINUTE, HOUR, -10 * MINUTE])
+_STEPS = st.one_of(
+    st.tuples(st.just("publish"), _events),
+    st.tuples(st.just("publish again"), st.integers(0, 100)),
+    st.tuples(st.just("work"), st.integers(1, 6), st.sampled_from([None, None, LOST, REFUSED])),
+    st.tuples(st.just("wait"), _bys, _lags),
+    st.tuples(st.just("lag"), _bys, _lags),
+    st.tuples(st.sampled_from(["update", "drain", "cancel"])),
+)
+
+
+def schema_of(*tiers):
+    policies = tuple((family, "never") for family in ("raw", "meta", *(f"tier_{text}" for text in tiers)))
+    return Spec("wide", "{sensor_id}#{reverse_us}", _KIND, "text", tiers, policies).schema
+
+
+class History:
+    """Runs what happens to a job, and keeps what was published."""
+
+    def __init__(self, schema, seed, cache_mb):
+        self.schema, self.seed, self.cache_mb, self.published = schema, seed, cache_mb, []
+        self.job = None
+        self.begin(START_US, None)
+
+    def begin(self, now_us, table):
+        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb, **_FLAGS)
+
+    def step(self, what, *how):
+        job = self.job
+        with job.running():
+            match what, how:
+                case "publish", (events,):
+                    base_us = job.now_us // 1000 * 1000
+                    of = [Published(sensor, base_us - age_us + ms * 1000, ("t",)) for sensor, age_us, ms in events]
+                    self.published += of
+                    job.publish(*(message(each) for each in of))
+                case "publish again", (which,):
+                    if self.published:
+                        job.publish(message(self.published[which % len(self.published)]))
+                case "work", (bundles, failure):
+                    for _ in range(bundles):
+                        job.work(failure)
+                case "wait", (by_us, lag_us):
+                    job.pass_time(by_us, lag_us)
+                case "lag", (by_us, lag_us):  # bundles that are due have to wait
+                    job.advance(now_us=job.now_us + by_us)
+                    job.advance(job.now_us - lag_us)
+                case "update", ():
+                    job.update(**_FLAGS)
+                case "drain", ():
+                    self.drain()
+                    self.begin(job.now_us, job.table)
+                case "cancel", ():  # and everything is published again
+                    self.begin(job.now_us, job.table)
+                    self.job.publish(*(message(each) for each in self.published))
+
+    def drain(self):
+        now_us = self.job.now_us
+        self.job.drain()
+        assert self.job.now_us == now_us
+        assert self.job.left() == []
+
+    def check(self):
+        truth, rows = Truth(_KIND), self.job.rows()
+        for each in self.published:
+            truth.accept(each)
+        for tier in self.schema.tiers:
+            text, expected = tier.window.text, truth.windows(LENGTHS[tier.window.text])
+            found = {(sensor, start_us): row for (of, sensor, start_us), row in rows.items() if of == text}
+            assert found.keys() == expected.keys()
+            assert [key for key, counted in expected.items() if not counted.agrees(found[key])] == []
+
+
+@given(
+    tiers=st.sampled_from([("1h",), ("1h", "1d")]),
+    seed=st.integers(0, 999),
+    cache_mb=st.sampled_from([0, 100]),
+    steps=st.lists(_STEPS, max_size=30),
+)
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
+def test_random_histories_on_the_engine(tiers, seed, cache_mb, steps):
+    """Aggregates are those of all published events, after any bundles, failures, updates, drains and restarts.
+
+    A drain leaves nothing, and does not wait for the clock.
+    """
+    history = History(schema_of(*tiers), seed, cache_mb)
+    for step in steps:
+        history.step(*step)
+    with history.job.running():
+        history.drain()
+    history.check()
