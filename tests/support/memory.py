@@ -5,7 +5,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from itertools import islice
 
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import Row, disjoint
 
 
 class Memory:
@@ -26,10 +26,9 @@ class Memory:
             self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
 
     def __call__(self, selection):
-        key_range, wanted, pattern, _, reverse = selection
+        _, wanted, pattern, _, reverse = selection
         self.reads += 1
-        end = bisect_left(self._keys, key_range.end) if key_range.end else len(self._keys)
-        keys = self._keys[bisect_left(self._keys, key_range.start) : end]
+        keys = [key for each in disjoint(selection.ranges) for key in self._within(each)]
         for key in reversed(keys) if reverse else keys:
             if pattern is not None and not re.fullmatch(pattern.encode(), key, re.DOTALL):
                 continue
@@ -38,6 +37,10 @@ class Memory:
                 self.rows += 1
                 self.cells += len(cells)
                 yield Row(key, cells)
+
+    def _within(self, key_range):
+        end = bisect_left(self._keys, key_range.end) if key_range.end else len(self._keys)
+        return self._keys[bisect_left(self._keys, key_range.start) : end]
 
     @staticmethod
     def _selected(cells, selection):

@@ -52,17 +52,20 @@ class Server:
         request = ReadRowsRequest.deserialize(serialized)
         self.requests.append(request)
         self.features.append(dict(context.invocation_metadata())["bigtable-features"])
-        responses = (response(*chunks_of(row)) for row in self._found(request))
+        responses = (response(*chunks_of(row)) for row in self.found(request))
         if self.scripts:
             responses = self.scripts.pop(0)(responses, context)
         yield from map(ReadRowsResponse.serialize, responses)
 
-    def _found(self, request: ReadRowsRequest) -> list[Row]:
-        [asked] = request.rows.row_ranges
+    def found(self, request: ReadRowsRequest) -> list[Row]:
+        """Returns the rows that a request asks for."""
         found = [
             row
             for row in sorted(self.rows, reverse=request.reversed)
-            if asked.start_key_closed <= row.key and (not asked.end_key_open or row.key < asked.end_key_open)
+            if any(
+                asked.start_key_closed <= row.key and (not asked.end_key_open or row.key < asked.end_key_open)
+                for asked in request.rows.row_ranges
+            )
         ]
         return found[: request.rows_limit or None]
 

@@ -8,9 +8,9 @@ the chunks that the server sends, as ReadRowsResponse in google/bigtable/v2/bigt
 import base64
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from google.api_core.exceptions import DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
@@ -25,7 +25,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_chunks import assembled_rows
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.rows import KeyRange, Row
+from pipeline.core.rows.rows import KeyRange, Row, disjoint
 
 PAGE_ROWS = 1000
 MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
@@ -110,14 +110,14 @@ class RowReader:
 
     def read(
         self,
-        key_range: KeyRange,
+        keys: KeyRange | Iterable[KeyRange],
         cells: RowFilter | None = None,
         limit: int | None = None,
         *,
         page_rows: int | None = None,
         reverse: bool = False,
     ) -> Iterator[Row]:
-        """Reads the rows of a range, in the order of keys.
+        """Reads the rows of a range of keys, or of several, each once and in the order of keys.
 
         Rows come in pages of :data:`PAGE_ROWS`. Each page is a request with a deadline of its own, so the caller may
         take its time, and memory contains one page at most. After a few pages, pages of small rows grow up to
@@ -125,13 +125,14 @@ class RowReader:
         request.
 
         Args:
-            key_range: an empty end is the end of the table; a range that ends before it starts contains nothing.
+            keys: the ranges. An empty end is the end of the table; a range that ends before it starts contains nothing.
+                Bigtable refuses a request of 512 KiB, so thousands of ranges need several reads.
             cells: a filter of google.cloud.bigtable_v2.types; by default all cells pass. A row without a cell that
                 passes is left out.
             limit: the maximum number of rows.
             page_rows: the number of rows in a page, at most :data:`PAGE_ROWS`; by default, pages start with that and
                 grow.
-            reverse: whether to read the last row of the range first. The cells of a row keep their order: newest first
+            reverse: whether to read the last row first. The cells of a row keep their order: newest first
                 within a column, columns in order within a family.
 
         Raises:
@@ -139,7 +140,7 @@ class RowReader:
                 patience. Until then, a read that failed continues after the last row received, so no row is lost or
                 comes twice. Every row received restarts the time.
         """
-        remaining = _Remaining(*key_range, reverse)
+        remaining = _Remaining([keys] if isinstance(keys, KeyRange) else keys, reverse=reverse)
         max_rows = min(page_rows or PAGE_ROWS, PAGE_ROWS)
         pages = 0
         while remaining and (limit is None or limit > 0):
@@ -156,17 +157,17 @@ class RowReader:
 
     def read_selection(self, selection: RowSelection) -> Iterator[Row]:
         """Reads selected rows: :meth:`read` as a :data:`~pipeline.core.queries.seeks.ReadRows`."""
-        keys, cells, pattern, page_rows, reverse = selection
-        return self.read(keys, row_filter(cells, pattern), page_rows=page_rows, reverse=reverse)
+        _, cells, pattern, page_rows, reverse = selection
+        return self.read(selection.ranges, row_filter(cells, pattern), page_rows=page_rows, reverse=reverse)
 
     def _page(self, remaining: "_Remaining", cells: RowFilter | None, size: int) -> list[Row]:
-        """Returns the next ``size`` rows of the remaining range; fewer only at its end."""
+        """Returns the next ``size`` of the remaining rows; fewer only at their end."""
         page: list[Row] = []
         with explained(self.name):
             seconds = TIMEOUT_S if self._patience_s is None else self._patience_s
             retries = _Retries(seconds)
             while True:
-                before = remaining.start, remaining.end
+                before = remaining.next
                 request = remaining.request(self.name, cells, size - len(page))
                 try:
                     self._receive(request, retries.left_s(), remaining, page)
@@ -176,12 +177,12 @@ class RowReader:
                         raise
                     if not remaining or len(page) == size:
                         return page  # it failed after the last row: nothing is missing
-                    if (remaining.start, remaining.end) != before:
+                    if remaining.next != before:
                         retries = _Retries(seconds)
                     retries.wait(error)
 
     def _receive(self, request: ReadRowsRequest, timeout_s: float, remaining: "_Remaining", page: list[Row]) -> None:
-        """Sends one request and moves its rows, as they come, from the remaining range to the page."""
+        """Sends one request and moves its rows, as they come, from the remaining ranges to the page."""
         before = len(page)
         with self._lock:
             self.requests += 1
@@ -190,7 +191,7 @@ class RowReader:
             stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
             responses = map(ReadRowsResponse.pb, stream)
             for row in assembled_rows(responses if self._stopped is None else self._until_stopped(stream, responses)):
-                remaining.resume_after(row.key)
+                remaining.resume_after(row.key, scanned=not row.cells)
                 if row.cells:
                     page.append(row)
         finally:
@@ -243,29 +244,40 @@ class _Retries:
         time.sleep(delay)
 
 
-@dataclass(slots=True)
 class _Remaining:
-    """The part of a range that is left to read. False if it is empty."""
+    """The ranges that are left to read. False if there are none."""
 
-    start: bytes
-    end: bytes
-    reverse: bool
+    def __init__(self, ranges: Iterable[KeyRange], *, reverse: bool) -> None:
+        self._reverse = reverse
+        found = disjoint(ranges)
+        self._ranges = deque(reversed(found) if reverse else found)  # in the order of reading
 
     def __bool__(self) -> bool:
-        return not self.end or self.start < self.end
+        return bool(self._ranges)
 
-    def resume_after(self, key: bytes) -> None:
-        """Removes the row and every key that would come before it."""
-        if key < self.start or (self.end and key >= self.end):
+    @property
+    def next(self) -> KeyRange | None:
+        """The range that is read next."""
+        return self._ranges[0] if self._ranges else None
+
+    def resume_after(self, key: bytes, *, scanned: bool) -> None:
+        """Removes a row and every key that would come before it. A row that was only scanned may be in no range."""
+        ranges, reverse = self._ranges, self._reverse
+        while ranges and (key < ranges[0].start if reverse else b"" < ranges[0].end <= key):
+            ranges.popleft()
+        if not ranges or key < ranges[0].start or (ranges[0].end and key >= ranges[0].end):
+            if scanned:
+                return
             raise DataLoss(f"the server sent row {key!r} out of order")
-        if self.reverse:
-            self.end = key
-        else:
-            self.start = key + b"\x00"
+        start, end = ranges.popleft()
+        left = KeyRange(start, key) if reverse else KeyRange(key + b"\x00", end)
+        if not left.end or left.start < left.end:
+            ranges.appendleft(left)
 
     def request(self, name: TableName, cells: RowFilter | None, limit: int) -> ReadRowsRequest:
-        request = _Request(**name.target, rows_limit=limit, reversed=self.reverse)
-        request.rows.row_ranges.add(start_key_closed=self.start, end_key_open=self.end or None)
+        request = _Request(**name.target, rows_limit=limit, reversed=self._reverse)
+        for start, end in self._ranges:
+            request.rows.row_ranges.add(start_key_closed=start, end_key_open=end or None)
         if cells is not None:
             request.filter.CopyFrom(RowFilter.pb(cells))
         return ReadRowsRequest.wrap(request)

@@ -6,20 +6,15 @@ certainly complete. Nothing here calls a server: the caller passes the function 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import isnan
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
-from pipeline.core.queries.sensor_locator import SensorLocator
-from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row, stats_of
-from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import same_readings
@@ -28,10 +23,12 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats, at_l
 from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
 
-_LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
+_MOST_ROWS = 5000  # aggregate rows that are read together
+_MOST_SENSORS = 200  # whose windows are read together
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
 
 A = TypeVar("A", bound=Accumulator)
+ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
 
 class _TooWide(Exception):
@@ -56,11 +53,13 @@ class TierCompletion(ABC, Generic[A]):
     Args:
         table: the table's reader.
         tier: the tier.
+        sources: the tiers of shorter windows whose rows are read.
     """
 
-    def __init__(self, table: "Completion", tier: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, *sources: Tier) -> None:
         self._table = table
         self._tier = tier
+        self._tiers = (tier, *sources)
 
     @abstractmethod
     def begun(self, *, deduplicate: bool) -> A:
@@ -95,6 +94,44 @@ class TierCompletion(ABC, Generic[A]):
             fresh: an accumulator of readings that the table may lack.
             written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
         """
+
+    def each(
+        self,
+        function: Callable[[str], Any],
+        sensor_ids: Sequence[str],
+        start_us: int,
+        now_us: int,
+        others: ForEach = map,
+        fresh: Mapping[str, A] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the result of a function for each sensor; what it reads of their windows is read together.
+
+        Args:
+            function: a function of a sensor that calls :meth:`restored` or :meth:`completed` for its window.
+            sensor_ids: the sensors.
+            start_us: the windows' start.
+            now_us: the current time.
+            others: a function like ``map``, for sensors whose rows have to be sought.
+            fresh: the accumulators with which the function completes windows, by sensor.
+        """
+        found, together = dict[str, Any](), self._table.together
+        end_us = self._tier.window.end_of(start_us)
+        of_sensor = sum(tier.window.count(start_us, end_us) for tier in self._tiers)
+        at_once = max(1, min(_MOST_SENSORS, _MOST_ROWS // of_sensor))
+        for first in range(0, len(sensor_ids), at_once):
+            some = sensor_ids[first : first + at_once]
+            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in self._tiers for each in some]
+            with together.kept(rows):
+                raw = {each: self._raw_selections(each, start_us, now_us, (fresh or {}).get(each)) for each in some}
+                for batch in together.batches(raw):
+                    found.update(zip(batch, map(function, batch), strict=True))
+                rest = [each for each in some if each not in found]
+                found.update(zip(rest, others(function, rest), strict=True))
+        return found
+
+    @abstractmethod
+    def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
+        """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
 
 
 class CompletionFromReadings(TierCompletion[WindowReadings]):
@@ -144,6 +181,15 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             exact = self._table.retention.counts(self._tier, start_us)
         return Completed(pane.stats, merged) if exact and not pane.too_wide else None
 
+    def _raw_selections(
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,  # noqa: ARG002
+        fresh: WindowReadings | None,  # noqa: ARG002
+    ) -> list[RowSelection] | None:
+        return self._table.raw_selections(sensor_id, start_us, self._tier.window.end_of(start_us))
+
     def _stored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[WindowReadings, WindowStats, bool]:
         """Reads a window's raw rows and its aggregate row; a missing row counts nothing.
 
@@ -173,8 +219,8 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         source: the tier of the shorter windows.
     """
 
-    def __init__(self, table: "Completion", tier: Tier, source: Tier) -> None:
-        super().__init__(table, tier)
+    def __init__(self, table: WindowRows, tier: Tier, source: Tier) -> None:
+        super().__init__(table, tier, source)
         self._source = source
 
     def begun(self, *, deduplicate: bool) -> ShorterWindows:  # noqa: ARG002
@@ -204,6 +250,26 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
             return None
         pane = ShorterWindows(shorter).pane(self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh)
+
+    def _raw_selections(
+        self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows | None
+    ) -> list[RowSelection] | None:
+        table, end_us = self._table, self._tier.window.end_of(start_us)
+        if not table.can_read_readings or not table.keeps_readings(start_us, now_us):
+            return []
+        whole = set(fresh.latest if fresh else ())
+        if not table.retention.may_repeat(start_us, end_us):
+            try:
+                whole |= table.starts_of_rows(self._source, sensor_id, start_us, end_us)
+            except ValueError:
+                return None  # another program's row
+        found = list[RowSelection]()
+        for span in _gaps(whole, self._source.window, start_us, end_us):
+            selections = table.raw_selections(sensor_id, *span)
+            if selections is None:
+                return None
+            found += selections
+        return found
 
     def _stored(
         self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
@@ -261,69 +327,21 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         return whole if at_least(whole.values(), row) else _larger(of_raw_rows(start_us, end_us), fresh)
 
 
-class Completion:
+class Completion(WindowRows):
     """Completes the windows of one table.
 
-    Args:
-        schema: the table's schema.
-        retention: the table's retention.
-        read: reads the table's rows.
-        search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
-            each text that precedes the id in row keys.
-
     Attributes:
-        retention: the table's retention.
-        neighbours: the readings and windows before and after a window.
         tiers: the completion of each tier's windows.
     """
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
-        self._schema = schema
-        self.retention = retention
-        self._read = read
-        self._locator = SensorLocator(schema, read) if search else None
-        self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
+        super().__init__(schema, retention, read, search=search)
         self.tiers: dict[Tier, TierCompletion[Any]] = {
             tier: CompletionFromReadings(self, tier)
             if source < 0
             else CompletionFromShorterWindows(self, tier, schema.tiers[source])
             for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True)
         }
-
-    def keeps_readings(self, start_us: int, now_us: int) -> bool:
-        """Returns whether the raw rows from that time on certainly include every one ever written."""
-        return self.retention.readings_from_us(now_us) <= start_us
-
-    @property
-    def can_read_readings(self) -> bool:
-        """Whether the raw rows of a sensor can be found."""
-        return self._locator is not None or self._schema.finds_sensors
-
-    def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
-        """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
-        identity_of = self._schema.identity.of_record
-        found: dict[int, WindowReadings] = {}
-        for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
-            for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
-                of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
-                time_us, discriminator = identity_of(record)
-                of_window.add(time_us, record.readings, discriminator)
-        return found
-
-    def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
-        """Reads the statistics of a window's aggregate row; a missing row counts nothing. Raises ForeignRow."""
-        rows = self.rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
-        return next((stats for _, stats in rows), WindowStats())
-
-    def rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
-        """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
-        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
-        for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
-            try:
-                record = parse_aggregate_row(tier.window, row, tier.statistics)
-            except ValueError as error:
-                raise ForeignRow(row, error) from error
-            yield record.start_us, stats_of(record)
 
 
 def _same(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
@@ -359,7 +377,7 @@ def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats])
     return found
 
 
-def _gaps(found: Mapping[int, WindowStats], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
+def _gaps(found: Iterable[int], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
     """Yields the start and end of each gap between the windows found, in microseconds."""
     gap_us = start_us
     for each_us in [*sorted(found), end_us]:

@@ -7,18 +7,16 @@ and the window after one that is closed, or that began before the job.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.completion.stored_windows import ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.group_windows import GroupWindows, StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.parts import carried
 from pipeline.core.statistics.window_stats import WindowStats, lasts_of
-
-ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
 
 class CarryIn:

@@ -37,8 +37,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.panes.carried_readings import CarryIn, ForEach
+from pipeline.core.completion.stored_windows import Completion, ForEach
+from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings, start_of_readings
@@ -230,7 +230,7 @@ class GroupFiring:
                 return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
             return None, False
 
-        found = dict(zip(sensor_ids, self._each(restored, sensor_ids), strict=True))
+        found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
         for sensor_id, (accumulator, complete) in found.items():
             if accumulator is not None:
                 self._add_newest(sensor_id, accumulator)
@@ -251,6 +251,7 @@ class GroupFiring:
         found = self._results(tier, start_us, window, dirty)
         if not tier:
             self._carry(start_us, found, ending)
+        changed = dict[str, tuple[WindowStats, bool]]()
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
             moved = entry.moved
@@ -260,7 +261,9 @@ class GroupFiring:
                     entry.kept_until_us = self._now_us + KEPT_US
                 if entry.unsure:  # a repair may have settled it meanwhile, by other statistics
                     self.incomplete.append((sensor_id, start_us))
-                self._write(tier, sensor_id, start_us, stats, moved=moved)
+                changed[sensor_id] = stats, moved
+        if changed:
+            self._write(tier, start_us, changed)
 
     def _results(
         self, tier: int, start_us: int, window: StartWindows[Any], dirty: Mapping[str, SensorWindow[Any]]
@@ -276,8 +279,10 @@ class GroupFiring:
                 late.append(sensor_id)
             else:
                 found[sensor_id] = self._of_open(sensor_id, start_us, entry)
-        recomputed = self._each(partial(self._recomputed, tier, start_us, dirty), late)
-        for sensor_id, stats in zip(late, recomputed, strict=True):
+        fresh = {sensor_id: dirty[sensor_id].accumulator for sensor_id in late}
+        recompute = partial(self._recomputed, tier, start_us, dirty)
+        recomputed = self._completion[tier].each(recompute, late, start_us, self._now_us, self._each, fresh)
+        for sensor_id, stats in recomputed.items():
             found[sensor_id] = stats
             if stats is None:
                 self._list(sensor_id, start_us)
@@ -331,46 +336,61 @@ class GroupFiring:
                 return found.stats if found.stats.events else None  # without events, not even its row has arrived
         return None
 
-    def _put(self, tier: int, sensor_id: str, shorter_us: int, stats: WindowStats, *, moved: bool) -> None:
-        """Adds a shorter window to the longer one that contains it."""
+    def _put(self, tier: int, shorter_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
+        """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
         start_us, source = self._tiers[tier].window.start_of(shorter_us), self._sources[tier]
         window: StartWindows[ShorterWindows] = self._window(tier, start_us)
-        if sensor_id not in window.entries:
-            self._begin(tier, start_us, window, [sensor_id])
+        begun = [sensor_id for sensor_id in changed if sensor_id not in window.entries]
+        self._begin(tier, start_us, window, begun)
+        for sensor_id in begun:
             # The other shorter windows are still to fire.
             window.entries[sensor_id].accumulator.keep_restored(partial(self._may_be_stored, source))
-        entry = self._entry(window, sensor_id)
-        accumulator = entry.accumulator
-        if not window.late:
-            settled_us = accumulator.settled_us
-            if shorter_us < settled_us:
-                accumulator.unsettle()
-                entry.stored = True
-                restored, complete = self._restored(tier, start_us, [sensor_id])[sensor_id]
-                entry.unsure |= not complete
-                if isinstance(restored, ShorterWindows):
-                    restored.keep_restored(lambda each_us: each_us < settled_us)
-                    accumulator.restore(restored.restored, restored.floor)
-            # The table has the rows of windows that are not in the state any more.
-            accumulator.settle(min(self._windows.of_tier[source]))
-        accumulator.put(shorter_us, stats)
-        entry.dirty = True
-        entry.moved |= moved
+        for sensor_id, (stats, moved) in changed.items():
+            entry = self._entry(window, sensor_id)
+            if not window.late:
+                self._settle(tier, start_us, sensor_id, entry, shorter_us)
+            entry.accumulator.put(shorter_us, stats)
+            entry.dirty = True
+            entry.moved |= moved
 
-    def _write(self, tier: int, sensor_id: str, start_us: int, stats: WindowStats, *, moved: bool) -> None:
-        """Writes a window's row, and adds the window to the longer ones."""
+    def _settle(
+        self, tier: int, start_us: int, sensor_id: str, entry: SensorWindow[ShorterWindows], shorter_us: int
+    ) -> None:
+        """Merges a longer window's shorter ones that are over, unless the one that comes is one of them."""
+        accumulator, source = entry.accumulator, self._sources[tier]
+        settled_us = accumulator.settled_us
+        if shorter_us < settled_us:
+            accumulator.unsettle()
+            entry.stored = True
+            restored, complete = self._restored(tier, start_us, [sensor_id])[sensor_id]
+            entry.unsure |= not complete
+            if isinstance(restored, ShorterWindows):
+                restored.keep_restored(lambda each_us: each_us < settled_us)
+                accumulator.restore(restored.restored, restored.floor)
+        # The table has the rows of windows that are not in the state any more.
+        accumulator.settle(min(self._windows.of_tier[source]))
+
+    def _write(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
+        """Writes rows of sensors' windows, and adds the windows to the longer ones.
+
+        Args:
+            tier: the index of their tier.
+            start_us: their start.
+            changed: each sensor's statistics, and whether a row has to be written even if it counts the same.
+        """
         of_tier = self._tiers[tier]
-        self.rows.append(
+        self.rows.extend(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
+            for sensor_id, (stats, _) in changed.items()
         )
         if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
         else:
             timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
-        self.counts[timing] += 1
+        self.counts[timing] += len(changed)
         for longer, source in enumerate(self._sources):
             if source == tier:
-                self._put(longer, sensor_id, start_us, stats, moved=moved)
+                self._put(longer, start_us, changed)
 
     def _list(self, sensor_id: str, start_us: int) -> None:
         self.counts[INCOMPLETE] += 1

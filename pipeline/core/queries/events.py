@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, dropwhile, groupby, islice
 
-from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, skip_scan
+from pipeline.core.queries.seeks import ReadRows, RowSelection, raw_keys, skip_scan
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.key_space import KeyBindings, Scan
@@ -64,6 +64,17 @@ def events_of(
             + ", ".join(f"{name}=…" for name in missing)
         )
     return _project(islice(_QueriedTable(schema, read, on_foreign).events_of(known, query), query.limit), query)
+
+
+def selections_of(schema: TableSchema, sensor_id: str, query: Query) -> list[RowSelection] | None:
+    """Returns what :func:`events_of` reads; None if that depends on what the table contains."""
+    known = KeyBindings(sensor_id, None, query.metadata, query.metrics or ())
+    if schema.keys.first_unknown(known) is not None or _seeks(schema, query):
+        return None
+    cells = _selection(schema, query)
+    if _is_empty(cells):
+        return []
+    return list(_selections(schema, schema.keys.scan(known, query.start_us, query.end_us), cells, query, known))
 
 
 def events_of_prefix(
@@ -170,8 +181,8 @@ class _QueriedTable:
     def events_of_span(self, query: Query) -> Iterator[RawRecord]:
         """Returns the events of a schema whose keys begin with the time, the newest times first."""
         selection = _selection(self.schema, query)
-        if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
-            return  # as in events_of
+        if _is_empty(selection):
+            return
         keys, first, matches = self.schema.keys, self.schema.key.times[0], _matcher(query)
         everywhere = keys.first_unknown(KeyBindings()) is not None  # metadata comes before the time
         for key_range in raw_keys() if everywhere else [keys.coarse_range(KeyBindings(), query.start_us, query.end_us)]:
@@ -183,8 +194,8 @@ class _QueriedTable:
 
     def events_of(self, known: KeyBindings, query: Query) -> Iterator[RawRecord]:
         selection = _selection(self.schema, query)
-        if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
-            return  # the query lies between two milliseconds, and times are stored in milliseconds
+        if _is_empty(selection):
+            return
         streams = [
             # Each stream can be limited: the newest events of all streams are among the newest of each.
             islice(self.records(self.scan(each, query), selection, query, each), query.limit)
@@ -211,7 +222,7 @@ class _QueriedTable:
         """Returns the scan of a query. If it spans many coarse times, the scan seeks those with rows."""
         key, keys, start_us, end_us = self.schema.key, self.schema.keys, query.start_us, query.end_us
         coarse = key.coarse_time
-        if coarse is None or (end_us - start_us) // coarse.grain_us <= _MAX_RANGES:
+        if coarse is None or not _seeks(self.schema, query):
             return keys.scan(known, start_us, end_us)
 
         def prefix_of(last: bytes, _: RawKey | None = None) -> bytes:
@@ -239,22 +250,13 @@ class _QueriedTable:
     def records(self, scan: Scan, selection: CellSelection, query: Query, known: KeyBindings) -> Iterator[RawRecord]:
         """Yields the events of a scan, each sensor's newest first."""
         merges_rows = self.schema.keys.shares_times(known)
-        page_rows = _page_rows(self.schema, query, known, merges_rows=merges_rows)
         matches = _matcher(query)
-        for key_range in scan.ranges:
-            parsed = self.parsed(RowSelection(key_range, selection, scan.pattern, page_rows, scan.reverse))
+        for parsed in map(self.parsed, _selections(self.schema, scan, selection, query, known)):
             for events in _events_of_times(self.schema, parsed) if merges_rows else _events_of_rows(parsed):
                 yield from filter(matches, events)
 
     def parsed(self, selection: RowSelection) -> Iterator[tuple[RawKey, list[RawRecord]]]:
         return parsed_rows(self.schema, self.read(selection), self.on_foreign)
-
-
-def raw_keys() -> list[KeyRange]:
-    """Returns the ranges between the table's own rows, which begin with a reserved segment."""
-    reserved = [prefix_range(f"{segment}#".encode()) for segment in sorted(RESERVED_SENSOR_IDS)]
-    ends = [*(each.start for each in reserved), b""]
-    return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
 
 
 def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
@@ -294,14 +296,34 @@ def _check_before_sensor(schema: TableSchema, metadata: Mapping[str, str]) -> No
         )
 
 
-def _page_rows(schema: TableSchema, query: Query, known: KeyBindings, *, merges_rows: bool) -> int | None:
+def _seeks(schema: TableSchema, query: Query) -> bool:
+    """Whether a query spans so many coarse times that those with rows are sought."""
+    coarse = schema.key.coarse_time
+    return coarse is not None and (query.end_us - query.start_us) // coarse.grain_us > _MAX_RANGES
+
+
+def _is_empty(cells: CellSelection) -> bool:
+    """Whether a query lies between two milliseconds: times are stored in milliseconds."""
+    return cells.times_us is not None and cells.times_us[0] >= cells.times_us[1]
+
+
+def _selections(
+    schema: TableSchema, scan: Scan, cells: CellSelection, query: Query, known: KeyBindings
+) -> Iterator[RowSelection]:
+    """Yields the selection of each range of a scan."""
+    page_rows = _page_rows(schema, query, known)
+    return (RowSelection(keys, cells, scan.pattern, page_rows, scan.reverse) for keys in scan.ranges)
+
+
+def _page_rows(schema: TableSchema, query: Query, known: KeyBindings) -> int | None:
     """Returns the number of rows that will probably be read; None if unknown."""
     sizes = []
     if schema.layout.bucketed:
         sizes.append(min(max(_PAGE_OF_BUCKETS_US // schema.key.grain_us, 1), _MAX_PAGE_BUCKETS))
     if query.limit is not None:
         rows_per_event = _ROWS_PER_EVENT if schema.key.has(MetricToken) and known.metric is None else 1
-        sizes.append(query.limit * rows_per_event + merges_rows)  # one more, to see that the last event is complete
+        # One more, to see that the last event is complete.
+        sizes.append(query.limit * rows_per_event + schema.keys.shares_times(known))
     return min(sizes, default=None)
 
 
@@ -363,13 +385,13 @@ def _matcher(query: Query) -> Callable[[RawRecord], bool]:
 
 def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
     """Drops other readings and metadata. Comes last: metadata is needed to merge the parts of events."""
-    if query.metrics is None:
+    metrics = query.metrics
+    if metrics is None:
         return events
-    return (replace(event, readings=_pick(event.readings, query.metrics), metadata={}) for event in events)
-
-
-def _pick(readings: Mapping[str, float], metrics: Iterable[str]) -> dict[str, float]:
-    return {metric: readings[metric] for metric in metrics if metric in readings}
+    return (
+        replace(event, readings={name: event.readings[name] for name in metrics if name in event.readings}, metadata={})
+        for event in events
+    )
 
 
 def _selection(schema: TableSchema, query: Query) -> CellSelection:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import RESERVED_SENSOR_IDS
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.rows.rows import KeyRange, Row, after_prefix
+from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 
 _KEY_ONLY = CellSelection(families=(), keys_only=True)
@@ -20,22 +20,34 @@ class RowSelection(NamedTuple):
     """The rows to read, and the cells of each.
 
     Attributes:
-        keys: the range of keys.
+        keys: the range of keys, or several.
         cells: the cells to return; a row without any of them is left out.
         pattern: a regular expression (RE2) that the whole key must match; None for any key.
         page_rows: the number of rows that the caller will probably take, if known; it may take more.
         reverse: whether to read from the last row to the first.
     """
 
-    keys: KeyRange
+    keys: KeyRange | tuple[KeyRange, ...]
     cells: CellSelection
     pattern: str | None = None
     page_rows: int | None = None
     reverse: bool = False
 
+    @property
+    def ranges(self) -> tuple[KeyRange, ...]:
+        """The ranges of keys."""
+        return (self.keys,) if isinstance(self.keys, KeyRange) else self.keys
+
 
 ReadRows = Callable[[RowSelection], Iterator[Row]]
-"""Reads the selected rows, in the order of their keys or in reverse."""
+"""Reads the selected rows, each once, in the order of their keys or in reverse."""
+
+
+def raw_keys() -> list[KeyRange]:
+    """Returns the ranges between the table's own rows, which begin with a reserved segment."""
+    reserved = [prefix_range(f"{segment}#".encode()) for segment in sorted(RESERVED_SENSOR_IDS)]
+    ends = [*(each.start for each in reserved), b""]
+    return [KeyRange(start, end) for start, end in zip((b"", *(each.end for each in reserved)), ends, strict=True)]
 
 
 def seek(

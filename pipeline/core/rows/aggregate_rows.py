@@ -61,7 +61,7 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
         raise ValueError(f"it is not the key of a window of {window.text}")
     sensor_id, _, start = text.removeprefix(prefix).partition("#")
     try:
-        start_us = window.parse_start(start)
+        start_us = _parsed_start(window, start)
     except ValueError:
         raise ValueError(f"it is not the key of a window of {window.text}") from None
     if not is_sensor_id(sensor_id):
@@ -271,6 +271,11 @@ def _cell(family: str, qualifier: bytes, start_us: int) -> _CellBytes:
 def _around_sensor(window: Window, start_us: int) -> tuple[bytes, bytes]:
     """Returns what is before and after the sensor's id in the keys of windows with this start."""
     return aggregate_prefix(window).encode(), f"#{window.start_text(start_us)}".encode()
+
+
+@lru_cache(maxsize=8192)
+def _parsed_start(window: Window, start: str) -> int:
+    return window.parse_start(start)
 
 
 def _summary(metric: str, found: dict[str, Value], named: tuple[Statistic, ...]) -> MetricSummary:

@@ -1,5 +1,6 @@
 """Bigtable's rows, cells and key ranges as plain data."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -47,3 +48,17 @@ def after_prefix(prefix: bytes) -> bytes:
 def prefix_range(prefix: bytes) -> KeyRange:
     """Returns the range of all keys with this prefix."""
     return KeyRange(prefix, after_prefix(prefix))
+
+
+def disjoint(ranges: Iterable[KeyRange]) -> list[KeyRange]:
+    """Returns ranges in order that contain the same keys, each once; none of them is empty."""
+    found: list[KeyRange] = []
+    for start, end in sorted(ranges):
+        if end and end <= start:
+            continue
+        if found and (not found[-1].end or start <= found[-1].end):
+            first, last = found.pop()
+            found.append(KeyRange(first, max(last, end) if last and end else b""))
+        else:
+            found.append(KeyRange(start, end))
+    return found

@@ -38,6 +38,8 @@ class Identity:
     def of_record(self, record: RawRecord) -> tuple[int, str]:
         """Does the same as :meth:`of_event` for an event that was read from the table."""
         time_us = record.event_time_us
+        if self.distinguishes_by_time_only:
+            return time_us - time_us % self.grain_us, ""
         return time_us - time_us % self.grain_us, self._distinguishing_text(record.metadata, record.event_id)
 
     def order(self, record: RawRecord) -> tuple[int, str]:

@@ -125,6 +125,26 @@ def test_a_page_is_requested_for_its_first_row(
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+def test_several_ranges_are_one_read(
+    name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    """In any order, overlapping or empty: each row comes once, in the order of keys, page by page."""
+    monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
+    rows = numbered(40)
+    write(name, rows)
+    bounds = [(30, 33), (7, 7), (2, 4), (20, 24), (22, 26), (35, 32), (4, 5), (60, 70)]
+    ranges = tuple(KeyRange(b"k%04d" % start, b"k%04d" % end) for start, end in bounds)
+    expected = sorted([*rows[2:5], *rows[20:26], *rows[30:33]], reverse=reverse)
+    found = reader.read_selection(RowSelection(ranges, CellSelection(("f",)), reverse=reverse))
+    assert list(found) == expected
+    assert reader.requests == (4 if reverse else 5)  # the last range is empty
+    assert list(reader.read([*ranges, KeyRange(b"k0038", b"")], limit=5, reverse=True)) == [
+        *rows[:37:-1], *rows[32:29:-1],
+    ]  # fmt: skip
+    assert list(reader.read([])) == []
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 def test_a_filter_selects_cells(
     name: TableName, reader: RowReader, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:

@@ -1,0 +1,93 @@
+"""Reads the rows of windows, one by one or of many sensors together."""
+
+from collections.abc import Iterator
+
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.queries.events import Query, events_of, selections_of
+from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.together import RowsTogether
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, parse_aggregate_row, stats_of
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import Window
+
+_LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
+
+
+class WindowRows:
+    """Reads the raw rows and aggregate rows of windows.
+
+    Args:
+        schema: the table's schema.
+        retention: the table's retention.
+        read: reads the table's rows.
+        search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
+            each text that precedes the id in row keys.
+
+    Attributes:
+        retention: the table's retention.
+        together: the table's rows, of which some may be in memory.
+        neighbours: the readings and windows before and after a window.
+    """
+
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
+        self._schema = schema
+        self.retention = retention
+        self._read = self.together = RowsTogether(read)
+        self._locator = SensorLocator(schema, read) if search else None
+        self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
+
+    def keeps_readings(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the raw rows from that time on certainly include every one ever written."""
+        return self.retention.readings_from_us(now_us) <= start_us
+
+    @property
+    def can_read_readings(self) -> bool:
+        """Whether the raw rows of a sensor can be found."""
+        return self._locator is not None or self._schema.finds_sensors
+
+    def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
+        """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
+        identity_of = self._schema.identity.of_record
+        found: dict[int, WindowReadings] = {}
+        for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
+            for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
+                of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
+                time_us, discriminator = identity_of(record)
+                of_window.add(time_us, record.readings, discriminator)
+        return found
+
+    def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
+        """Reads the statistics of a window's aggregate row; a missing row counts nothing. Raises ForeignRow."""
+        rows = self.rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
+        return next((stats for _, stats in rows), WindowStats())
+
+    def rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
+        """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
+        for row in self._read(self.row_selection(tier, sensor_id, start_us, end_us)):
+            try:
+                record = parse_aggregate_row(tier.window, row, tier.statistics)
+            except ValueError as error:
+                raise ForeignRow(row, error) from error
+            yield record.start_us, stats_of(record)
+
+    def row_selection(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> RowSelection:
+        """Returns what :meth:`rows` reads."""
+        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
+        return RowSelection(keys, CellSelection((tier.family,), versions=1))
+
+    def starts_of_rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> set[int]:
+        """Returns the starts of the windows that have an aggregate row. Raises ValueError for a foreign row."""
+        rows = self._read(self.row_selection(tier, sensor_id, start_us, end_us))
+        return {parse_aggregate_key(tier.window, row.key).start_us for row in rows}
+
+    def raw_selections(self, sensor_id: str, start_us: int, end_us: int) -> list[RowSelection] | None:
+        """Returns what :meth:`readings` reads; None if that depends on what the table contains."""
+        if self._locator is not None:
+            return None
+        return selections_of(self._schema, sensor_id, Query(start_us, end_us)) if self.can_read_readings else []

@@ -1,0 +1,47 @@
+"""A firing reads the windows of many sensors together: after a restart, and of late events."""
+
+from pipeline.core.events.event import Event
+from pipeline.core.schema.toml import parse_schema
+from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group
+
+SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
+HOURS, DAYS = SCHEMA.tiers
+SENSORS = [f"s{n}" for n in range(50)]
+
+
+def events(minutes, value, sensors=SENSORS):
+    return [Event(each, MIDNIGHT + minute * MINUTE, {"t": value}, {}) for each in sensors for minute in minutes]
+
+
+def test_a_restart():
+    """What a killed job left is found: rows that lack readings, and raw rows without an aggregate row, also of events
+    that were ahead of time. Fifty sensors' windows cost as many requests as one's."""
+    old = Group(SCHEMA, MIDNIGHT + DAY)
+    old.receive(*events([5, 65], 1.0))
+    old.pass_time()
+    old.store(*events([6, 66], 2.0, SENSORS[::2]), *events([125], 2.0, SENSORS[::5]))
+    group = Group(SCHEMA, MIDNIGHT + DAY, before_us=MIDNIGHT + 3 * HOUR, table=old.table)
+    group.receive(*events([10, 70, 130], 4.0))
+    reads = old.table.reads
+    group.pass_time()
+    assert old.table.reads - reads == 3 * 2 + 3  # three hours, and a day from its hours
+    for n, sensor_id in enumerate(SENSORS):
+        more, ahead = n % 2 == 0, n % 5 == 0
+        for start_us in (MIDNIGHT, MIDNIGHT + HOUR):
+            assert group.row(HOURS, sensor_id, start_us) == (2 + more, 5 + 2 * more)
+        assert group.row(HOURS, sensor_id, MIDNIGHT + 2 * HOUR) == (1 + ahead, 4 + 2 * ahead)
+        assert group.row(DAYS, sensor_id, MIDNIGHT) == (5 + 2 * more + ahead, 14 + 4 * more + 2 * ahead)
+    assert not group.listed
+
+
+def test_late_events():
+    """The windows of an hour that they belong to are computed from one read of raw rows and one of aggregate rows."""
+    group = Group(SCHEMA, MIDNIGHT + DAY)
+    group.receive(*events([5], 1.0))
+    group.watermark(MIDNIGHT + 30 * HOUR)
+    group.receive(*events([6], 2.0))
+    reads = group.table.reads
+    group.pass_time()
+    assert group.table.reads - reads == 2 + 3
+    assert {(group.row(HOURS, each, MIDNIGHT), group.row(DAYS, each, MIDNIGHT)) for each in SENSORS} == {((2, 3),) * 2}
+    assert not group.listed
