@@ -18,6 +18,7 @@ from pipeline.core.schema.key_tokens import (
 )
 from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.tier_sources import sources
 from pipeline.plan.sizes import RowSize, aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
 from pipeline.plan.workload import Workload
 
@@ -31,7 +32,11 @@ _PANE_US, _UNCHANGED_US = 100, 8
 sensor to which nothing came, whose window is read and written with the others of its group.
 """
 _ROW_US, _NEWEST_ROW_US = 26, 18  # CPU time of a row with three metrics, through the connector
-_RESTORE_S, _RESTORE_READS = 0.0025, 2  # CPU time and requests of a window that began before the job
+_RESTORED_US, _RAW_ROW_US, _SHORTER_ROW_US = 80, 25, 110
+"""CPU time in µs of a window that a restart reads, of each of its raw rows, and of each row of a shorter window in it:
+tests/benchmarks/engine.py measures the first two.
+"""
+_RESTORED_TOGETHER, _PAGE_ROWS = 200, 1000  # windows, each with two requests, and rows of a request
 _ON_DATAFLOW = 2  # docs/performance.md assumes that a worker's other work costs as much again
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
 _NODE_BYTES = {True: 5 * 10**12, False: 16 * 10**12}
@@ -215,10 +220,21 @@ def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: Gro
 
 
 def restart_of(workload: Workload) -> Restart:
-    """Returns the work of a job that continues from another one: it reads each open window from the table, once."""
-    shares = (min(1.0, window_us(tier) / workload.every_us) for tier in workload.schema.tiers)
-    windows = workload.sensors * sum(shares)
-    return Restart(windows, windows * _RESTORE_READS, windows * _RESTORE_S)
+    """Returns the work of a job that continues from another one: it reads each open window from the table, once.
+
+    On average, half of a window's rows are there: raw rows of the shortest tier, and shorter windows of the others.
+    """
+    tiers = workload.schema.tiers
+    raw = shorter = windows = 0.0
+    for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
+        of_tier = workload.sensors * min(1.0, window_us(tier) / workload.every_us)
+        windows += of_tier
+        if source < 0:
+            raw += of_tier * window_events(workload, tier) * raw_size(workload).rows / 2
+        else:
+            shorter += of_tier * min(window_us(tier) / window_us(tiers[source]), window_events(workload, tier)) / 2
+    reads = windows * 2 / _RESTORED_TOGETHER + (raw + shorter) / _PAGE_ROWS
+    return Restart(windows, reads, (windows * _RESTORED_US + raw * _RAW_ROW_US + shorter * _SHORTER_ROW_US) / 1_000_000)
 
 
 def raw_writes(workload: Workload) -> Writes:

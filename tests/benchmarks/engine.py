@@ -9,7 +9,7 @@ second at 1 Hz. Some events are late, by up to a day, and have their raw rows in
 apply: windows of an hour, early panes every five minutes, late panes every minute.
 
 The largest commit contains the rows that are put out. CPU time includes that of reading the table, which is in memory
-here.
+here. A second table has the cost of a restart; see :mod:`tests.benchmarks.restart`.
 
 Run with ``.venv/bin/python -m tests.benchmarks.engine``.
 """
@@ -25,6 +25,7 @@ from pipeline.core.panes.firing import Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import Rate, TableSchema
+from tests.benchmarks import restart
 from tests.support.groups import MINUTE, SECOND, CountingBag, Group
 
 HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
@@ -172,10 +173,18 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.engine", description=__doc__)
     parser.add_argument("--sensors", type=int, default=200, help="the most sensors of a group that are simulated")
     most = parser.parse_args().sensors
-    for row in (0, 1):
-        print("  ".join(f"{heading[row]:>{heading[2]}}" for heading in _HEADINGS))
+    _print_headings(_HEADINGS)
     for every_us, sensors, late in FLEETS:
         print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10), flush=True)
+    print("\nA restart:")
+    _print_headings(restart.HEADINGS)
+    for every_us, sensors in restart.FLEETS:
+        print(restart.line_of(every_us, sensors), flush=True)
+
+
+def _print_headings(headings: list[tuple[str, str, int]]) -> None:
+    for row in (0, 1):
+        print("  ".join(f"{heading[row]:>{heading[2]}}" for heading in headings))
 
 
 if __name__ == "__main__":
