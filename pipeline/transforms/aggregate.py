@@ -195,7 +195,7 @@ class _AggregateFn(CompletingFn):
         firing = GroupFiring(self._aggregation, windows, self._completion, schedule, now_us, self._readers.map)
         firing.fire(of_group.take())
         schedule.done(due)
-        of_group.write()
+        of_group.write(firing.left)
         timers = schedule.rearm(self._firing)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:

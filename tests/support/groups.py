@@ -118,7 +118,7 @@ class Group:
         firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
         firing.fire(state.take())
         schedule.done(due)
-        state.write()
+        state.write(firing.left)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)

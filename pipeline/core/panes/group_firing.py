@@ -24,6 +24,7 @@ the window open, it goes on the work list. A window that was over long ago is re
 certainly arrived, and written again if the table has more by then.
 """
 
+import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -41,7 +42,7 @@ from pipeline.core.completion.stored_windows import Completion, ForEach
 from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
-from pipeline.core.panes.grouped_readings import Readings, read_group_readings, start_of_readings
+from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
@@ -58,6 +59,11 @@ LATE_EVENTS = "late events"
 
 KEPT_US = 20 * 60 * 1_000_000
 """The time for which a closed window is kept: twice as long as writers retry."""
+
+HELD_S = 0.5
+"""The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
+
+_FIRST_SENSORS, _MOST_SENSORS = 8, 200  # whose windows are restored together: dense ones take long
 
 
 @dataclass(frozen=True)
@@ -102,6 +108,7 @@ class GroupFiring:
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
+        left: readings that wait for another firing, encoded as they came.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
     """
@@ -136,6 +143,7 @@ class GroupFiring:
             may_be_stored = partial(self._may_be_stored, 0)
             self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, now_us, may_be_stored, each)
         self.rows = EncodedRows()
+        self.left: list[bytes] = []
         self.incomplete: list[tuple[str, int]] = []
         self.counts: Counter[str] = Counter()
 
@@ -146,6 +154,7 @@ class GroupFiring:
             readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
                 encodes them.
         """
+        self._held_until_s = time.monotonic() + HELD_S
         for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
         passed_us, now_us = self._schedule.passed_us, self._now_us
@@ -182,7 +191,10 @@ class GroupFiring:
         """Adds readings to their sensors' windows."""
         window: StartWindows[WindowReadings] = self._window(0, start_us)
         sensor_ids = dict.fromkeys(each.sensor_id for each in received)
-        self._begin(0, start_us, window, [each for each in sensor_ids if each not in window.entries])
+        left = self._begin_in_time(start_us, window, [each for each in sensor_ids if each not in window.entries])
+        if left:
+            self.left += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
+            received = [each for each in received if each.sensor_id not in left]
         for sensor_id, metrics, times, values in received:
             entry = self._entry(window, sensor_id)
             entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
@@ -198,6 +210,24 @@ class GroupFiring:
         """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
         for time_us, metric, value in () if self._latest is None else found.newest():
             self._newest.add(sensor_id, time_us, ((metric, value),))
+
+    def _begin_in_time(self, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> set[str]:
+        """Adds windows of the shortest tier. Returns the sensors whose readings have to wait for another firing.
+
+        A group is held while its windows are restored. The readings that are left count as if they came a second later,
+        which is possible until the window closes or the job is drained.
+        """
+        closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
+        if window.late or closes or self._drained or not self._may_be_stored(0, start_us):
+            self._begin(0, start_us, window, sensor_ids)
+            return set()
+        began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
+        while at_once > 0 and begun < len(sensor_ids):
+            self._begin(0, start_us, window, sensor_ids[begun : begun + at_once])
+            begun, now_s = begun + at_once, time.monotonic()
+            in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
+            at_once = min(round(in_time), _MOST_SENSORS)
+        return set(sensor_ids[begun:])
 
     def _begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
         """Adds windows of sensors, which continue from the table if it may store them."""

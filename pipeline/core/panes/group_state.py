@@ -28,6 +28,8 @@ from pipeline.core.panes.group_firing import KEPT_US, Aggregation
 from pipeline.core.panes.group_windows import GroupWindows, start_of_windows
 from pipeline.core.panes.grouped_readings import start_of_readings
 
+_SOON_US = 1_000_000
+
 
 class Bag(Protocol):
     """A part of the state, as runners store it."""
@@ -89,8 +91,15 @@ class GroupState:
         open_due = self._due - self._late_due
         return [*_taken(self._bags.parts, open_due), *_taken(self._bags.late_parts, self._late_due)]
 
-    def write(self) -> None:
-        """Writes the windows back, and notes in the schedule when they have to be read next."""
+    def write(self, left: Iterable[bytes] = ()) -> None:
+        """Writes the windows back, and notes in the schedule when they have to be read next.
+
+        Args:
+            left: the readings of open windows that the firing left for the next one, which follows soon.
+        """
+        for part in left:
+            self._bags.parts.add(part)
+            self._schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
         windows, schedule, bags = self.windows, self._schedule, self._bags
         if self._reads_open:
             _replace(bags.open, windows.open_chunks())

@@ -12,7 +12,7 @@ The readings of a group in one window, in the order in which they came. Little-e
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
@@ -122,6 +122,18 @@ class GroupedReadings(BundleReadings):
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
 
+def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[bytes]:
+    """Yields the readings of a group in one window, as :func:`read_group_readings` reads them."""
+    encoding = _Encoding()
+    for sensor_id, metrics, times, values in readings:
+        encoding.add(sensor_id.encode(), metrics, times, values)
+        if encoding.size_bytes > _MOST_BYTES // 2:  # one of them has at most as many again
+            yield encoding.finish(start_us)
+            encoding = _Encoding()
+    if encoding.size_bytes:
+        yield encoding.finish(start_us)
+
+
 class _Encoding:
     """The encoded readings of a group and window.
 
@@ -136,7 +148,7 @@ class _Encoding:
         self._sets: dict[tuple[str, ...], int] = {}
         self._blocks: list[bytes] = []
 
-    def add(self, sensor_id: bytes, metrics: tuple[str, ...], times: list[int], values: list[float]) -> None:
+    def add(self, sensor_id: bytes, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float]) -> None:
         index = self._sets.setdefault(metrics, len(self._sets))
         count = len(times)
         size = _TIME if max(times) < _LONG_END else _WIDE_TIME

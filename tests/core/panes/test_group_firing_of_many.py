@@ -1,8 +1,13 @@
 """A firing reads the windows of many sensors together: after a restart, and of late events."""
 
+import pytest
+
 from pipeline.core.events.event import Event
+from pipeline.core.panes import group_firing
+from pipeline.core.panes.firing import END_US, Schedule
+from pipeline.core.panes.group_firing import RESTORED
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group
 
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
 HOURS, DAYS = SCHEMA.tiers
@@ -13,18 +18,22 @@ def events(minutes, value, sensors=SENSORS):
     return [Event(each, MIDNIGHT + minute * MINUTE, {"t": value}, {}) for each in sensors for minute in minutes]
 
 
-def test_a_restart():
-    """What a killed job left is found: rows that lack readings, and raw rows without an aggregate row, also of events
-    that were ahead of time. Fifty sensors' windows cost as many requests as one's."""
+def restarted():
+    """A group after a restart, with readings of fifty sensors in three hours.
+
+    A killed job left rows that lack readings, and raw rows without an aggregate row, also of events that were ahead of
+    time.
+    """
     old = Group(SCHEMA, MIDNIGHT + DAY)
     old.receive(*events([5, 65], 1.0))
     old.pass_time()
     old.store(*events([6, 66], 2.0, SENSORS[::2]), *events([125], 2.0, SENSORS[::5]))
     group = Group(SCHEMA, MIDNIGHT + DAY, before_us=MIDNIGHT + 3 * HOUR, table=old.table)
     group.receive(*events([10, 70, 130], 4.0))
-    reads = old.table.reads
-    group.pass_time()
-    assert old.table.reads - reads == 3 * 2 + 3  # three hours, and a day from its hours
+    return group
+
+
+def assert_exact(group):
     for n, sensor_id in enumerate(SENSORS):
         more, ahead = n % 2 == 0, n % 5 == 0
         for start_us in (MIDNIGHT, MIDNIGHT + HOUR):
@@ -32,6 +41,42 @@ def test_a_restart():
         assert group.row(HOURS, sensor_id, MIDNIGHT + 2 * HOUR) == (1 + ahead, 4 + 2 * ahead)
         assert group.row(DAYS, sensor_id, MIDNIGHT) == (5 + 2 * more + ahead, 14 + 4 * more + 2 * ahead)
     assert not group.listed
+
+
+def test_a_restart():
+    """What a killed job left is found. Fifty sensors' windows cost a few requests."""
+    group = restarted()
+    reads = group.table.reads
+    group.pass_time()
+    assert group.table.reads - reads == 3 * 2 * 2 + 3  # three hours of 8 and of 42 sensors; a day from its hours
+    assert_exact(group)
+
+
+def test_a_restart_that_takes_long(monkeypatch):
+    """A firing restores some sensors' windows, and those of the others follow a second later."""
+    monkeypatch.setattr(group_firing, "HELD_S", 0)
+    group = restarted()
+    group.pass_time()
+    assert group.counts[RESTORED] == 3 * 8 + 8  # three hours, and the day
+    assert Schedule.from_bytes(group.schedule).clock_us == group.now_us + SECOND
+    for _ in range(6):
+        group.pass_time(SECOND)
+    assert group.counts[RESTORED] == 3 * 50 + 50
+    assert not group.bags.parts
+    assert_exact(group)
+
+
+@pytest.mark.parametrize("watermark_us", [MIDNIGHT + 3 * HOUR + LATENESS, END_US])
+def test_nothing_is_left_when_windows_close(monkeypatch, watermark_us):
+    """The last pane of a window, or of a drain, has all readings, however long it takes."""
+    monkeypatch.setattr(group_firing, "HELD_S", 0)
+    group = restarted()
+    group.pass_time()
+    group.watermark(MIDNIGHT + 3 * HOUR)  # on time
+    assert group.bags.parts
+    group.watermark(watermark_us)
+    assert not group.bags.parts
+    assert_exact(group)
 
 
 def test_late_events():
