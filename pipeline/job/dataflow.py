@@ -102,7 +102,7 @@ def prepare(options: PipelineOptions) -> None:
     options.view_as(SetupOptions).save_main_session = False
     cloud.enable_hot_key_logging = True  # names the group of sensors that is busier than a worker can handle
     worker = options.view_as(WorkerOptions)
-    if not worker.max_cache_memory_usage_mb:  # without a cache, each element waits for a request for its group's state
+    if not worker.max_cache_memory_usage_mb:  # without a cache, each bundle waits for its group's state
         worker.max_cache_memory_usage_mb = _STATE_CACHE_MB
 
 

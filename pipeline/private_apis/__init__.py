@@ -34,4 +34,5 @@ READ_IN = (
     ReadIn("service_calls", *_BEAM),
     ReadIn("state_cache", *_BEAM),
     ReadIn("state_cache", "objsize", "0.7.1"),
+    ReadIn("timer_holds", *_BEAM),
 )

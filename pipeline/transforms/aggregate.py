@@ -36,6 +36,7 @@ from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis import state_cache
+from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import CompletingFn
 
@@ -124,6 +125,10 @@ class _AggregateFn(CompletingFn):
         state_cache.make_cheap()
         self._readers = self._connections.enter_context(ThreadPoolExecutor(_READERS, "tidetable-read"))
 
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._schedules: dict[int, bytes | None] = {}  # as stored: without a cache, each read of one is a request
+
     def process(
         self,
         element: tuple[int, bytes],
@@ -133,12 +138,15 @@ class _AggregateFn(CompletingFn):
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
     ) -> None:
-        part = element[1]
-        of_group = Schedule.from_bytes(schedule.read())
+        group, part = element
+        if group not in self._schedules:
+            self._schedules[group] = schedule.read()
+        of_group = Schedule.from_bytes(self._schedules[group])
         (late if self._firing.closes(start_of_readings(part), of_group.closed_us) else parts).add(part)
-        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing, element[0])
+        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing, group)
         if timers is not None:
-            schedule.write(of_group.to_bytes())
+            self._schedules[group] = of_group.to_bytes()
+            schedule.write(self._schedules[group])
             _set(timers, watermark, clock)
 
     @on_timer(_WATERMARK_SPEC)
@@ -207,7 +215,8 @@ class _AggregateFn(CompletingFn):
             size += len(batch)
             yield group, batch
             schedule.batches += 1
-        state.schedule.write(schedule.to_bytes())
+        self._schedules[group] = schedule.to_bytes()
+        state.schedule.write(self._schedules[group])
         if firing.incomplete:
             listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(firing.incomplete))
             yield TaggedOutput(_LISTED, listed)
@@ -257,4 +266,4 @@ def _set(timers: Timers, watermark: RuntimeTimer, clock: RuntimeTimer) -> None:
     if timers.watermark_us is not None:
         watermark.set(Timestamp(micros=timers.watermark_us))
     if timers.clock_us is not None:
-        clock.set(Timestamp(micros=timers.clock_us))
+        set_clock_timer(clock, Timestamp(micros=timers.clock_us))

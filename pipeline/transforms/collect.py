@@ -29,6 +29,7 @@ from pipeline.core.panes.row_batches import BatchOrder, number_of_rows, shards_f
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
+from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
 
 Clock = Callable[[], float]
@@ -105,7 +106,7 @@ class _CollectFn(beam.DoFn):
         if rows >= _ENOUGH_ROWS and shard not in self._taken:
             yield from self._take(shard, batches, order, waiting)
         elif not before:
-            clock.set(Timestamp(self._clock() + _WAIT_S))
+            set_clock_timer(clock, Timestamp(self._clock() + _WAIT_S))
             watermark.set(Timestamp(micros=END_US))  # when a job is drained
 
     @on_timer(_CLOCK_SPEC)
@@ -121,7 +122,7 @@ class _CollectFn(beam.DoFn):
         if shard not in self._taken:
             yield from self._take(shard, batches, order, waiting)
         elif waiting.read():  # otherwise the bundle has passed on everything, and a drain would wait for the timer
-            clock.set(Timestamp(self._clock() + _WAIT_S))
+            set_clock_timer(clock, Timestamp(self._clock() + _WAIT_S))
 
     @on_timer(_WATERMARK_SPEC)
     def drained(

@@ -149,13 +149,14 @@ class Fragment:
         of_port.spec.urn, of_port.spec.payload = urn, port.SerializeToString()
         (of_port.outputs if urn == bundle_processor.DATA_INPUT_URN else of_port.inputs)["only"] = collection
 
-    def run(self, elements, timers=(), fails_after=None):
+    def run(self, elements, timers=(), fails_after=None, *, timers_first=False):
         """Runs a bundle. Its state is committed by the caller.
 
         Args:
             elements: windowed values.
-            timers: ``(family, timer)``, which fire in this order after the elements.
+            timers: ``(family, timer)``, which fire in this order.
             fails_after: loses the worker after so many elements and timers; None for a bundle that ends.
+            timers_first: whether the timers fire before the elements are processed, or after it.
         """
         if self._processor is None:
             self._processor = bundle_processor.BundleProcessor(
@@ -163,8 +164,8 @@ class Fragment:
             )
         channel, self._number = self._channel, self._number + 1
         source, messages = self._coders["source"], beam_fn_api_pb2.Elements
-        channel.inputs = [messages.Data(transform_id="source", data=source.encode_nested(each)) for each in elements]
-        channel.inputs += [
+        data = [messages.Data(transform_id="source", data=source.encode_nested(each)) for each in elements]
+        fired = [
             messages.Timers(
                 transform_id=self._step,
                 timer_family_id=family,
@@ -172,6 +173,7 @@ class Fragment:
             )
             for family, timer in timers
         ]
+        channel.inputs = [*fired, *data] if timers_first else [*data, *fired]
         channel.streams, channel.fails_after = {}, fails_after
         token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken(user_state={}, token=self._token)
         with suppress(WorkerLost), self._handler.process_instruction_id(str(self._number), [token]):

@@ -1,5 +1,6 @@
 """A job on the modelled engine: the stages of the real graph, and a table that the writers fused with them write."""
 
+import os
 from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
@@ -13,14 +14,18 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.timer_holds import OF_WORKERS
 from pipeline.transforms import tables
 from tests.engine.fragment import Fragment, clock, set_clock
 from tests.engine.service import END_US, Stage
 from tests.engine.state_service import StateService
 from tests.model.judge import Judge
+from tests.model.reference import Kind
+from tests.model.specs import Spec
 from tests.model.table import Table
 from tests.support.streams import flags
 
+KIND = Kind(grain_us=1)
 _STAGES = {
     "process": ["ProcessMessages"],
     "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard"],
@@ -28,7 +33,14 @@ _STAGES = {
 }
 _WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None")}
 _SHUFFLED = {("process", "gathered_0"): "aggregate", ("aggregate", "None"): "collect"}
+_FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
 _SMALL = {("aggregate", "state", "schedule"), ("collect", "state", "order")}
+
+
+def schema_of(*tiers):
+    """Returns the schema of a table with these tiers, whose rows stay."""
+    policies = tuple((family, "never") for family in ("raw", "meta", *(f"tier_{text}" for text in tiers)))
+    return Spec("wide", "{sensor_id}#{reverse_us}", KIND, "text", tiers, policies).schema
 
 
 class Job:
@@ -59,7 +71,7 @@ class Job:
             self.stages[name] = Stage(fragment, **(limits or {}))
 
     def _fragments(self, states, changes):
-        settings = settings_of(parse_flags(flags(**changes)))
+        settings = settings_of(parse_flags(flags(**_FLAGS | changes)))
         pipeline = beam.Pipeline()
         messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
         build_graph(messages, [Target(settings.tables[0], self.schema, None)], settings, clock, self._began_us)
@@ -71,7 +83,7 @@ class Job:
         """Makes its clock and its table those of the workers."""
         set_clock(lambda: self.now_us / 1e6)
         reader = SimpleNamespace(open=lambda *_: self.table.opened())
-        with mock.patch.object(tables, "RowReader", reader):
+        with mock.patch.object(tables, "RowReader", reader), mock.patch.dict(os.environ, {OF_WORKERS: ""}):
             yield self
 
     def update(self, **changes):
@@ -95,9 +107,9 @@ class Job:
             stage.advance(before_us, self.now_us)
             before_us = stage.output_us
 
-    def work(self, failure=None):
-        """Runs a bundle of any stage. Returns whether there was one."""
-        due = [name for name, stage in self.stages.items() if stage.due()]
+    def work(self, failure=None, stages=_STAGES):
+        """Runs a bundle of any of these stages. Returns whether there was one."""
+        due = [name for name in stages if self.stages[name].due()]
         if not due:
             return False
         name = self.random.choice(due)
@@ -110,13 +122,14 @@ class Job:
         self.advance()
         return True
 
-    def settle(self):
-        """Runs bundles until nothing is due."""
-        while self.work():
+    def settle(self, stages=_STAGES):
+        """Runs bundles of these stages until nothing is due there."""
+        while self.work(stages=stages):
             pass
 
     def pass_time(self, by_us, lag_us=2_000_000):
         """Passes time from timer to timer of the clock, with the source's watermark behind it."""
+        self.settle()
         end_us = self.now_us + by_us
         while self.now_us < end_us:
             times = [

@@ -3,15 +3,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.job import Job
+from tests.engine.job import KIND, Job, schema_of
 from tests.engine.service import LOST, REFUSED
-from tests.model.reference import DAY, HOUR, LENGTHS, MINUTE, SECOND, Kind, Published, Truth
-from tests.model.specs import Spec
+from tests.model.reference import DAY, HOUR, LENGTHS, MINUTE, SECOND, Published, Truth
 from tests.model.world import START_US, message
 from tests.support.exhaustive import examples
 
-_KIND = Kind(grain_us=1)
-_FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
 _AGES = [0, 10 * SECOND, 5 * MINUTE, 40 * MINUTE, 2 * HOUR, 30 * HOUR, -20 * MINUTE]
 _events = st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(_AGES), st.integers(0, 3)), min_size=1, max_size=3)
 _bys = st.sampled_from([SECOND, MINUTE, 6 * MINUTE, 25 * MINUTE, HOUR, DAY])
@@ -26,11 +23,6 @@ _STEPS = st.one_of(
 )
 
 
-def schema_of(*tiers):
-    policies = tuple((family, "never") for family in ("raw", "meta", *(f"tier_{text}" for text in tiers)))
-    return Spec("wide", "{sensor_id}#{reverse_us}", _KIND, "text", tiers, policies).schema
-
-
 class History:
     """Runs what happens to a job, and keeps what was published."""
 
@@ -40,7 +32,7 @@ class History:
         self.begin(START_US, None)
 
     def begin(self, now_us, table):
-        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb, **_FLAGS)
+        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb)
 
     def step(self, what, *how):
         job = self.job
@@ -63,7 +55,7 @@ class History:
                     job.advance(now_us=job.now_us + by_us)
                     job.advance(job.now_us - lag_us)
                 case "update", ():
-                    job.update(**_FLAGS)
+                    job.update()
                 case "drain", ():
                     self.drain()
                     self.begin(job.now_us, job.table)
@@ -78,7 +70,7 @@ class History:
         assert self.job.left() == []
 
     def check(self):
-        truth, rows = Truth(_KIND), self.job.rows()
+        truth, rows = Truth(KIND), self.job.rows()
         for each in self.published:
             truth.accept(each)
         for tier in self.schema.tiers:
@@ -94,7 +86,7 @@ class History:
     cache_mb=st.sampled_from([0, 100]),
     steps=st.lists(_STEPS, max_size=30),
 )
-@settings(max_examples=examples(40), deadline=None, derandomize=True)
+@settings(max_examples=examples(25), deadline=None, derandomize=True)
 def test_random_histories_on_the_engine(tiers, seed, cache_mb, steps):
     """Aggregates are those of all published events, after any bundles, failures, updates, drains and restarts.
 
