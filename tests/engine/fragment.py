@@ -149,14 +149,14 @@ class Fragment:
         of_port.spec.urn, of_port.spec.payload = urn, port.SerializeToString()
         (of_port.outputs if urn == bundle_processor.DATA_INPUT_URN else of_port.inputs)["only"] = collection
 
-    def run(self, elements, timers=(), fails_after=None, *, timers_first=False):
+    def run(self, elements, timers=(), fails_after=None, random=None):
         """Runs a bundle. Its state is committed by the caller.
 
         Args:
             elements: windowed values.
-            timers: ``(family, timer)``, which fire in this order.
+            timers: ``(family, timer)``.
             fails_after: loses the worker after so many elements and timers; None for a bundle that ends.
-            timers_first: whether the timers fire before the elements are processed, or after it.
+            random: decides the order of all; without it, they come as given, and timers last.
         """
         if self._processor is None:
             self._processor = bundle_processor.BundleProcessor(
@@ -173,7 +173,9 @@ class Fragment:
             )
             for family, timer in timers
         ]
-        channel.inputs = [*fired, *data] if timers_first else [*data, *fired]
+        channel.inputs = [*data, *fired]
+        if random is not None:
+            random.shuffle(channel.inputs)
         channel.streams, channel.fails_after = {}, fails_after
         token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken(user_state={}, token=self._token)
         with suppress(WorkerLost), self._handler.process_instruction_id(str(self._number), [token]):

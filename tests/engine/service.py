@@ -2,8 +2,8 @@
 
 What is modelled was read in Beam's Java worker for Dataflow, its Python SDK and its issues; the service is closed:
 
-- A bundle contains elements of one key in any order, and timers of that key that are due, in any order. A timer of the
-  bundle fires even if a call before it has cleared it or set it again.
+- A bundle contains elements of one key and timers of that key that are due, in any order. A timer of the bundle fires
+  even if a call before it has cleared it or set it again.
 - A commit contains the state, the timers and the outputs of a bundle, or nothing of it. It may fail after the bundle
   has ended, and the bundle is repeated.
 - A timer holds the output watermark at the time that the SDK sends with it, unless that is the end of time. An element
@@ -79,11 +79,10 @@ class Stage:
         return self.bundle(key, elements, timers, failure, random)
 
     def bundle(self, key, elements, timers, failure=None, random=None):
-        """Runs a bundle; see :meth:`work`. Without ``random``, its timers come last."""
+        """Runs a bundle; see :meth:`work`. Without ``random``, all come as given, and timers last."""
         calls = len(elements) + len(timers)
         after = random.randint(0, calls) if failure == LOST else None
-        first = random is not None and random.random() < 0.5
-        done = self.fragment.run([value for value, _ in elements], timers, after, timers_first=first)
+        done = self.fragment.run([value for value, _ in elements], timers, after, random)
         if failure is not None:
             self.fragment.state.restore()
             self.fragment.forget()

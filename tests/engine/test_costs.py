@@ -16,7 +16,7 @@ from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.schema.table_schema import Rate
 from tests.engine.job import Job, schema_of
 from tests.engine.service import TooLarge
-from tests.model.reference import MINUTE, Published
+from tests.model.reference import HOUR, MINUTE, Published
 from tests.model.world import START_US, Message, message
 from tests.support.streams import pubsub_message
 
@@ -73,3 +73,31 @@ def test_a_commit_beyond_the_limit_is_refused():
         job.publish(*(message(Published(f"s{number}", START_US, ("t",))) for number in range(100)))
         with pytest.raises(TooLarge):
             job.settle()
+
+
+def test_a_reading_after_a_firing_in_one_bundle():
+    """What the bundle keeps of a group's schedule is what the firing has left: the reading is in the next pane."""
+    job, at_us = Job(schema_of("1h"), START_US), START_US + 3 * HOUR  # a window that is not read from the table
+    stage = job.stages["aggregate"]
+
+    class Between:
+        """Lets the timer fire between the two elements."""
+
+        def shuffle(self, calls):
+            calls[1:] = reversed(calls[1:])
+
+    with job.running():
+        job.advance(at_us, at_us)
+        job.publish(message(Published("a", at_us, ("t",))))
+        job.settle()
+        ((key, timers),) = stage.timers.items()
+        fires_us = timers["ts-clock"][0].fire_timestamp.micros
+        for number in (1, 2):
+            job.publish(message(Published("a", at_us + number, ("t",))))
+            job.settle(["process"])
+        job.advance(now_us=fires_us)
+        fires = [("ts-clock", timers["ts-clock"][0])]
+        job.pass_on("aggregate", *stage.bundle(key, stage.waiting[key], fires, random=Between()))
+        job.pass_time(6 * MINUTE)
+        ((_, row),) = job.rows().items()
+    assert row["reading_count"] == 3
