@@ -17,8 +17,8 @@ from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import plain
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.schema.table_schema import Rate, TableSchema
 
 START_US = 1_771_286_400_000_000

@@ -26,8 +26,9 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
-from pipeline.core.panes.group_firing import Aggregation, GroupFiring
+from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import start_of_readings

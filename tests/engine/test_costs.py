@@ -9,8 +9,8 @@ from apache_beam.runners.worker import data_plane
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes import group_windows, grouped_readings, row_batches
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.panes.group_sizes import group_sizes
 from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.schema.table_schema import Rate

@@ -4,8 +4,9 @@ from collections import Counter
 
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, FiringRules, Schedule
-from pipeline.core.panes.group_firing import Aggregation, GroupFiring
+from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row

@@ -28,8 +28,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any
@@ -39,17 +38,16 @@ from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion, ForEach
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.carried_readings import CarryIn
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule
+from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.tier_sources import sources
 
 # What is counted.
 EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
@@ -64,35 +62,6 @@ HELD_S = 0.5
 """The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
 
 _FIRST_SENSORS, _MOST_SENSORS = 8, 200  # whose windows are restored together: dense ones take long
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """The settings by which a table's windows are aggregated. Part of a DoFn, so it pickles.
-
-    Args:
-        tiers: the table's tiers, shortest first.
-        firing: the rules by which panes fire and windows close.
-        before_us: the time before which windows start that the table may store already; None if it stores none.
-        deduplicate: whether a repeated reading counts once.
-        latest: the family of the newest readings; None if the table has no rows of them.
-    """
-
-    tiers: tuple[Tier, ...]
-    firing: FiringRules
-    before_us: int | None = None
-    deduplicate: bool = True
-    latest: str | None = None
-
-    @cached_property
-    def sources(self) -> tuple[int, ...]:
-        """The index of each tier's source; -1 for the shortest."""
-        return sources(tuple(tier.window for tier in self.tiers))
-
-    @cached_property
-    def windows_are_apart(self) -> bool:
-        """Whether a window's panes depend on no other window."""
-        return len(self.tiers) == 1 and not self.tiers[0].statistics.carries
 
 
 class GroupFiring:

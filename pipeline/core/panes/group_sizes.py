@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator import FEW, SEAL_AT
-from pipeline.core.panes.group_firing import KEPT_US, Aggregation
+from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.group_firing import KEPT_US
 from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import Rate

@@ -23,8 +23,9 @@ windows, and none rests.
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, NEVER_US, Generation, Schedule
-from pipeline.core.panes.group_firing import KEPT_US, Aggregation
+from pipeline.core.panes.group_firing import KEPT_US
 from pipeline.core.panes.group_windows import GroupWindows, start_of_windows
 from pipeline.core.panes.grouped_readings import start_of_readings
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.core.events.event import Event
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.group_firing import Aggregation
 from pipeline.core.panes.group_sizes import commit_problem, group_sizes, largest_group, sensor_bytes
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.panes.grouped_readings import group_of
