@@ -1,0 +1,37 @@
+"""The settings by which a table's windows are aggregated."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from pipeline.core.panes.firing import FiringRules
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.tier_sources import sources
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The settings by which a table's windows are aggregated. Part of a DoFn, so it pickles.
+
+    Args:
+        tiers: the table's tiers, shortest first.
+        firing: the rules by which panes fire and windows close.
+        before_us: the time before which windows start that the table may store already; None if it stores none.
+        deduplicate: whether a repeated reading counts once.
+        latest: the family of the newest readings; None if the table has no rows of them.
+    """
+
+    tiers: tuple[Tier, ...]
+    firing: FiringRules
+    before_us: int | None = None
+    deduplicate: bool = True
+    latest: str | None = None
+
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """The index of each tier's source; -1 for the shortest."""
+        return sources(tuple(tier.window for tier in self.tiers))
+
+    @cached_property
+    def windows_are_apart(self) -> bool:
+        """Whether a window's panes depend on no other window."""
+        return len(self.tiers) == 1 and not self.tiers[0].statistics.carries
