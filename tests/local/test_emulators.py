@@ -24,6 +24,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="look
 
 EACH = pytest.mark.parametrize("emulator", [BIGTABLE, PUBSUB], ids=lambda emulator: emulator.gcloud_name)
 FOUND_OR_BUILT_IN = pytest.mark.parametrize("embedded", [False, True], ids=["found", "embedded"])
+FOUND = pytest.param(False, id="found", marks=pytest.mark.exhaustive)  # takes a second to start
+BUILT_IN = pytest.mark.parametrize("embedded", [FOUND, pytest.param(True, id="embedded")])
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +129,7 @@ def test_googles_clients_are_answered() -> None:
     assert [received.message.data for received in pulled.received_messages] == [b"reading"]
 
 
-@FOUND_OR_BUILT_IN
+@BUILT_IN
 def test_both_stop_after_the_block(embedded: bool) -> None:
     """After an exception in the block, the ports are closed and no process is left."""
     addresses: list[str] = []
@@ -182,7 +184,7 @@ def test_an_emulator_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch)
         running_emulator(BIGTABLE).__enter__()
 
 
-@EACH
+@pytest.mark.parametrize("emulator", [BIGTABLE, pytest.param(PUBSUB, marks=pytest.mark.exhaustive)])
 def test_another_port_is_tried_if_one_is_in_use(emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """If another process takes the port, another port is tried, at most three in all."""
     with socket.create_server(("127.0.0.1", 0)) as other_process:
@@ -243,7 +245,7 @@ def test_docker_runs_googles_image(emulator: Emulator, tmp_path: Path, monkeypat
     ]
 
 
-@FOUND_OR_BUILT_IN
+@BUILT_IN
 def test_run_has_both_emulators_in_its_environment(embedded: bool) -> None:
     """The command has both emulators in its environment; they are gone after it."""
     with tidetable_emulators("run", *flags(embedded), "--", "sh", "-c", "env; exit 7") as run:
@@ -301,7 +303,7 @@ def test_start_runs_until_it_is_stopped(signum: int) -> None:
     assert eventually(lambda: all(map(is_gone, lines)))
 
 
-@FOUND_OR_BUILT_IN
+@BUILT_IN
 def test_start_ends_if_an_emulator_dies(embedded: bool) -> None:
     """If an emulator dies, the other is stopped, and the exit code is 1."""
     name = "built-in" if embedded or "built-in" in origins() else "Bigtable"
