@@ -77,7 +77,7 @@ test-faults: setup
 test-exhaustive: setup
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal tests/core tests/formats tests/charts tests/model
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m exhaustive tests/backfill tests/cloud tests/job tests/local tests/plan \
-		tests/repair tests/serve tests/transforms
+		tests/repair tests/serve tests/transforms tests/test_packaging.py
 	$(BIN)/python -m pytest -n 3 -q --embedded tests/faults/test_kill.py tests/faults/test_pubsub_away.py tests/faults/test_restart.py
 
 # Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.

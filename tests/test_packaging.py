@@ -183,6 +183,7 @@ def test_the_command_line_without_beam(with_commands, table):
     assert json.loads(latest.stdout) == NEWEST
 
 
+@pytest.mark.exhaustive
 def test_the_demo_without_googles_emulators(with_beam, tmp_path):
     """The wheel's demo runs where no Cloud SDK, Docker or Java is found: the built-in emulator is in the wheel."""
     nothing = {"PATH": str(tmp_path), "PUBSUB_EMULATOR_HOST": "", "BIGTABLE_EMULATOR_HOST": ""}

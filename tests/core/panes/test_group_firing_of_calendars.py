@@ -31,7 +31,7 @@ CHANGES = [parse_time("2026-03-29T00:00Z"), parse_time("2026-10-25T00:00Z")]
 EVENTS = [
     Event("a", change_us + number * HOUR, {"t": float(number % 1000)}, {})
     for change_us in CHANGES
-    for number in range(-30, 54)
+    for number in range(-26, 50)
 ]
 
 

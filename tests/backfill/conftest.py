@@ -1,0 +1,3 @@
+"""Backfills whose pipelines are built faster."""
+
+from tests.support.untyped import unchecked_types as unchecked_types
