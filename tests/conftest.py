@@ -28,6 +28,7 @@ from tests.support import preloaded
 
 _EMULATORS = pytest.StashKey[str]()
 _created: list[tuple[str, TableName]] = []  # the address of the emulator and the name of each table of a module
+_ON_GOOGLES = {"cloud", "faults", "job", "local", "table"}  # folders whose tests show how Google's emulators behave
 _LENDER = "LENDER_OF_EMULATORS"  # the variable with the path of the socket where a test process gets their addresses
 
 settings.register_profile("all", deadline=None)  # the machine may be busy
@@ -39,6 +40,7 @@ settings.register_profile("fewest", max_examples=5, deadline=None)  # for make c
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds an option that chooses the emulators."""
     parser.addoption("--embedded", action="store_true", help="run on the built-in emulator, even if others are found")
+    parser.addoption("--mixed", action="store_true", help="run what needs a table alone on the built-in emulator")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,11 +76,18 @@ def _lend(listener: Listener, running: ExitStack) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Runs the tests of a module that says so on the built-in emulators too."""
-    if metafunc.definition.get_closest_marker("on_both") and not metafunc.config.option.embedded:
-        fixtures = [each for each in ("bigtable", "pubsub") if each in metafunc.fixturenames]
-        origins = [[embedded] * len(fixtures) for embedded in (False, True)]
-        metafunc.parametrize(fixtures, origins, indirect=True, ids=["", "built-in"], scope="session")
+    """Runs the tests of a module that says so on the built-in emulators too; in a mixed run, some on these alone."""
+    options = metafunc.config.option
+    fixtures = [each for each in ("bigtable", "pubsub") if each in metafunc.fixturenames]
+    which = []
+    if metafunc.definition.get_closest_marker("on_both"):
+        which = [False, True]
+    elif options.mixed and not _ON_GOOGLES & set(metafunc.definition.path.relative_to(metafunc.config.rootpath).parts):
+        which = [True]
+    if fixtures and which and not options.embedded:
+        values = [[embedded] * len(fixtures) for embedded in which]
+        ids = ["built-in" if embedded else "" for embedded in which]
+        metafunc.parametrize(fixtures, values, indirect=True, ids=ids, scope="session")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,7 +108,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[object]:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Says which emulators the tests run on."""
-    return f"emulators: {config.stash[_EMULATORS]}"
+    mixed = "; the built-in one for tests that need a table alone" if config.option.mixed else ""
+    return f"emulators: {config.stash[_EMULATORS]}{mixed}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
