@@ -272,6 +272,10 @@ class GroupFiring:
         late: list[str] = []
         for sensor_id, entry in dirty.items():
             if not (entry.dirty or entry.exact):
+                if entry.kept_until_us > self._now_us:  # a drain: its last pane may be on its way, and is not repeated
+                    found[sensor_id] = None
+                    self._list(sensor_id, start_us)
+                    continue
                 entry.forget()  # nothing came: only the table tells whether others wrote the row
             # Statistics can't be merged with raw rows. While they are kept, they are all that the row counts.
             if window.late and entry.exact:
