@@ -61,14 +61,14 @@ browser:
 		{ apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium; } || \
 		{ echo "make: the page's tests need Chromium; install your system's package chromium" >&2; exit 1; }
 
-# Four processes on two cores: tests often wait for servers. The longest test comes first. Without a browser, the tests
+# Three processes on two cores: tests often wait for servers. The longest test comes first. Without a browser, the tests
 # of the page say what to install, and the others run. Tests of clients, jobs and tables run on Google's emulators, those
 # that need a table alone on the built-in one, which some of the former compare with Google's. With MIXED= everything
 # runs on Google's, as in continuous integration.
 MIXED := --mixed
 test: setup
 	@-$(MAKE) --silent browser
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(MIXED) $(FEW) \
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(MIXED) $(FEW) \
 		tests/test_tutorial.py $(filter-out tests/faults/ tests/__pycache__/,$(wildcard tests/*/ tests/test_*.py))
 
 # Three processes, since outages are waited for; the longest tests first, so that all finish at about the same time.
