@@ -23,8 +23,10 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats, at_l
 from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
 
+MOST_SENSORS = 200
+"""The sensors whose windows are read together."""
+
 _MOST_ROWS = 5000  # aggregate rows that are read together
-_MOST_SENSORS = 200  # whose windows are read together
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
 
 A = TypeVar("A", bound=Accumulator)
@@ -117,7 +119,7 @@ class TierCompletion(ABC, Generic[A]):
         found, together = dict[str, Any](), self._table.together
         end_us = self._tier.window.end_of(start_us)
         of_sensor = sum(tier.window.count(start_us, end_us) for tier in self._tiers)
-        at_once = max(1, min(_MOST_SENSORS, _MOST_ROWS // of_sensor))
+        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // of_sensor))
         for first in range(0, len(sensor_ids), at_once):
             some = sensor_ids[first : first + at_once]
             rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in self._tiers for each in some]

@@ -37,7 +37,7 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.stored_windows import Completion, ForEach
+from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
@@ -61,7 +61,7 @@ KEPT_US = 20 * 60 * 1_000_000
 HELD_S = 0.5
 """The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
 
-_FIRST_SENSORS, _MOST_SENSORS = 8, 200  # whose windows are restored together: dense ones take long
+_FIRST_SENSORS = 8  # whose windows a firing restores first: dense ones take long
 
 
 class GroupFiring:
@@ -195,7 +195,7 @@ class GroupFiring:
             self._begin(0, start_us, window, sensor_ids[begun : begun + at_once])
             begun, now_s = begun + at_once, time.monotonic()
             in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
-            at_once = min(round(in_time), _MOST_SENSORS)
+            at_once = min(round(in_time), MOST_SENSORS)
         return set(sensor_ids[begun:])
 
     def _begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
