@@ -27,6 +27,7 @@ from pipeline.core.completion.work_list import encoded_work_rows
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.begun_windows import INCOMPLETE, RESTORED
 from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
@@ -53,17 +54,18 @@ _COUNTERS = {
     fired.LATE: metrics.PANES_LATE,
     fired.HELD_BACK: metrics.PANES_HELD_BACK,
     fired.TOO_WIDE: metrics.PANES_TOO_WIDE,
-    fired.RESTORED: metrics.WINDOWS_RESTORED,
-    fired.INCOMPLETE: metrics.WINDOWS_INCOMPLETE,
+    RESTORED: metrics.WINDOWS_RESTORED,
+    INCOMPLETE: metrics.WINDOWS_INCOMPLETE,
     fired.RECOMPUTED: metrics.WINDOWS_RECOMPUTED,
     fired.LATE_EVENTS: metrics.LATE_EVENTS,
 }
 # Changing a spec or a coder changes the state: a running job would have to be drained.
-_BAG_SPECS = [BagStateSpec(name, BytesCoder()) for name in ("parts", "late", "open", "closed", "resting", "resting2")]
+_BAGS = ("parts", "late", "open", "closed", "resting", "resting2", "deferred")
+_BAG_SPECS = [BagStateSpec(name, BytesCoder()) for name in _BAGS]
 _SCHEDULE_SPEC = ReadModifyWriteStateSpec("schedule", BytesCoder())
 _WATERMARK_SPEC = TimerSpec("watermark", TimeDomain.WATERMARK)
 _CLOCK_SPEC = TimerSpec("clock", TimeDomain.REAL_TIME)
-_PARTS, _LATE, _OPEN, _CLOSED, _RESTING, _RESTING2 = map(beam.DoFn.StateParam, _BAG_SPECS)
+_PARTS, _LATE, _OPEN, _CLOSED, _RESTING, _RESTING2, _DEFERRED = map(beam.DoFn.StateParam, _BAG_SPECS)
 _SCHEDULE = beam.DoFn.StateParam(_SCHEDULE_SPEC)
 _WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
@@ -161,6 +163,7 @@ class _AggregateFn(CompletingFn):
         closed: BagRuntimeState = _CLOSED,
         resting: BagRuntimeState = _RESTING,
         resting2: BagRuntimeState = _RESTING2,
+        deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -168,7 +171,7 @@ class _AggregateFn(CompletingFn):
         """Fires the panes that are on time, and the last ones of windows that close."""
         of_group = Schedule.from_bytes(schedule.read())
         due = of_group.pass_watermark(at.micros, self._firing)
-        bags = Bags(parts, late, opened, closed, (resting, resting2))
+        bags = Bags(parts, late, opened, closed, (resting, resting2), deferred)
         state = _State(bags, schedule, watermark, clock)
         yield from self._fire(group, due, of_group, self._now_us(), state)
 
@@ -183,6 +186,7 @@ class _AggregateFn(CompletingFn):
         closed: BagRuntimeState = _CLOSED,
         resting: BagRuntimeState = _RESTING,
         resting2: BagRuntimeState = _RESTING2,
+        deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -191,7 +195,7 @@ class _AggregateFn(CompletingFn):
         of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
-        bags = Bags(parts, late, opened, closed, (resting, resting2))
+        bags = Bags(parts, late, opened, closed, (resting, resting2), deferred)
         state = _State(bags, schedule, watermark, clock)
         yield from self._fire(group, due, of_group, now_us, state)
 
@@ -202,9 +206,9 @@ class _AggregateFn(CompletingFn):
         of_group = GroupState(state.bags, self._aggregation, schedule, due, now_us)
         windows = of_group.windows
         firing = GroupFiring(self._aggregation, windows, self._completion, schedule, now_us, self._readers.map)
-        firing.fire(of_group.take())
+        firing.fire(of_group.take(), of_group.deferred)
         schedule.done(due)
-        of_group.write(firing.left)
+        of_group.write(firing, group)
         timers = schedule.rearm(self._firing)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:

@@ -35,7 +35,7 @@ FLEETS = [
     *[(SECOND, sensors, late) for sensors in (10**4, 10**5, 10**6) for late in (0, 0.01, 0.1)],
 ]
 LATENESS = 5 * MINUTE
-_NAMES = ("parts", "late", "open", "closed", "resting", "resting2")
+_NAMES = ("parts", "late", "open", "closed", "resting", "resting2", "deferred")
 
 
 @dataclass
@@ -74,8 +74,8 @@ class _Measured(Group):
     def __init__(self, schema: TableSchema, now_us: int) -> None:
         super().__init__(schema, now_us, early_us=5 * MINUTE)
         self.moved: Counter[tuple[str, str]] = Counter()
-        parts, late, opened, closed, *resting = (CountingBag(name, self.moved) for name in _NAMES)
-        self.bags = Bags(parts, late, opened, closed, (resting[0], resting[1]))
+        parts, late, opened, closed, *resting, deferred = (CountingBag(name, self.moved) for name in _NAMES)
+        self.bags = Bags(parts, late, opened, closed, (resting[0], resting[1]), deferred)
         self.cost = Cost()
 
     def _fire(self, schedule: Schedule, due: set[int]) -> None:

@@ -188,7 +188,7 @@ class Stage:
 
     def is_empty(self):
         """Returns whether no element waits anywhere, no window is kept and no timer is set."""
-        kept = [("aggregate", name) for name in ("parts", "late", "open", "closed", "resting", "resting2")]
+        kept = [("aggregate", name) for name in ("parts", "late", "open", "closed", "resting", "resting2", "deferred")]
         kept.append(("collect", "panes"))
         steps = (self.aggregate, self.collect)
         return not (

@@ -58,7 +58,7 @@ class Group:
         firing = FiringRules(schema.tiers[0].window, early_us, MINUTE, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
         self.retention = Retention.of(schema)
-        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()))
+        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
         self.listed, self.written, self.counts = [], [], Counter()
 
     @property
@@ -117,9 +117,9 @@ class Group:
         state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us)
         completion = Completion(self.schema, self.retention, self.table)
         firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
-        firing.fire(state.take())
+        firing.fire(state.take(), state.deferred)
         schedule.done(due)
-        state.write(firing.left)
+        state.write(firing)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)

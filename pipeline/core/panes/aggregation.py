@@ -32,6 +32,6 @@ class Aggregation:
         return sources(tuple(tier.window for tier in self.tiers))
 
     @cached_property
-    def windows_are_apart(self) -> bool:
-        """Whether a window's panes depend on no other window."""
-        return len(self.tiers) == 1 and not self.tiers[0].statistics.carries
+    def closed_windows_rest(self) -> bool:
+        """Whether closed windows are read only for late readings: no open window continues from one."""
+        return not self.tiers[0].statistics.carries

@@ -11,10 +11,13 @@ from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
 
-VERSION = 2
+VERSION = 3
 
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
+
+KEPT_US = 20 * 60 * 1_000_000
+"""The time for which a closed window is kept: twice as long as writers retry."""
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -94,6 +97,8 @@ class Schedule:
         open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
         closed_until_us: the next time of the clock at which closed windows have to be read; :data:`NEVER_US` without
             any.
+        closed_from_us: the start of the first closed window that does not rest, or earlier; :data:`NEVER_US` without
+            any.
         resting: the closed windows that rest.
         due_us: the time at which waiting readings have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
@@ -108,6 +113,7 @@ class Schedule:
     batches: int = 0
     open_watermark_us: int = NEVER_US
     closed_until_us: int = NEVER_US
+    closed_from_us: int = NEVER_US
     resting: list[Generation] = field(default_factory=lambda: [Generation(), Generation()])
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
@@ -115,6 +121,11 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
+
+    def unread_from_us(self, now_us: int) -> int:
+        """Returns the start of the first closed window that the state may have; :data:`NEVER_US` without any."""
+        resting = (each.first_us for each in self.resting if now_us < each.until_us)
+        return min(self.closed_from_us, *resting)
 
     @property
     def is_over(self) -> bool:
@@ -129,13 +140,17 @@ class Schedule:
         """
         if start_us in self.due_us:
             return None
+        due_us = self.wait(start_us, now_us, firing, group)
+        return self.arm(self._next_watermark_us(start_us, firing), due_us)
+
+    def wait(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> int:
+        """Makes a window's panes fire at the group's next time, which it returns, once the timers are set."""
         end_us = firing.window.end_of(start_us)
         if end_us <= self.passed_us:
             due_us = _next_of_group(group, now_us, firing.late_us) if firing.late_us else now_us
         else:
             due_us = _next_of_group(group, now_us, firing.early_us) if firing.early_us else NEVER_US
-        self.due_us[start_us] = due_us
-        return self.arm(self._next_watermark_us(start_us, firing), due_us)
+        return self.due_us.setdefault(start_us, due_us)
 
     def rearm(self, firing: FiringRules) -> Timers:
         """Makes the timers fire when windows, or the readings that wait, need it."""
@@ -187,7 +202,7 @@ class Schedule:
     def to_bytes(self) -> bytes:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
-        of_windows = [self.open_watermark_us, self.closed_until_us]
+        of_windows = [self.open_watermark_us, self.closed_until_us, self.closed_from_us]
         of_windows += [time_us for each in self.resting for time_us in astuple(each)]
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
         numbers = array("q", [*times_us, self.batches, *of_windows, *pairs])
@@ -198,13 +213,13 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 121 or len(data) % 16 != 9:
+        if data[:1] != bytes([VERSION]) or len(data) < 129 or len(data) % 16 != 1:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
         numbers = array("q", data[1:])
-        passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, *others = numbers
+        passed_us, closed_us, watermark_us, clock_us, batches, open_us, until_us, from_us, *others = numbers
         resting = [Generation(*others[:4]), Generation(*others[4:8])]
         due_us = dict(zip(others[8::2], others[9::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, closed_until_us, resting, due_us)
+        return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, until_us, from_us, resting, due_us)
 
 
 def _next_of_group(group: int, now_us: int, every_us: int) -> int:

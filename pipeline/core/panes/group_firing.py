@@ -19,14 +19,16 @@ Rows may reach the table after their readings reach a window: panes are on their
 another step. So the state keeps a closed window for twice as long as writers retry, and a computation of the window
 includes its readings. If it has statistics, which can't be merged with raw rows, it goes on as if it were open.
 
+A longer window that is open may not be part of a firing of late readings: what these change is deferred to the longer
+window's next pane.
+
 A backfill or a repair may write a window while a pane is on its way that lacks what they read. If a job may still have
 the window open, it goes on the work list. A window that was over long ago is read a second time, when that pane has
 certainly arrived, and written again if the table has more by then.
 """
 
-import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -34,34 +36,25 @@ from itertools import groupby
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
+from pipeline.core.completion.stored_windows import Completion, ForEach
 from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
-from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
+from pipeline.core.panes.firing import END_US, KEPT_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
-from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
 
-# What is counted.
+# What is counted, beside what BegunWindows counts.
 EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
 HELD_BACK, TOO_WIDE = "held back", "too wide"  # panes that are not written
-RESTORED, INCOMPLETE, RECOMPUTED = "restored", "incomplete", "recomputed"  # windows
+RECOMPUTED = "recomputed"  # windows
 LATE_EVENTS = "late events"
-
-KEPT_US = 20 * 60 * 1_000_000
-"""The time for which a closed window is kept: twice as long as writers retry."""
-
-HELD_S = 0.5
-"""The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
-
-_FIRST_SENSORS = 8  # whose windows a firing restores first: dense ones take long
 
 
 class GroupFiring:
@@ -78,6 +71,7 @@ class GroupFiring:
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         left: readings that wait for another firing, encoded as they came.
+        deferred: results of closed windows, for longer ones that are open and that this firing does not have.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
     """
@@ -93,13 +87,7 @@ class GroupFiring:
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early = bool(aggregation.firing.early_us)
-        self._before_us, self._over_us = -NEVER_US, -NEVER_US
-        if aggregation.before_us is not None:
-            self._before_us = aggregation.before_us
-            # A backfill lists windows that were over later: a job may have them in its state.
-            self._over_us = now_us - aggregation.firing.lateness_us - KEPT_US
-        self._deduplicate = aggregation.deduplicate
-        self._latest, self._newest = aggregation.latest, NewestReadings()
+        self._latest = aggregation.latest
         self._windows = windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
@@ -107,25 +95,29 @@ class GroupFiring:
         self._drained = schedule.passed_us >= END_US
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
+        self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
         self._carry_in: CarryIn | None = None
         if self._tiers[0].statistics.carries:
-            may_be_stored = partial(self._may_be_stored, 0)
+            may_be_stored = partial(self._begun.may_be_stored, 0)
             self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, now_us, may_be_stored, each)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
-        self.incomplete: list[tuple[str, int]] = []
-        self.counts: Counter[str] = Counter()
+        self.deferred = GroupWindows(self._tiers, 0)
+        self.incomplete = self._begun.incomplete
+        self.counts: Counter[str] = self._begun.counts
 
-    def fire(self, readings: Iterable[bytes]) -> None:
+    def fire(self, readings: Iterable[bytes], deferred: Iterable[bytes] = ()) -> None:
         """Adds readings, and fires the panes of their windows and of each longer window that contains one.
 
         Args:
             readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
                 encodes them.
+            deferred: the results that earlier firings deferred, as :class:`GroupWindows` encodes them.
         """
-        self._held_until_s = time.monotonic() + HELD_S
         for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
+        for chunk in deferred:
+            self._add_deferred(GroupWindows(self._tiers, 0, [chunk]))
         passed_us, now_us = self._schedule.passed_us, self._now_us
         for tier, windows in enumerate(self._windows.of_tier):
             self._waiting = sorted(windows)
@@ -136,107 +128,30 @@ class GroupFiring:
                     self._fire_window(tier, start_us, window)
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
-            self.rows.extend(self._newest.rows(self._latest, from_us))
+            self.rows.extend(self._begun.newest.rows(self._latest, from_us))
         if self._drained:
             self._windows.drop_all()
         self._windows.close(self._schedule.closed_us, now_us + KEPT_US)
         self._windows.drop(now_us)
 
-    def _window(self, tier: int, start_us: int) -> StartWindows[Any]:
-        found = self._windows.of_tier[tier].get(start_us)
-        if found is None:
-            late = self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)
-            found = self._windows.of_tier[tier][start_us] = StartWindows(late)
-        return found
-
-    def _entry(self, window: StartWindows[Any], sensor_id: str) -> SensorWindow[Any]:
-        """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
-        entry = window.entries[sensor_id]
-        if window.late:
-            entry.kept_until_us, entry.rests = self._now_us + KEPT_US, False
-        return entry
-
     def _add(self, start_us: int, received: list[Readings]) -> None:
         """Adds readings to their sensors' windows."""
-        window: StartWindows[WindowReadings] = self._window(0, start_us)
+        window: StartWindows[WindowReadings] = self._begun.of_start(0, start_us)
         sensor_ids = dict.fromkeys(each.sensor_id for each in received)
-        left = self._begin_in_time(start_us, window, [each for each in sensor_ids if each not in window.entries])
+        left = self._begun.begin_in_time(start_us, window, [each for each in sensor_ids if each not in window.entries])
         if left:
             self.left += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
             received = [each for each in received if each.sensor_id not in left]
         for sensor_id, metrics, times, values in received:
-            entry = self._entry(window, sensor_id)
+            entry = self._begun.entry(window, sensor_id)
             entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
             entry.dirty = True
             if self._latest is not None:
                 newest = newest_of(times)
                 begin = len(metrics) * times.index(newest)
-                self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
+                self._begun.newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in received)
-
-    def _add_newest(self, sensor_id: str, found: Accumulator) -> None:
-        """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
-        for time_us, metric, value in () if self._latest is None else found.newest():
-            self._newest.add(sensor_id, time_us, ((metric, value),))
-
-    def _begin_in_time(self, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> set[str]:
-        """Adds windows of the shortest tier. Returns the sensors whose readings have to wait for another firing.
-
-        A group is held while its windows are restored. The readings that are left count as if they came a second later,
-        which is possible until the window closes or the job is drained.
-        """
-        closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
-        if window.late or closes or self._drained or not self._may_be_stored(0, start_us):
-            self._begin(0, start_us, window, sensor_ids)
-            return set()
-        began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
-        while at_once > 0 and begun < len(sensor_ids):
-            self._begin(0, start_us, window, sensor_ids[begun : begun + at_once])
-            begun, now_s = begun + at_once, time.monotonic()
-            in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
-            at_once = min(round(in_time), MOST_SENSORS)
-        return set(sensor_ids[begun:])
-
-    def _begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
-        """Adds windows of sensors, which continue from the table if it may store them."""
-        stored = not window.late and self._may_be_stored(tier, start_us)
-        restored = self._restored(tier, start_us, sensor_ids) if stored and sensor_ids else {}
-        for sensor_id in sensor_ids:
-            accumulator, complete = restored.get(sensor_id, (None, True))
-            if accumulator is None:
-                # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
-                accumulator = self._completion[tier].begun(deduplicate=self._deduplicate or window.late)
-            entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
-            entry.unsure = not complete
-            window.entries[sensor_id] = entry
-
-    def _may_be_stored(self, tier: int, start_us: int) -> bool:
-        """Returns whether the table may store an open window whose first readings come now."""
-        return start_us < self._before_us or self._windows.ends_by(tier, start_us, self._over_us)
-
-    def _restored(
-        self, tier: int, start_us: int, sensor_ids: Sequence[str]
-    ) -> dict[str, tuple[Accumulator | None, bool]]:
-        """Returns accumulators that continue from what the table stores of windows, and whether that is complete.
-
-        The accumulator is None if the table's row counts more than can be continued.
-        """
-        completion = self._completion[tier]
-
-        def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
-            with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
-                return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
-            return None, False
-
-        found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
-        for sensor_id, (accumulator, complete) in found.items():
-            if accumulator is not None:
-                self._add_newest(sensor_id, accumulator)
-                self.counts[RESTORED] += 1
-            if not complete:
-                self._list(sensor_id, start_us)
-        return found
 
     def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
         ending = {
@@ -255,7 +170,7 @@ class GroupFiring:
             entry = dirty[sensor_id]
             moved = entry.moved
             if entry.settle(stats, late=window.late) and stats is not None:
-                entry.again = self._windows.ends_by(tier, start_us, self._over_us) and not self._drained
+                entry.again = self._windows.ends_by(tier, start_us, self._begun.over_us) and not self._drained
                 if sensor_id in ending:
                     entry.kept_until_us = self._now_us + KEPT_US
                 if entry.unsure:  # a repair may have settled it meanwhile, by other statistics
@@ -274,7 +189,7 @@ class GroupFiring:
             if not (entry.dirty or entry.exact):
                 if entry.kept_until_us > self._now_us:  # a drain: its last pane may be on its way, and is not repeated
                     found[sensor_id] = None
-                    self._list(sensor_id, start_us)
+                    self._begun.list_incomplete(sensor_id, start_us)
                     continue
                 entry.forget()  # nothing came: only the table tells whether others wrote the row
             # Statistics can't be merged with raw rows. While they are kept, they are all that the row counts.
@@ -288,7 +203,7 @@ class GroupFiring:
         for sensor_id, stats in recomputed.items():
             found[sensor_id] = stats
             if stats is None:
-                self._list(sensor_id, start_us)
+                self._begun.list_incomplete(sensor_id, start_us)
             else:
                 self.counts[RECOMPUTED] += 1
         return found
@@ -300,13 +215,13 @@ class GroupFiring:
         known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
         self._carry_in.into(start_us, known, again)
         for sensor_id, next_us in self._carry_in.beyond(start_us, known):
-            window = self._window(0, next_us)
+            window = self._begun.of_start(0, next_us)
             if sensor_id not in window.entries:
-                if not window.late and not self._may_be_stored(0, next_us):
-                    self._list(sensor_id, next_us)  # another writer is ahead of this job
+                if not window.late and not self._begun.may_be_stored(0, next_us):
+                    self._begun.list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
                     continue
-                self._begin(0, next_us, window, [sensor_id])
-            entry = self._entry(window, sensor_id)
+                self._begun.begin(0, next_us, window, [sensor_id])
+            entry = self._begun.entry(window, sensor_id)
             entry.dirty = entry.moved = True
             heappush(self._waiting, next_us)
 
@@ -319,7 +234,7 @@ class GroupFiring:
             return pane.stats
         else:
             self.counts[HELD_BACK] += 1
-        self._list(sensor_id, start_us)
+        self._begun.list_incomplete(sensor_id, start_us)
         return None
 
     def _recomputed(
@@ -332,7 +247,7 @@ class GroupFiring:
                 sensor_id, start_us, now_us, entry.accumulator, entry.last_written()
             )
             if found is not None:
-                self._add_newest(sensor_id, found.known)
+                self._begun.add_newest(sensor_id, found.known)
                 if self._retention.readings_from_us(now_us) > start_us:
                     # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
                     entry.value = found.known
@@ -342,14 +257,18 @@ class GroupFiring:
     def _put(self, tier: int, shorter_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
         """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
         start_us, source = self._tiers[tier].window.start_of(shorter_us), self._sources[tier]
-        window: StartWindows[ShorterWindows] = self._window(tier, start_us)
+        if not (self._windows.has_open or self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)):
+            for sensor_id, (stats, _) in changed.items():
+                self.deferred.put(tier, start_us, sensor_id, shorter_us, stats)
+            return
+        window: StartWindows[ShorterWindows] = self._begun.of_start(tier, start_us)
         begun = [sensor_id for sensor_id in changed if sensor_id not in window.entries]
-        self._begin(tier, start_us, window, begun)
+        self._begun.begin(tier, start_us, window, begun)
         for sensor_id in begun:
             # The other shorter windows are still to fire.
-            window.entries[sensor_id].accumulator.keep_restored(partial(self._may_be_stored, source))
+            window.entries[sensor_id].accumulator.keep_restored(partial(self._begun.may_be_stored, source))
         for sensor_id, (stats, moved) in changed.items():
-            entry = self._entry(window, sensor_id)
+            entry = self._begun.entry(window, sensor_id)
             if not window.late:
                 self._settle(tier, start_us, sensor_id, entry, shorter_us)
             entry.accumulator.put(shorter_us, stats)
@@ -365,13 +284,13 @@ class GroupFiring:
         if shorter_us < settled_us:
             accumulator.unsettle()
             entry.stored = True
-            restored, complete = self._restored(tier, start_us, [sensor_id])[sensor_id]
+            restored, complete = self._begun.restored(tier, start_us, [sensor_id])[sensor_id]
             entry.unsure |= not complete
             if isinstance(restored, ShorterWindows):
                 restored.keep_restored(lambda each_us: each_us < settled_us)
                 accumulator.restore(restored.restored, restored.floor)
         # The table has the rows of windows that are not in the state any more.
-        accumulator.settle(min(self._windows.of_tier[source]))
+        accumulator.settle(min(shorter_us, self._windows.first_us(source)))
 
     def _write(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
         """Writes rows of sensors' windows, and adds the windows to the longer ones.
@@ -395,6 +314,9 @@ class GroupFiring:
             if source == tier:
                 self._put(longer, start_us, changed)
 
-    def _list(self, sensor_id: str, start_us: int) -> None:
-        self.counts[INCOMPLETE] += 1
-        self.incomplete.append((sensor_id, start_us))
+    def _add_deferred(self, deferred: GroupWindows) -> None:
+        for tier, windows in enumerate(deferred.of_tier):
+            for window in windows.values():
+                for sensor_id, entry in window.entries.items():
+                    for shorter_us, stats in entry.accumulator.latest.items():
+                        self._put(tier, shorter_us, {sensor_id: (stats, False)})

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator import FEW, SEAL_AT
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.group_firing import KEPT_US
+from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import Rate
@@ -100,7 +100,7 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
     """Returns the state of one sensor.
 
     A window is open until lateness has passed. Then it rests, together with others, for as long as writers may retry;
-    firings read it only if windows depend on each other. See :mod:`pipeline.core.panes.group_state`.
+    firings read it only if statistics continue from the window before. See :mod:`pipeline.core.panes.group_state`.
     """
     firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
     statistics = aggregation.tiers[0].statistics
@@ -113,8 +113,8 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
         return min(1, events) * (kept or 16 + 32 * rate.metrics) + edges
 
     longer = (len(aggregation.tiers) - 1) * (40 + (80 + 170 * statistics.has_parts) * rate.metrics)
-    apart = aggregation.windows_are_apart
-    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us if apart else KEPT_US
+    rest = aggregation.closed_windows_rest
+    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us if rest else KEPT_US
     full, opened, every = of_window(length_us), list[float](), list[float]()
     for step in range(1, _STEPS + 1):
         at_us = length_us * step // _STEPS
@@ -122,8 +122,9 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
         for sizes, kept_us in ((opened, 0), (every, rest_us)):
             before = (aggregation.firing.lateness_us + kept_us - at_us) // length_us + 1
             sizes.append(newest + max(0, before) * full)
-    fired = opened if apart else every
-    return SensorBytes(max(every), max(fired), sum(fired) / _STEPS)
+    fired = opened if rest else every
+    # Most firings find the results of fewer shorter windows that are not merged yet.
+    return SensorBytes(max(every), max(fired), sum(fired) / _STEPS - (0.4 * longer if rest else 0))
 
 
 def _firing_us(aggregation: Aggregation) -> int:

@@ -10,23 +10,23 @@ late parts  waiting readings of closed windows                            late p
 open        open windows                                                  panes that are early, on time or last
 closed      closed windows that got readings, or are read once more       late panes, and when one is read once more
 resting     windows as they were when they closed, in two generations     late panes, and never written again
+deferred    results of closed windows, for longer ones that are open      panes that are early, on time or last
 ==========  ============================================================  ==========================================
 
 A window that closes goes to a generation of resting windows, which is cleared as a whole. A late reading moves its
 sensor's window to the closed ones, which hide the copy that rests. A generation takes windows for as long as each is
 kept, so the older one has expired by the time a third would begin.
 
-If a window depends on others (longer tiers, statistics that continue from the window before), every firing reads all
-windows, and none rests.
+If statistics continue from the window before, every firing reads all windows, and none rests.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import END_US, NEVER_US, Generation, Schedule
-from pipeline.core.panes.group_firing import KEPT_US
-from pipeline.core.panes.group_windows import GroupWindows, start_of_windows
+from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Generation, Schedule
+from pipeline.core.panes.group_firing import GroupFiring
+from pipeline.core.panes.group_windows import GroupWindows, window_of
 from pipeline.core.panes.grouped_readings import start_of_readings
 
 _SOON_US = 1_000_000
@@ -53,6 +53,7 @@ class Bags(NamedTuple):
     open: Bag
     closed: Bag
     resting: tuple[Bag, Bag]
+    deferred: Bag
 
 
 class GroupState:
@@ -67,51 +68,69 @@ class GroupState:
 
     Attributes:
         windows: the windows that the firing may change.
+        deferred: the results that earlier firings deferred to this one.
     """
 
     def __init__(self, bags: Bags, aggregation: Aggregation, schedule: Schedule, due: set[int], now_us: int) -> None:
         self._bags, self._schedule, self._due, self._now_us = bags, schedule, due, now_us
-        closes = aggregation.firing.closes
-        self._late_due = {start_us for start_us in due if closes(start_us, schedule.closed_before_us)}
+        self._firing = aggregation.firing
+        tiers, rest = aggregation.tiers, aggregation.closed_windows_rest
+        closed_us = schedule.closed_before_us
+        self._late_due = {start_us for start_us in due if self._firing.closes(start_us, closed_us)}
         self._drained = schedule.passed_us >= END_US
-        apart = aggregation.windows_are_apart
-        self._reads_open = not apart or due > self._late_due or schedule.passed_us >= schedule.open_watermark_us
-        self._reads_closed = not apart or bool(self._late_due) or now_us >= schedule.closed_until_us or self._drained
-        self.windows = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us, resting=apart)
-        for bag, is_read in ((bags.open, self._reads_open), (bags.closed, self._reads_closed)):
-            if is_read:
-                self.windows.read(bag.read())
+        self.windows = windows = GroupWindows(tiers, aggregation.firing.lateness_us, resting=rest)
+        fires_open = due > self._late_due or schedule.passed_us >= schedule.open_watermark_us
+        windows.has_open = fires_open or self._drained or not rest
+        self.deferred = list(bags.deferred.read()) if windows.has_open and rest and len(tiers) > 1 else []
+        late = {window for window in map(window_of, self.deferred) if windows.ends_by(*window, closed_us)}
+        late |= {(tier, each.window.start_of(us)) for tier, each in enumerate(tiers) for us in self._late_due}
+        self._reads_closed = bool(late) or now_us >= schedule.closed_until_us or self._drained or not rest
+        if windows.has_open:
+            windows.read(bags.open.read())
+        if self._reads_closed:
+            windows.read(bags.closed.read())
+            schedule.closed_from_us = NEVER_US
+        starts_us = {start_us for _, start_us in late}
         for bag, generation in zip(bags.resting, schedule.resting, strict=True):
-            if generation.has_one_of(self._late_due, now_us):
-                self.windows.read_resting(bag.read(), self._late_due, now_us)
+            if generation.has_one_of(starts_us, now_us):
+                windows.read_resting(bag.read(), late, now_us)
+        windows.others_from_us = schedule.unread_from_us(now_us)
         # What others wrote since is not known: late readings make the job read such a window again.
-        self.windows.drop(now_us, but_again=True)
+        windows.drop(now_us, but_again=True)
 
     def take(self) -> list[bytes]:
         """Returns the waiting readings of the windows that fire, and leaves the others."""
         open_due = self._due - self._late_due
         return [*_taken(self._bags.parts, open_due), *_taken(self._bags.late_parts, self._late_due)]
 
-    def write(self, left: Iterable[bytes] = ()) -> None:
+    def write(self, firing: GroupFiring, group: int = 0) -> None:
         """Writes the windows back, and notes in the schedule when they have to be read next.
 
         Args:
-            left: the readings of open windows that the firing left for the next one, which follows soon.
+            firing: the firing. The readings that it left wait for the next one, which follows soon; the results that it
+                deferred wait for the group's next early or on-time pane.
+            group: the group.
         """
-        for part in left:
-            self._bags.parts.add(part)
-            self._schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
         windows, schedule, bags = self.windows, self._schedule, self._bags
-        if self._reads_open:
+        for part in firing.left:
+            bags.parts.add(part)
+            schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
+        if self.deferred:
+            bags.deferred.clear()
+        for chunk in firing.deferred.open_chunks():
+            bags.deferred.add(chunk)
+            schedule.wait(self._firing.window.start_of(schedule.passed_us), self._now_us, self._firing, group)
+        if windows.has_open:
             _replace(bags.open, windows.open_chunks())
             schedule.open_watermark_us = windows.next_watermark_us(schedule.passed_us)
+        closed = list(windows.closed_chunks())
         if self._reads_closed:
-            _replace(bags.closed, windows.closed_chunks())
-            schedule.closed_until_us = windows.next_time_us()
-        else:
-            for chunk in windows.closed_chunks():
-                bags.closed.add(chunk)
-            schedule.closed_until_us = min(schedule.closed_until_us, windows.next_time_us())
+            bags.closed.clear()
+            schedule.closed_until_us = NEVER_US
+        for chunk in closed:
+            bags.closed.add(chunk)
+        schedule.closed_until_us = min(schedule.closed_until_us, windows.next_time_us())
+        schedule.closed_from_us = min([schedule.closed_from_us, *(start_us for _, start_us in map(window_of, closed))])
         self._rest()
 
     def _rest(self) -> None:
@@ -126,7 +145,9 @@ class GroupState:
             takes = [index for index, each in enumerate(generations) if each.since_us + KEPT_US > self._now_us]
             # The one that has some already, if it is young enough.
             index = min(takes, key=lambda each: generations[each].since_us)
-            generations[index].take(self._now_us, self._now_us + KEPT_US, map(start_of_windows, chunks))
+            generations[index].take(
+                self._now_us, self._now_us + KEPT_US, (start_us for _, start_us in map(window_of, chunks))
+            )
             for chunk in chunks:
                 self._bags.resting[index].add(chunk)
 

@@ -141,6 +141,8 @@ class GroupWindows:
 
     Attributes:
         of_tier: each tier's windows, by their start in µs.
+        has_open: whether the open windows are among them.
+        others_from_us: the start of the first closed window that may not be among them.
         written_bytes: the bytes of all chunks that the methods below have yielded.
     """
 
@@ -150,6 +152,7 @@ class GroupWindows:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
         self._resting = resting
+        self.has_open, self.others_from_us = True, NEVER_US
         self.written_bytes = 0
         self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
         self.read(chunks)
@@ -160,16 +163,33 @@ class GroupWindows:
             tier, late, start_us = _header(chunk)
             self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
 
-    def read_resting(self, chunks: Iterable[bytes], starts_us: Collection[int], now_us: int) -> None:
-        """Adds windows of some starts that rest and are still kept, unless something came since."""
+    def read_resting(self, chunks: Iterable[bytes], wanted: Collection[tuple[int, int]], now_us: int) -> None:
+        """Adds windows that rest and are still kept, unless something came since.
+
+        Args:
+            chunks: the state.
+            wanted: the index of the tier, and the start in µs, of the windows to add.
+            now_us: the current time.
+        """
         for chunk in chunks:
             tier, late, start_us = _header(chunk)
-            if start_us in starts_us:
+            if (tier, start_us) in wanted:
                 entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
                 for sensor_id, entry in _entries(chunk):
                     if entry.kept_until_us > now_us:
                         entry.rests = True
                         entries.setdefault(sensor_id, entry)
+
+    def put(self, tier: int, start_us: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
+        """Adds the result of a shorter window to a longer one, which begins without any."""
+        entries = self.of_tier[tier].setdefault(start_us, StartWindows()).entries
+        if sensor_id not in entries:
+            entries[sensor_id] = SensorWindow(ShorterWindows, value=ShorterWindows())
+        entries[sensor_id].accumulator.put(shorter_us, stats)
+
+    def first_us(self, tier: int) -> int:
+        """Returns the start of a tier's first window, or of an earlier one that may not be among these."""
+        return min([self.others_from_us, *self.of_tier[tier]])
 
     def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
         """Returns whether a window ends by an event time."""
@@ -298,9 +318,10 @@ def _header(chunk: bytes) -> tuple[int, bool, int]:
     return tier, bool(flags & _LATE), start_us
 
 
-def start_of_windows(chunk: bytes) -> int:
-    """Returns the start of a chunk's windows in µs."""
-    return _header(chunk)[2]
+def window_of(chunk: bytes) -> tuple[int, int]:
+    """Returns the index of the tier of a chunk's windows, and their start in µs."""
+    tier, _, start_us = _header(chunk)
+    return tier, start_us
 
 
 def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:

@@ -164,13 +164,13 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that jobs can be updated."""
-    schedule = Schedule(1, 2, 3, 4, 5, 6, 7, [Generation(*range(8, 12)), Generation(*range(12, 16))], {16: 17})
-    assert schedule.to_bytes().hex() == "02" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 18))
+    schedule = Schedule(1, 2, 3, 4, 5, 6, 7, 8, [Generation(*range(9, 13)), Generation(*range(13, 17))], {17: 18})
+    assert schedule.to_bytes().hex() == "03" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 19))
     assert Schedule.from_bytes(schedule.to_bytes()) == schedule
     assert Schedule.from_bytes(None) == Schedule()
 
 
-@pytest.mark.parametrize(("version", "size"), [(1, 120), (2, 40), (2, 121), (2, 128)])
+@pytest.mark.parametrize(("version", "size"), [(2, 120), (3, 40), (3, 121), (3, 136)])
 def test_other_bytes(version, size):
     """Bytes of another release are refused."""
     data = bytes([version]) + bytes(size)

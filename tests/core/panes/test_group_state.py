@@ -2,8 +2,6 @@
 
 from collections import Counter
 
-import pytest
-
 from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.schema.retention import Retention
@@ -14,12 +12,12 @@ SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 (HOURS,) = SCHEMA.tiers
 HOUR = HOURS.window.length_us
 T = 1_771_286_400_000_000  # midnight
-NAMES = ("parts", "late", "open", "closed", "resting", "resting2")
+NAMES = ("parts", "late", "open", "closed", "resting", "resting2", "deferred")
 
 
 def counting(counts):
-    parts, late, opened, closed, *resting = (CountingBag(name, counts) for name in NAMES)
-    return Bags(parts, late, opened, closed, tuple(resting))
+    parts, late, opened, closed, *resting, deferred = (CountingBag(name, counts) for name in NAMES)
+    return Bags(parts, late, opened, closed, tuple(resting), deferred)
 
 
 def group_of(schema=SCHEMA, sensors=20):
@@ -117,9 +115,7 @@ def test_windows_that_close_all_the_time():
     """Two generations of resting windows take turns; each is dropped as a whole, unread."""
     schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"')
     group, counts = Group(schema, T), Counter()
-    group.bags = Bags(
-        *(CountingBag(name, counts) for name in NAMES[:4]), tuple(CountingBag(name, counts) for name in NAMES[4:])
-    )
+    group.bags = counting(counts)
     for minute in range(200):
         send(group, minute, 1)
         group.pass_time_to(T + minute * MINUTE + 50_000_000)
@@ -134,14 +130,54 @@ def test_windows_that_close_all_the_time():
     assert not group.chunks
 
 
-@pytest.mark.parametrize(
-    "more", ['[tiers]\n1h = "hours"\n1d = "days"', '[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]']
-)
-def test_windows_that_depend_on_others(more):
-    """They are all read by each firing, and none rests."""
-    group, counts = group_of(parse_schema(f'[policies]\nraw = "never"\n{more}'))
+def test_a_table_with_longer_tiers():
+    """A late pane defers the open day to its next early pane, whatever fires before; a closed day is read with it."""
+    group, counts = group_of(parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"'))
+    days = group.schema.tiers[1]
+    group.watermark(T + HOUR + LATENESS)
+    assert group.bags.resting[0]
+    send(group, 62, 1)
+    assert read_by(counts, group.pass_time) == {"parts", "open", "deferred"}
+    send(group, 2, 1)
+    assert read_by(counts, group.pass_time) == {"late", "closed", "resting"}
+    assert (group.row(HOURS, "s-1", T), group.row(days, "s-1", T)) == ((2, 2), (3, 3))
+    assert read_by(counts, group.pass_time) == {"parts", "open", "deferred"}
+    assert group.row(days, "s-1", T) == (4, 4)
+    assert not group.bags.deferred
+    group.pass_time(20 * MINUTE)
+    group.watermark(T + 24 * HOUR)
+    send(group, 3, 1)
+    group.pass_time()
+    assert group.bags.deferred
+    group.watermark(T + 24 * HOUR + LATENESS)  # the day closes
+    assert group.row(days, "s-1", T) == (5, 5)
+    send(group, 4, 1, 2)
+    group.pass_time()
+    assert [group.row(days, f"s-{n}", T) for n in (1, 2)] == [(6, 6), (3, 3)]
+
+
+def test_statistics_that_continue_from_the_window_before():
+    """Windows that depend on others are all read by each firing, and none rests."""
+    group, counts = group_of(
+        parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]')
+    )
     group.watermark(T + HOUR + LATENESS)
     assert group.bags.closed
     assert not any(group.bags.resting)
     send(group, 62, 1)
     assert {"open", "closed"} <= read_by(counts, group.pass_time)
+
+
+def test_what_was_deferred_for_long():
+    """It replaces what the day has of the hour, although the state has forgotten the hour itself."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
+    group = Group(schema, T + HOUR, early_us=0)
+    send(group, 1, 1)
+    group.watermark(T + HOUR + LATENESS)
+    group.pass_time(30 * MINUTE)
+    send(group, 2, 1)
+    group.pass_time()
+    group.pass_time(30 * MINUTE)
+    assert not group.bags.closed
+    group.watermark(T + 24 * HOUR)
+    assert group.row(schema.tiers[1], "s-1", T) == (2, 2)

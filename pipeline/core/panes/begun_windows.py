@@ -1,0 +1,153 @@
+"""Begins the windows of a group's sensors: empty, or from what the table stores of them.
+
+A window is read from the table before its first pane if it may be stored there: if it began before the job, or if its
+first readings come long after its end by the clock. Then the watermark lags or the group was silent, and a backfill may
+have written it meanwhile. See :mod:`pipeline.core.completion.stored_windows`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from pipeline.core.accumulation.pane import Accumulator
+from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
+from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
+from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.rows.newest_row import NewestReadings
+
+RESTORED, INCOMPLETE = "restored", "incomplete"  # windows, as counted
+
+HELD_S = 0.5
+"""The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
+
+_FIRST_SENSORS = 8  # whose windows a firing restores first: dense ones take long
+
+
+class BegunWindows:
+    """The windows of a group that a firing finds or begins.
+
+    Args:
+        aggregation: the settings.
+        windows: the group's windows, which are changed in place.
+        completion: the completion of windows from the table.
+        schedule: the group's schedule, which tells how far the watermark has passed.
+        now_us: the current time.
+        each: a function like ``map``, which may call a function for several windows at once.
+
+    Attributes:
+        incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
+        newest: the newest readings that were found in the table: an earlier job may have ended before it wrote them.
+        counts: the number of windows, by the names above.
+        over_us: windows that ended by this event time were over long ago, so that others may write them.
+    """
+
+    def __init__(
+        self,
+        aggregation: Aggregation,
+        windows: GroupWindows,
+        completion: Completion,
+        schedule: Schedule,
+        now_us: int,
+        each: ForEach,
+    ) -> None:
+        self._windows = windows
+        self._completion = [completion.tiers[tier] for tier in aggregation.tiers]
+        self._schedule, self._now_us = schedule, now_us
+        self._drained = schedule.passed_us >= END_US
+        self._deduplicate, self._latest = aggregation.deduplicate, aggregation.latest
+        self._each = each
+        self._held_until_s = time.monotonic() + HELD_S
+        self._before_us = self.over_us = -NEVER_US
+        if aggregation.before_us is not None:
+            self._before_us = aggregation.before_us
+            # A backfill lists windows that were over later: a job may have them in its state.
+            self.over_us = now_us - aggregation.firing.lateness_us - KEPT_US
+        self.incomplete: list[tuple[str, int]] = []
+        self.newest = NewestReadings()
+        self.counts: Counter[str] = Counter()
+
+    def of_start(self, tier: int, start_us: int) -> StartWindows[Any]:
+        found = self._windows.of_tier[tier].get(start_us)
+        if found is None:
+            late = self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)
+            found = self._windows.of_tier[tier][start_us] = StartWindows(late)
+        return found
+
+    def entry(self, window: StartWindows[Any], sensor_id: str) -> SensorWindow[Any]:
+        """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
+        entry = window.entries[sensor_id]
+        if window.late:
+            entry.kept_until_us, entry.rests = self._now_us + KEPT_US, False
+        return entry
+
+    def begin_in_time(self, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> set[str]:
+        """Adds windows of the shortest tier. Returns the sensors whose readings have to wait for another firing.
+
+        A group is held while its windows are restored. The readings that are left count as if they came a second later,
+        which is possible until the window closes or the job is drained.
+        """
+        closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
+        if window.late or closes or self._drained or not self.may_be_stored(0, start_us):
+            self.begin(0, start_us, window, sensor_ids)
+            return set()
+        began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
+        while at_once > 0 and begun < len(sensor_ids):
+            self.begin(0, start_us, window, sensor_ids[begun : begun + at_once])
+            begun, now_s = begun + at_once, time.monotonic()
+            in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
+            at_once = min(round(in_time), MOST_SENSORS)
+        return set(sensor_ids[begun:])
+
+    def begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
+        """Adds windows of sensors, which continue from the table if it may store them."""
+        stored = not window.late and self.may_be_stored(tier, start_us)
+        restored = self.restored(tier, start_us, sensor_ids) if stored and sensor_ids else {}
+        for sensor_id in sensor_ids:
+            accumulator, complete = restored.get(sensor_id, (None, True))
+            if accumulator is None:
+                # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
+                accumulator = self._completion[tier].begun(deduplicate=self._deduplicate or window.late)
+            entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
+            entry.unsure = not complete
+            window.entries[sensor_id] = entry
+
+    def may_be_stored(self, tier: int, start_us: int) -> bool:
+        """Returns whether the table may store an open window whose first readings come now."""
+        return start_us < self._before_us or self._windows.ends_by(tier, start_us, self.over_us)
+
+    def restored(
+        self, tier: int, start_us: int, sensor_ids: Sequence[str]
+    ) -> dict[str, tuple[Accumulator | None, bool]]:
+        """Returns accumulators that continue from what the table stores of windows, and whether that is complete.
+
+        The accumulator is None if the table's row counts more than can be continued.
+        """
+        completion = self._completion[tier]
+
+        def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
+            with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
+                return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
+            return None, False
+
+        found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
+        for sensor_id, (accumulator, complete) in found.items():
+            if accumulator is not None:
+                self.add_newest(sensor_id, accumulator)
+                self.counts[RESTORED] += 1
+            if not complete:
+                self.list_incomplete(sensor_id, start_us)
+        return found
+
+    def add_newest(self, sensor_id: str, found: Accumulator) -> None:
+        """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
+        for time_us, metric, value in () if self._latest is None else found.newest():
+            self.newest.add(sensor_id, time_us, ((metric, value),))
+
+    def list_incomplete(self, sensor_id: str, start_us: int) -> None:
+        """Notes that a repair has to check a window."""
+        self.counts[INCOMPLETE] += 1
+        self.incomplete.append((sensor_id, start_us))
