@@ -238,11 +238,11 @@ def test_a_window_too_large_for_state(resources, capsys, ran):
 
 def test_groups_too_large_to_commit(resources, capsys, ran):
     """At the declared rate and number of sensors Dataflow could not commit a group's firing: refused."""
-    large = 'tiers = { 1d = "stats" }\n[rate]\nevery = "1s"\nmetrics = 10\nsensors = 250_000'
+    large = 'tiers = { 1d = "stats" }\n[rate]\nevery = "1s"\nmetrics = 20\nsensors = 250_000'
     name = resources.table_of(parse_schema(large))
     code, line = refusal(capsys, resources.flags(bigtable_table=name.table))
     assert code == 1
-    assert f"table {name}: the largest of 1,024 groups may have 305 sensors × (" in line
+    assert f"table {name}: the largest of 2,048 groups may have 168 sensors × (" in line
     assert not ran
 
 

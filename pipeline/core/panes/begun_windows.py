@@ -15,7 +15,8 @@ from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
-from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.newest_row import NewestReadings
 
@@ -81,7 +82,8 @@ class BegunWindows:
         """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
         entry = window.entries[sensor_id]
         if window.late:
-            entry.kept_until_us, entry.rests = self._now_us + KEPT_US, False
+            entry.kept_until_us = self._now_us + KEPT_US
+            entry.wake()
         return entry
 
     def begin_in_time(self, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> set[str]:
@@ -118,6 +120,10 @@ class BegunWindows:
     def may_be_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
         return start_us < self._before_us or self._windows.ends_by(tier, start_us, self.over_us)
+
+    def is_stored(self, tier: int, start_us: int) -> bool:
+        """Returns whether the table may store all of an open window, so that the job begins no part of it."""
+        return self._windows.ends_by(tier, start_us, max(self._before_us, self.over_us))
 
     def restored(
         self, tier: int, start_us: int, sensor_ids: Sequence[str]

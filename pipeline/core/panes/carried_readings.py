@@ -12,7 +12,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.stored_windows import ForEach
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.group_windows import GroupWindows, StartWindows
+from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.sensor_window import StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.parts import carried

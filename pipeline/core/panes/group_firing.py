@@ -36,6 +36,7 @@ from itertools import groupby
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion, ForEach
@@ -43,8 +44,9 @@ from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, KEPT_US, Schedule
-from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
+from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
@@ -197,8 +199,8 @@ class GroupFiring:
                 late.append(sensor_id)
             else:
                 found[sensor_id] = self._of_open(sensor_id, start_us, entry)
-        fresh = {sensor_id: dirty[sensor_id].accumulator for sensor_id in late}
-        recompute = partial(self._recomputed, tier, start_us, dirty)
+        fresh = {sensor_id: dirty[sensor_id].whole() for sensor_id in late}
+        recompute = partial(self._recomputed, tier, start_us, dirty, fresh)
         recomputed = self._completion[tier].each(recompute, late, start_us, self._now_us, self._each, fresh)
         for sensor_id, stats in recomputed.items():
             found[sensor_id] = stats
@@ -238,13 +240,18 @@ class GroupFiring:
         return None
 
     def _recomputed(
-        self, tier: int, start_us: int, dirty: Mapping[str, SensorWindow[Any]], sensor_id: str
+        self,
+        tier: int,
+        start_us: int,
+        dirty: Mapping[str, SensorWindow[Any]],
+        fresh: Mapping[str, Accumulator],
+        sensor_id: str,
     ) -> WindowStats | None:
         """Returns the statistics of a late window from the table and what came; None if they may lack something."""
         entry, now_us = dirty[sensor_id], self._now_us
         with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
             found = self._completion[tier].completed(
-                sensor_id, start_us, now_us, entry.accumulator, entry.last_written()
+                sensor_id, start_us, now_us, fresh[sensor_id], entry.last_written()
             )
             if found is not None:
                 self._begun.add_newest(sensor_id, found.known)
@@ -256,7 +263,7 @@ class GroupFiring:
 
     def _put(self, tier: int, shorter_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
         """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
-        start_us, source = self._tiers[tier].window.start_of(shorter_us), self._sources[tier]
+        start_us = self._tiers[tier].window.start_of(shorter_us)
         if not (self._windows.has_open or self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)):
             for sensor_id, (stats, _) in changed.items():
                 self.deferred.put(tier, start_us, sensor_id, shorter_us, stats)
@@ -265,8 +272,7 @@ class GroupFiring:
         begun = [sensor_id for sensor_id in changed if sensor_id not in window.entries]
         self._begun.begin(tier, start_us, window, begun)
         for sensor_id in begun:
-            # The other shorter windows are still to fire.
-            window.entries[sensor_id].accumulator.keep_restored(partial(self._begun.may_be_stored, source))
+            self._keep_stored(tier, sensor_id, window.entries[sensor_id].accumulator)
         for sensor_id, (stats, moved) in changed.items():
             entry = self._begun.entry(window, sensor_id)
             if not window.late:
@@ -274,6 +280,18 @@ class GroupFiring:
             entry.accumulator.put(shorter_us, stats)
             entry.dirty = True
             entry.moved |= moved
+
+    def _keep_stored(self, tier: int, sensor_id: str, accumulator: ShorterWindows) -> None:
+        """Keeps restored results of what the table stored before the job: other shorter windows are yet to fire."""
+        source = self._sources[tier]
+        accumulator.keep_restored(partial(self._begun.may_be_stored, source))
+        if self._sources[source] < 0:
+            return
+        for each_us in [each for each in accumulator.restored if not self._begun.is_stored(source, each)]:
+            restored, _ = self._begun.restored(source, each_us, [sensor_id])[sensor_id]
+            if isinstance(restored, ShorterWindows):
+                self._keep_stored(source, sensor_id, restored)
+                accumulator.restored[each_us] = restored.pane().stats
 
     def _settle(
         self, tier: int, start_us: int, sensor_id: str, entry: SensorWindow[ShorterWindows], shorter_us: int

@@ -8,14 +8,15 @@ bag         what it contains                                              read b
 parts       waiting readings of open windows                              panes that are early, on time or last
 late parts  waiting readings of closed windows                            late panes
 open        open windows                                                  panes that are early, on time or last
-closed      closed windows that got readings, or are read once more       late panes, and when one is read once more
+closed      readings that came for closed windows                         late panes, and when one is read once more
 resting     windows as they were when they closed, in two generations     late panes, and never written again
 deferred    results of closed windows, for longer ones that are open      panes that are early, on time or last
 ==========  ============================================================  ==========================================
 
-A window that closes goes to a generation of resting windows, which is cleared as a whole. A late reading moves its
-sensor's window to the closed ones, which hide the copy that rests. A generation takes windows for as long as each is
-kept, so the older one has expired by the time a third would begin.
+A window that closes goes to a generation of resting windows, which is cleared as a whole. Late readings are kept with
+the closed ones, and are merged with what still rests. If that can't be merged, like statistics, the sensor's window
+moves to the closed ones, which hide the copy that rests; and so does a window that is read once more. A generation
+takes windows for as long as each is kept, so the older one has expired by the time a third would begin.
 
 If statistics continue from the window before, every firing reads all windows, and none rests.
 """
@@ -90,6 +91,8 @@ class GroupState:
         if self._reads_closed:
             windows.read(bags.closed.read())
             schedule.closed_from_us = NEVER_US
+        if self._drained:  # any of them may be computed a last time
+            late |= windows.closed()
         starts_us = {start_us for _, start_us in late}
         for bag, generation in zip(bags.resting, schedule.resting, strict=True):
             if generation.has_one_of(starts_us, now_us):

@@ -17,14 +17,13 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 from zlib import compress, decompress
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.firing import NEVER_US
+from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import WindowStats
@@ -43,91 +42,6 @@ PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
 
 _FLAGS = [[bool(flags & 1 << bit) for bit in range(5)] for flags in range(32)]
-
-A = TypeVar("A", bound=Accumulator)
-
-
-@dataclass(slots=True)
-class SensorWindow(Generic[A]):
-    """One sensor's window.
-
-    Attributes:
-        kind: the accumulator's class.
-        data: the bytes of the accumulator, if ``value`` is None.
-        value: the accumulator.
-        dirty: whether a pane has to be written.
-        written: the number of events and readings in the last pane; -1 if there was none.
-        stored: whether the table may have stored the window before its first readings came. If so, it was read.
-        exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
-        again: whether the table is read once more before the closed window is dropped.
-        moved: whether a pane has to be written although it counts the same as the last one.
-        before: the last reading before the window by metric; None for a metric without one. See
-            :mod:`pipeline.core.panes.carried_readings`.
-        last: the last reading in the last pane, by metric.
-        unsure: whether it continues from a row that may lack something, or count it twice. Each of its panes is listed.
-        kept_until_us: the time of the clock until which a closed window is kept, in case raw rows are still on their
-            way to the table. Zero for an open window.
-        closes: whether it has been open until now.
-        rests: whether the state has it among the resting windows, and nothing came since.
-    """
-
-    kind: type[A]
-    data: bytes = b""
-    value: A | None = None
-    dirty: bool = False
-    written: int = -1
-    stored: bool = False
-    exact: bool = True
-    again: bool = False
-    moved: bool = False
-    before: dict[str, At | None] = field(default_factory=dict)
-    last: dict[str, At] = field(default_factory=dict)
-    unsure: bool = False
-    kept_until_us: int = 0
-    closes: bool = False
-    rests: bool = False
-
-    @property
-    def accumulator(self) -> A:
-        """The accumulator, to be changed."""
-        if self.value is None:
-            self.value = self.kind.from_bytes(self.data)
-        return self.value
-
-    def last_written(self) -> A | None:
-        """Returns the accumulator of the last pane; None if the row may count something else."""
-        return self.kind.from_bytes(self.data) if self.written >= 0 else None
-
-    def forget(self) -> None:
-        """Replaces the accumulator by an empty one, which can be merged with raw rows."""
-        self.value, self.exact = self.kind(), True
-        self.data = self.value.to_bytes()
-
-    def settle(self, stats: WindowStats | None, *, late: bool) -> bool:
-        """Notes that a pane fired, with this result or none. Returns whether it has to be written.
-
-        A late window's row may be written by others too: it is written whenever something came.
-        """
-        changed = stats is not None and (stats.size != self.written or self.moved or (late and self.dirty))
-        self.dirty = self.again = self.moved = False
-        if stats is not None:
-            self.written = stats.size
-        elif late:
-            self.written = -1  # what its row counts is not known any more
-        return changed
-
-
-@dataclass(slots=True)
-class StartWindows(Generic[A]):
-    """The sensors' windows with the same start.
-
-    Attributes:
-        late: whether they are closed.
-        entries: the sensors' windows by sensor id.
-    """
-
-    late: bool = False
-    entries: dict[str, SensorWindow[A]] = field(default_factory=dict)
 
 
 class GroupWindows:
@@ -164,7 +78,7 @@ class GroupWindows:
             self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
 
     def read_resting(self, chunks: Iterable[bytes], wanted: Collection[tuple[int, int]], now_us: int) -> None:
-        """Adds windows that rest and are still kept, unless something came since.
+        """Adds windows that rest and are still kept; to those for which something came since, what rests of them.
 
         Args:
             chunks: the state.
@@ -176,9 +90,17 @@ class GroupWindows:
             if (tier, start_us) in wanted:
                 entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
                 for sensor_id, entry in _entries(chunk):
-                    if entry.kept_until_us > now_us:
-                        entry.rests = True
-                        entries.setdefault(sensor_id, entry)
+                    if entry.kept_until_us <= now_us:
+                        continue
+                    entry.rests = True
+                    closed = entries.setdefault(sensor_id, entry)
+                    if closed is not entry and closed.is_mergeable and entry.is_mergeable:
+                        closed.resting = entry.data
+
+    def closed(self) -> set[tuple[int, int]]:
+        """Returns the index of the tier, and the start in µs, of the closed windows."""
+        found = enumerate(self.of_tier)
+        return {(tier, start_us) for tier, windows in found for start_us, window in windows.items() if window.late}
 
     def put(self, tier: int, start_us: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds the result of a shorter window to a longer one, which begins without any."""

@@ -75,9 +75,9 @@ def groups_for(rate: Rate | None) -> int:
     if rate is None or rate.every_us >= 10 * _SECOND_US:
         least, sensors_of_group = 256, 1000
     elif rate.every_us >= _SECOND_US:
-        least, sensors_of_group = 1024, 250
+        least, sensors_of_group = 1024, 125
     else:
-        least, sensors_of_group = 4096, 60
+        least, sensors_of_group = 4096, 15
     needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
     return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
 

@@ -122,10 +122,10 @@ def test_firings():
 
 def test_a_commit_too_large():
     """A firing that Dataflow would not commit is refused with the arithmetic; a shorter window helps."""
-    rate = Rate(SECOND, 10, sensors=250_000)
+    rate = Rate(SECOND, 20, sensors=250_000)
     day = aggregation(parse_schema('tiers = { 1d = "d" }'))
     assert commit_problem(day, rate) == (
-        "the largest of 1,024 groups may have 305 sensors × (748,128 bytes of windows + 3,477 of rows) = 229 MB in a "
+        "the largest of 2,048 groups may have 168 sensors × (1,414,098 bytes of windows + 6,897 of rows) = 239 MB in a "
         "firing, over the 180 MB that Dataflow commits at once; declare a shorter first tier, write fewer metrics or "
         "sensors to a table, or set --deduplicate=off"
     )

@@ -84,6 +84,8 @@ def test_what_rests_is_counted_although_its_raw_rows_are_not_written_yet():
     send(group, 5, 1, 2, stored=False)
     group.pass_time(18 * MINUTE)
     assert [group.row(HOURS, f"s-{n}", T) for n in (1, 2)] == [(4, 4), (3, 3)]
+    assert sum(map(len, group.bags.closed)) < sum(map(len, group.bags.resting[0]))  # what came since, and no more
+    group.store(event("s-1", T + 3 * MINUTE, {"t": 1.0}))
     group.pass_time(5 * MINUTE)  # what rested has expired, the closed windows have not
     assert not group.bags.resting[0]
     send(group, 6, 1, stored=False)
@@ -166,18 +168,3 @@ def test_statistics_that_continue_from_the_window_before():
     assert not any(group.bags.resting)
     send(group, 62, 1)
     assert {"open", "closed"} <= read_by(counts, group.pass_time)
-
-
-def test_what_was_deferred_for_long():
-    """It replaces what the day has of the hour, although the state has forgotten the hour itself."""
-    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
-    group = Group(schema, T + HOUR, early_us=0)
-    send(group, 1, 1)
-    group.watermark(T + HOUR + LATENESS)
-    group.pass_time(30 * MINUTE)
-    send(group, 2, 1)
-    group.pass_time()
-    group.pass_time(30 * MINUTE)
-    assert not group.bags.closed
-    group.watermark(T + 24 * HOUR)
-    assert group.row(schema.tiers[1], "s-1", T) == (2, 2)

@@ -98,7 +98,7 @@ def test_another_release():
     [
         (60, None, 256), (10, None, 256), (9, None, 1024), (1, None, 1024), (0.5, None, 4096),
         (60, 10, 256), (60, 256_000, 256), (60, 256_001, 512), (60, 10**8, 131_072),
-        (1, 10**6, 4096), (0.1, 10**6, 32_768),
+        (1, 10**6, 8192), (0.1, 10**6, 131_072),
     ],
 )  # fmt: skip
 def test_the_number_of_groups_follows_from_the_rate(seconds, sensors, groups):
