@@ -15,6 +15,7 @@ from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import (
     READING_COUNT,
+    WINDOW_SIZES,
     AggregateKey,
     parse_aggregate_key,
     parse_statistic,
@@ -85,7 +86,9 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
             parse_statistic(cell.qualifier, cell.value)
         except ValueError as error:
             raise Mismatch(f"cell {_shown_cell(cell)} is not part of an aggregate: {error}") from error
-        if cell.qualifier != READING_COUNT.encode():
+        if cell.qualifier == WINDOW_SIZES.encode():
+            names.add(WINDOW_SIZES)
+        elif cell.qualifier != READING_COUNT.encode():
             _, metric = split_qualifier(cell.qualifier.decode())
             names |= {qualifier_of(each.name, metric) for each in tier.statistics.of(metric)}
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})

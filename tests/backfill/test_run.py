@@ -121,7 +121,9 @@ def rows_of(schema: TableSchema, events: list[Event]) -> dict[bytes, dict[tuple[
 
 def found_in(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], object]]:
     return {
-        key: {cell: float(value) for cell, value in cells.items()} if key.startswith(b"agg#") else cells
+        key: {cell: float(value) for cell, value in cells.items() if cell[1] != b"window_sizes"}
+        if key.startswith(b"agg#")
+        else cells
         for key, cells in read(name).items()
         if not key.startswith(b"repair#")
     }

@@ -23,6 +23,7 @@ from tests.model.judge import Judge
 from tests.model.reference import Kind
 from tests.model.specs import Spec
 from tests.model.table import Table
+from tests.support.aggregate_values import numbers_of
 from tests.support.streams import flags
 
 KIND = Kind(grain_us=1)
@@ -163,8 +164,8 @@ class Job:
         """Returns the aggregate rows: values by column, by window length, sensor and start."""
         found = {}
         for key in self.table.keys(b"agg#"):
-            cells = self.table.newest(key).items()
-            found[Judge.window_of(key)] = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in cells}
+            cells = {qualifier: cell.value for (_, qualifier), cell in self.table.newest(key).items()}
+            found[Judge.window_of(key)] = numbers_of(cells)
         return found
 
 

@@ -26,6 +26,7 @@ from pipeline.core.queries.sweeps import Span, events_within
 from pipeline.core.rows.rows import KeyRange
 from tests.model.reference import LENGTHS, MS, counts_of, less, value_of
 from tests.model.table import Table
+from tests.support.aggregate_values import numbers_of
 
 _LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
 
@@ -52,8 +53,8 @@ class Judge:
         """Returns a table's aggregate rows: values by column, by window length, sensor and start."""
         table, found = self.tables[name], {}
         for key in table.keys(b"agg#"):
-            values = {qualifier.decode(): float(cell.value) for (_, qualifier), cell in table.newest(key).items()}
-            found[self.window_of(key)] = values
+            cells = {qualifier: cell.value for (_, qualifier), cell in table.newest(key).items()}
+            found[self.window_of(key)] = numbers_of(cells)
         return found
 
     @staticmethod

@@ -16,8 +16,10 @@ Little-endian, without padding. Parts in brackets are optional; a flag tells whe
                 each; each metric as its index; the data, as :mod:`pipeline.core.accumulation.packed_block` describes
     events      number of blocks; for each block the size of its metric names in bytes, number of events, the names,
                 event times in µs (8 bytes, wide: 16), values as in a group
-    windows     version; flags (1: restored from the table, 64: floor); the received windows, then the restored ones:
-                their number, and for each its start in µs and its statistics; [floor]
+    windows     version; flags (1: restored from the table, 2: settled, 64: floor); the received windows, then the
+                restored ones: their number, and for each its start in µs and its statistics; [settled: the same, of
+                all that were merged, and their sizes]; [floor, as sizes]
+    sizes       the least size of all; size in bytes of the text of :mod:`pipeline.core.notation.size_runs`; the text
     window      version; statistics
     names       for each its length in one byte, and its UTF-8
 """
@@ -30,6 +32,7 @@ from functools import lru_cache
 
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
+from pipeline.core.notation.size_runs import parse_sizes, sizes_text
 from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 
@@ -41,8 +44,11 @@ _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
+_SIZES = struct.Struct("<QI")
 
 VERSION = 0x1A  # no release before took it for a first byte; the next format takes another one
+
+WINDOWS_VERSION = 0x1B
 
 _METRIC_INDEX = "I"
 _HAS_PARTS = 1 << 31
@@ -72,9 +78,9 @@ class Reader:
         """Reads the next byte."""
         return self.take(1)[0]
 
-    def version(self) -> None:
-        """Reads what :func:`version_byte` wrote. Raises ValueError if another release wrote the accumulator."""
-        if self.byte() != VERSION:
+    def version(self, version: int = VERSION) -> None:
+        """Reads the first byte. Raises ValueError if another release wrote the accumulator."""
+        if self.byte() != version:
             raise ValueError("another release wrote this accumulator; drain the job that wrote it and start a new one")
 
     def count(self) -> int:
@@ -114,9 +120,9 @@ class Reader:
         return begin
 
 
-def head_bytes(flags: int) -> bytes:
+def head_bytes(flags: int, version: int = VERSION) -> bytes:
     """Returns the first bytes of an accumulator."""
-    return bytes([VERSION, flags])
+    return bytes([version, flags])
 
 
 def stats_bytes(stats: WindowStats) -> bytes:
@@ -251,6 +257,18 @@ def windows_bytes(windows: Mapping[int, WindowStats]) -> bytes:
 def read_windows(reader: Reader) -> dict[int, WindowStats]:
     """Reads what :func:`windows_bytes` wrote."""
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
+
+
+def sizes_bytes(least: int, sizes: Mapping[int, int]) -> bytes:
+    """Serializes the least size of a window, and the sizes of shorter ones by their start in µs."""
+    text = sizes_text(sizes)
+    return _SIZES.pack(least, len(text)) + text
+
+
+def read_sizes(reader: Reader) -> tuple[int, dict[int, int]]:
+    """Reads what :func:`sizes_bytes` wrote."""
+    least, size = reader.unpack(_SIZES)
+    return least, parse_sizes(reader.take(size))
 
 
 def _times_bytes(time_type: str, times: Sequence[int]) -> bytes:

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_key, aggregate_row, parse_statistic, values_of
+from pipeline.core.rows.aggregate_rows import (
+    READING_COUNT,
+    WINDOW_SIZES,
+    aggregate_key,
+    aggregate_row,
+    parse_statistic,
+    values_of,
+)
 from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import Course
@@ -51,11 +58,13 @@ class Recomputed:
         stats: the correct aggregate.
         magnitudes: Σ|x| by metric, to which the tolerance is relative.
         too_wide: whether the window has more metrics than fit in a row.
+        sizes: the sizes of the shorter windows that it is computed from, by start in µs.
     """
 
     stats: WindowStats = field(default_factory=WindowStats)
     magnitudes: dict[str, float] = field(default_factory=dict)
     too_wide: bool = False
+    sizes: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, readings: WindowReadings, statistics: Statistics = BY_DEFAULT) -> "Recomputed":
@@ -171,8 +180,8 @@ def audit(
     extents = list(extents)
     untouched = [_overlapping_starts(extent.tier, foreign) for extent in extents]
     yield from _untouched(sensor_id, list(zip(extents, untouched, strict=True)))
-    for extent, left in zip(extents, untouched, strict=True):
-        tier, recomputed = extent.tier, _rolled_up(extent, shortest)
+    for index, (extent, left) in enumerate(zip(extents, untouched, strict=True)):
+        tier, recomputed = extent.tier, _rolled_up(extent, shortest, extents[index - 1].tier if index else None)
         starts = {start_us for of_tier, start_us in stored if of_tier == tier and start_us in extent}
         for start_us in sorted((starts | recomputed.keys()) - left):
             found = recomputed.get(start_us)
@@ -207,7 +216,7 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     greatest double: near it, one order of addition overflows and another does not.
     """
     expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
-    for name in sorted(expected.keys() | stored.keys(), key=_event_count_first):
+    for name in sorted((expected.keys() | stored.keys()) - {WINDOW_SIZES}, key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
             right = expected.get(name)
@@ -222,22 +231,33 @@ def _finding(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
     if recomputed is None:
-        superfluous = tuple(WrongStatistic(name, _value(name, value), None) for name, value in sorted(stored.items()))
+        values = {name: _value(name, value) for name, value in sorted(stored.items()) if name != WINDOW_SIZES}
+        superfluous = tuple(WrongStatistic(name, value, None) for name, value in values.items())
         return Finding(tier, sensor_id, start_us, superfluous, ())
     found = tuple(differences(recomputed, stored, tier, start_us))
     if not found:
         return None
+    recomputed.stats.sizes = recomputed.sizes
     row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family, tier.statistics)
     return Finding(tier, sensor_id, start_us, found, tuple(row.cells))
 
 
-def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed]) -> dict[int, Recomputed]:
-    """Computes the extent's windows by merging the windows of the shortest tier in them, in order of time."""
+def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed], source: Tier | None) -> dict[int, Recomputed]:
+    """Computes the extent's windows by merging the windows of the shortest tier in them, in order of time.
+
+    Args:
+        extent: the windows to compute.
+        shortest: the recomputed windows of the shortest tier, by start.
+        source: the tier of whose windows these consist, so that a row tells how much it counts of each.
+    """
     found: dict[int, Recomputed] = defaultdict(Recomputed)
     for start_us in sorted(shortest):
         longer_us = extent.tier.window.start_of(start_us)
         if longer_us in extent:
             found[longer_us].merge(shortest[start_us])
+            if source is not None:
+                sizes, shorter_us = found[longer_us].sizes, source.window.start_of(start_us)
+                sizes[shorter_us] = sizes.get(shorter_us, 0) + shortest[start_us].stats.size
     # Raw rows without readings, of which only metadata is left, make no aggregate row.
     return {start_us: each for start_us, each in found.items() if each.stats.events or each.too_wide}
 

@@ -7,19 +7,17 @@ certainly complete. Nothing here calls a server: the caller passes the function 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import isnan
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.completion.row_matching import counts_exactly
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.parts import same_readings
-from pipeline.core.statistics.rules import Statistics
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats, at_least, covers
+from pipeline.core.statistics.window_stats import WindowStats, at_least, covers, includes
 from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
 
@@ -27,7 +25,6 @@ MOST_SENSORS = 200
 """The sensors whose windows are read together."""
 
 _MOST_ROWS = 5000  # aggregate rows that are read together
-_TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
 
 A = TypeVar("A", bound=Accumulator)
 ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
@@ -55,12 +52,13 @@ class TierCompletion(ABC, Generic[A]):
     Args:
         table: the table's reader.
         tier: the tier.
+        longer: the tiers that are computed from this one.
         sources: the tiers of shorter windows whose rows are read.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, *sources: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, longer: Sequence[Tier], *sources: Tier) -> None:
         self._table = table
-        self._tier = tier
+        self._tier, self._longer = tier, longer
         self._tiers = (tier, *sources)
 
     @abstractmethod
@@ -131,6 +129,17 @@ class TierCompletion(ABC, Generic[A]):
                 found.update(zip(rest, others(function, rest), strict=True))
         return found
 
+    def _lacks_some(self, sensor_id: str, start_us: int, row: WindowStats) -> bool:
+        """Returns whether a longer window's row counts more of a window than its own row does.
+
+        A writer ended between the two. While raw rows are complete, they tell what the window's own row lacks.
+        """
+        for tier in self._longer:
+            sizes = self._table.row(tier, sensor_id, tier.window.start_of(start_us)).sizes or {}
+            if sizes.get(start_us, 0) > row.size:
+                return True
+        return False
+
     @abstractmethod
     def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
         """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
@@ -142,11 +151,14 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
     def begun(self, *, deduplicate: bool) -> WindowReadings:
         return WindowReadings(deduplicate=deduplicate)
 
-    def restored(self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool) -> tuple[WindowReadings, bool]:
+    def restored(
+        self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
+    ) -> tuple[WindowReadings | None, bool]:
         """Reads the raw rows.
 
-        If some may be gone, the job continues from the aggregate row. Such a result is incomplete: the row may lack
-        readings that arrived after its last pane, and readings that it counts may be redelivered unrecognized.
+        If some may be gone, the job continues from the aggregate row, unless a longer window counts more. Such a result
+        is incomplete: the row may lack readings that arrived after its last pane, and readings that it counts may be
+        redelivered unrecognized.
         """
         readings, row, complete = self._stored(sensor_id, start_us, now_us)
         found = self.begun(deduplicate=deduplicate)
@@ -155,6 +167,8 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             exact = covers(readings.pane().stats, floor)  # first: what is counted is merged faster
             found.restore(readings, floor=floor)
             return found, exact
+        if not complete and self._lacks_some(sensor_id, start_us, row):
+            return None, False
         # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
         counted = self._table.retention.counts(self._tier, start_us)
         raw = WindowStats() if counted else readings.pane(self._tier.statistics).stats
@@ -178,9 +192,10 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         if complete:
             exact = covers(pane.stats, self._floor(start_us, row))
         elif row.events:
-            exact = _same(readings.without(fresh) if written is None else written, row, self._tier.statistics)
+            exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
             exact = self._table.retention.counts(self._tier, start_us)
+        exact = exact and (complete or not self._lacks_some(sensor_id, start_us, row))
         return Completed(pane.stats, merged) if exact and not pane.too_wide else None
 
     def _raw_selections(
@@ -218,11 +233,12 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
     Args:
         table: the table's reader.
         tier: the tier.
+        longer: the tiers that are computed from this one.
         source: the tier of the shorter windows.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, source: Tier) -> None:
-        super().__init__(table, tier, source)
+    def __init__(self, table: WindowRows, tier: Tier, longer: Sequence[Tier], source: Tier) -> None:
+        super().__init__(table, tier, longer, source)
         self._source = source
 
     def begun(self, *, deduplicate: bool) -> ShorterWindows:  # noqa: ARG002
@@ -235,7 +251,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         if shorter is None:
             return None, False
         found = self.begun(deduplicate=deduplicate)
-        found.restore(shorter, row)
+        found.restore(shorter, row.size, row.sizes)
         return found, complete
 
     def completed(
@@ -286,7 +302,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         end_us = self._tier.window.end_of(start_us)
         found = _larger(dict(table.rows(source, sensor_id, start_us, end_us)), fresh)
         kept = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
-        if table.can_read_readings and table.keeps_readings(start_us, now_us):
+        if complete := table.can_read_readings and table.keeps_readings(start_us, now_us):
             kept = True
             if retention.may_repeat(start_us, end_us):
                 row, found = WindowStats(), {}
@@ -295,9 +311,11 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
             except _TooWide:
                 return None, row, False
         # Without a row, nothing was ever counted, unless the tier did not exist yet.
-        if not at_least(found.values(), row) or not (
-            kept or (not row.events and retention.counts(self._tier, start_us))
-        ):
+        if not row.events:
+            exact = kept or retention.counts(self._tier, start_us)
+        else:
+            exact = kept and (at_least(found.values(), row) if complete else includes(found, row))
+        if not exact or (not complete and self._lacks_some(sensor_id, start_us, row)):
             return None, row, False
         if self._tier.statistics.carries:
             table.neighbours.carry(sensor_id, found, now_us)
@@ -338,36 +356,17 @@ class Completion(WindowRows):
 
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
         super().__init__(schema, retention, read, search=search)
+        found = sources(tuple(tier.window for tier in schema.tiers))
+        longer_tiers = [
+            [tier for tier, source in zip(schema.tiers, found, strict=True) if source == index]
+            for index in range(len(schema.tiers))
+        ]
         self.tiers: dict[Tier, TierCompletion[Any]] = {
-            tier: CompletionFromReadings(self, tier)
+            tier: CompletionFromReadings(self, tier, longer)
             if source < 0
-            else CompletionFromShorterWindows(self, tier, schema.tiers[source])
-            for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True)
+            else CompletionFromShorterWindows(self, tier, longer, schema.tiers[source])
+            for tier, source, longer in zip(schema.tiers, found, longer_tiers, strict=True)
         }
-
-
-def _same(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
-    """Returns whether an aggregate row counts exactly these readings, by all that it contains besides their number.
-
-    Sums may differ by their order of addition.
-    """
-    stats, magnitudes = readings.pane(statistics).stats, readings.magnitudes()
-    if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
-        return False
-    return all(
-        _agree(of_metric, row.metrics[metric], magnitudes[metric]) for metric, of_metric in stats.metrics.items()
-    )
-
-
-def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
-    compared = [
-        (one.minimum, row.minimum),
-        (one.maximum, row.maximum),
-        (one.total, row.total if abs(one.total - row.total) > _TOLERANCE * magnitude else one.total),
-    ]
-    told = [ours == theirs for ours, theirs in compared if not isnan(theirs)]
-    told += [same_readings((one.parts or {}).get(name), part) for name, part in (row.parts or {}).items()]
-    return one.count == row.count and bool(told) and all(told)
 
 
 def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats]) -> dict[int, WindowStats]:

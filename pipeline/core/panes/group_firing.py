@@ -306,7 +306,7 @@ class GroupFiring:
             entry.unsure |= not complete
             if isinstance(restored, ShorterWindows):
                 restored.keep_restored(lambda each_us: each_us < settled_us)
-                accumulator.restore(restored.restored, restored.floor)
+                accumulator.restore(restored.restored, restored.least, restored.floor)
         # The table has the rows of windows that are not in the state any more.
         accumulator.settle(min(shorter_us, self._windows.first_us(source)))
 

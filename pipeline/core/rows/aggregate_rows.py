@@ -1,5 +1,8 @@
 """Writes and parses aggregate rows: one per sensor and window, with decimal text values.
 
+A row of a longer tier also tells how much it counts of each shorter window, in one column: so it can be computed again
+without losing anything when raw rows are gone. See :mod:`pipeline.core.notation.size_runs`.
+
 The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema. The window knows what
 follows ``agg#``, and the text of its start.
 """
@@ -12,6 +15,7 @@ from typing import NamedTuple, cast
 
 from pipeline.core.events.event import is_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, shown_bytes
+from pipeline.core.notation.size_runs import parse_sizes, sizes_text
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row
@@ -29,8 +33,8 @@ from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import Window
 
-READING_COUNT = "reading_count"
-_READING_COUNT = READING_COUNT.encode()
+READING_COUNT, WINDOW_SIZES = "reading_count", "window_sizes"
+_READING_COUNT, _WINDOW_SIZES = READING_COUNT.encode(), WINDOW_SIZES.encode()
 _new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 _STATES = (Sketch, Course)  # values that are not numbers
 
@@ -86,6 +90,8 @@ def aggregate_row(
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
     values = values_of(window, start_us, stats, statistics)
     cells = [Cell(family, name.encode(), start_us, _text(value)) for name, value in values.items()]
+    if told := _sizes_text(stats):
+        cells.append(Cell(family, _WINDOW_SIZES, start_us, told))
     return Row(aggregate_key(window, sensor_id, start_us), cells)
 
 
@@ -112,6 +118,8 @@ def encoded_aggregate_row(
                 text = _text(value)
             append(before[len(text)])
             append(text)
+    if told := _sizes_text(stats):
+        parts += (_cell(family, _WINDOW_SIZES, start_us)[len(told)], told)
     return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2))
 
 
@@ -150,6 +158,16 @@ def _values(
             yield metric, named, [each.value(of, span) for each in named]
 
 
+def _sizes_text(stats: WindowStats) -> bytes:
+    return sizes_text(stats.sizes) if stats.sizes else b""
+
+
+def window_sizes(row: Row) -> dict[int, int] | None:
+    """Returns the sizes of the shorter windows that a row counts, by start in µs; None if it does not tell them."""
+    texts = (cell.value for cell in row.cells if cell.qualifier == _WINDOW_SIZES)
+    return next(map(parse_sizes, texts), None)
+
+
 def _text(value: Value) -> bytes:
     if isinstance(value, _STATES):
         return value.to_bytes()
@@ -178,7 +196,7 @@ def parse_aggregate_row(
             raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
         if cell.qualifier == _READING_COUNT:
             events = value
-        else:
+        elif cell.qualifier != _WINDOW_SIZES:
             statistic, metric = split_qualifier(cell.qualifier.decode())
             found[metric][statistic.name] = value
     if not found or (counted and not events):
@@ -205,13 +223,16 @@ def only_counts_events(row: Row) -> bool:
 def parse_statistic(qualifier: bytes, value: bytes) -> Value:
     """Parses the value of a column of an aggregate row.
 
-    Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite.
+    Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite. The
+    value of the sizes of windows is their number.
 
     Raises:
         ValueError: aggregate rows have no such column, or it never contains such a value.
     """
     if qualifier == _READING_COUNT:
         return parse_count(value)
+    if qualifier == _WINDOW_SIZES:
+        return float(len(parse_sizes(value)))
     statistic, metric = split_qualifier(qualifier.decode())
     name_of(metric.encode())
     return statistic.parse(value)

@@ -144,13 +144,17 @@ class MetricStats:
 
 
 class WindowStats:
-    """The number of events in one sensor's window, and the statistics of each metric."""
+    """The number of events in one sensor's window, and the statistics of each metric.
 
-    __slots__ = ("events", "metrics")
+    Of a longer window, ``sizes`` tells the size of each shorter one that it counts, by start in µs, if that is known.
+    """
+
+    __slots__ = ("events", "metrics", "sizes")
 
     def __init__(self) -> None:
         self.events = 0
         self.metrics: dict[str, MetricStats] = {}
+        self.sizes: Mapping[int, int] | None = None
 
     def add(self, readings: Mapping[str, float]) -> None:
         """Adds one event's readings: metric name to finite value."""
@@ -193,6 +197,17 @@ def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
     return sum(stats.events for stats in parts) >= row.events and all(
         sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
         for metric, of_metric in row.metrics.items()
+    )
+
+
+def includes(parts: Mapping[int, WindowStats], row: WindowStats) -> bool:
+    """Returns whether shorter windows, by start in µs, certainly include all that the row of a longer one counts.
+
+    The size of a window only grows, by what is added to it. So the row tells it, by the size of each window that it
+    counted; the rows of earlier releases don't, nor does one of very many windows.
+    """
+    return row.sizes is not None and all(
+        start_us in parts and parts[start_us].size >= size for start_us, size in row.sizes.items()
     )
 
 

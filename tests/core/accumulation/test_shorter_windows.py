@@ -106,10 +106,13 @@ def test_received_results_replace_restored_ones():
 
 
 def test_less_than_the_row_is_incomplete():
-    """A pane is incomplete until it counts as much as the aggregate row did."""
+    """A pane is incomplete until it counts as much as the aggregate row did, and of each hour that the row tells."""
     day = ShorterWindows()
-    day.restore({0: stats_of([{"t": 1.0}] * 3)}, stats_of([{"t": 1.0}] * 5))
+    day.restore({0: stats_of([{"t": 1.0}] * 3)}, 10, {1: 4})
     assert not day.pane().complete
-    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().complete
+    day.put(2, stats_of([{"t": 1.0}] * 2))
+    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().complete  # as much, of another hour
     day.put(1, stats_of([{"t": 1.0}] * 2))
     assert day.pane().complete
+    day.settle(3)
+    assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.sizes == {0: 6, 1: 4, 2: 4}

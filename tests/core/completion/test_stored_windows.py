@@ -27,8 +27,9 @@ def event(minutes, metric="t"):
     return Event("a", T + minutes * MINUTE, {metric: 1.0}, {})
 
 
-def counted(tier, *events, start_us=T):
+def counted(tier, *events, start_us=T, sizes=None):
     stats = WindowStats()
+    stats.sizes = sizes
     for each in events:
         stats.add(each.readings)
     return aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family)
@@ -86,9 +87,19 @@ def test_a_missing_row():
         ([], {"hours": T + HOUR}, 1),
         ([], {"shifts": T + HOUR}, 1),  # the hours are all there
         ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
-        ([counted(SHIFTS, event(70))], {}, 1),  # another event, which cannot be recognized
-        ([counted(SHIFTS, event(70))], {"hours": T + HOUR}, None),
-        ([counted(SHIFTS, event(70), event(71))], {}, None),
+        ([counted(SHIFTS, event(1))], {}, None),  # an earlier release's row does not tell which hours it counts
+        ([counted(SHIFTS, event(1), sizes={T: 2})], {}, 1),
+        ([counted(SHIFTS, event(1), sizes={T: 2})], {"hours": T + HOUR}, None),
+        ([counted(SHIFTS, event(70), sizes={T + HOUR: 2})], {}, None),  # as many events, of another hour
+        (
+            [
+                counted(SHIFTS, event(1), event(70), sizes={T: 2, T + HOUR: 2}),
+                counted(HOURS, event(70), start_us=T + HOUR),
+            ],
+            {},
+            2,
+        ),
+        ([counted(SHIFTS, event(1), event(2), sizes={T: 4})], {}, None),
     ],
 )
 def test_a_longer_window(rows, added, events):
@@ -99,3 +110,14 @@ def test_a_longer_window(rows, added, events):
     start_us = SHIFTS.window.start_of(T)
     found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, ShorterWindows({T: fresh}))
     assert (found and found.stats.events) == events
+
+
+@pytest.mark.parametrize(("sizes", "events"), [(None, 1), ({T + HOUR: 2}, 1), ({T: 2}, None)])
+def test_an_hour_without_a_row_that_a_longer_window_counts(sizes, events):
+    """Its readings are gone, so no other may take their place: not in its own row either."""
+    assert completed(readings(event(2)), [counted(SHIFTS, event(1), sizes=sizes)]) == events
+    table = Memory([counted(SHIFTS, event(1), sizes=sizes)])
+    restored, _ = (
+        Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS].restored("a", T, LONG_AFTER, deduplicate=True)
+    )
+    assert (restored is not None) == bool(events)
