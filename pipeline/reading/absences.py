@@ -58,6 +58,13 @@ def no_aggregates(
     return text if exists else text + _NEVER
 
 
+def missing_before(time_us: int | None, what: str) -> str:
+    """Returns the message for what may be missing of an answer; empty for None."""
+    if time_us is None:
+        return ""
+    return f"{what} before {format_time(time_us)} may be missing: collected, or older than their tier"
+
+
 def no_sensors_message(table: "SensorTable", prefix: str, metadata: Mapping[str, str]) -> str:
     """Returns the message for a table without sensors, or without any that match."""
     return f"no sensors{_with_prefix(prefix)}{_with(metadata)} in table {table.rows.name}"

@@ -17,7 +17,13 @@ from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.windows.fixed import Window
-from pipeline.reading.absences import no_aggregates, no_readings, no_readings_of_many, no_sensors_message
+from pipeline.reading.absences import (
+    missing_before,
+    no_aggregates,
+    no_readings,
+    no_readings_of_many,
+    no_sensors_message,
+)
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
@@ -239,6 +245,8 @@ def aggregates(
             if sensor not in seen.sensors:
                 click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
         _report_missing(metrics, seen, "windows")
+        if lost := missing_before(records.incomplete_before_us, "windows"):
+            click.echo(lost, err=True)
 
 
 @read.command()
@@ -268,7 +276,8 @@ def points(
     """Print the points that a line chart of a metric needs, oldest first.
 
     They are the first, the last, the least and the greatest reading of each column: a line through them looks like one
-    through all readings. Reads aggregate rows if they suffice, and otherwise raw rows. Standard error reports which.
+    through all readings. Reads aggregate rows if they suffice, and otherwise raw rows. Standard error reports which,
+    and whether readings may be missing.
     """
     with open_table() as table, usage_errors():
         fields = metadata_of_one(table.schema.key, metadata)
@@ -278,12 +287,14 @@ def points(
 
 
 def _about(found: Points) -> str:
+    lost = missing_before(found.incomplete_before_us, "readings")
+    ending = f"; {lost}" if lost else ""
     if not found.points:
-        return f"{found.sensor_id} has no {found.metric} in this range"
+        return f"{found.sensor_id} has no {found.metric} in this range{ending}"
     source = "raw rows" if found.source == FROM_READINGS else f"windows of {found.source}"
     nature = "the picture of all readings" if found.exact else "only nearly the picture of all readings"
     rows, columns = counted(found.rows_read, "row"), f"{found.column_us / 1e6:,.6g} s"
-    return f"{counted(len(found.points), 'point')} from {source}, {rows} read: {nature} in columns of {columns}"
+    return f"{counted(len(found.points), 'point')} from {source}, {rows} read: {nature} in columns of {columns}{ending}"
 
 
 @read.command()

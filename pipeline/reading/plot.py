@@ -20,7 +20,7 @@ from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from pipeline.reading.absences import no_readings
+from pipeline.reading.absences import missing_before, no_readings
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
@@ -160,6 +160,7 @@ class _Curve:
     events: list[Reading]
     more: int  # the most events that are drawn, if the range has more; else 0
     names: tuple[str, str, str]  # the statistics drawn
+    lost: str  # what may be missing
 
     @classmethod
     def read(
@@ -179,12 +180,13 @@ class _Curve:
         with usage_errors():
             records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
             first_us = window.start_of(start_us) if window else 0
-            windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else ()
-        band = _band_points(windows, metric, *statistics)
+            windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else None
+        band = _band_points(windows or (), metric, *statistics)
+        lost = missing_before(windows.incomplete_before_us, "windows") if windows else ""
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events
         events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0, (statistics[0], "avg", statistics[1]))
+        return cls(window, band, events, max_events if more else 0, (statistics[0], "avg", statistics[1]), lost)
 
     def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
@@ -213,7 +215,7 @@ class _Curve:
             events = _plural(len(self.events), "event")
         else:
             events = "the range holds no events"
-        return f"{windows}; {events}"
+        return f"{windows}; {events}" + (f"; {self.lost}" if self.lost else "")
 
 
 def _band_points(windows: Iterable[AggregateRecord], metric: str, low: str, high: str) -> list[BandPoint]:

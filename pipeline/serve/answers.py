@@ -130,6 +130,9 @@ class AggregatesJson(_PageJson):
     """Windows, the oldest first."""
 
     aggregates: list[AggregateJson]
+    incomplete_before: str | None = Field(
+        description="The start before which windows may be missing: collected, or older than the tier; null for none."
+    )
 
 
 class PointJson(_Json):
@@ -146,6 +149,9 @@ class PointsJson(_Json):
     metric: str
     source: str = Field(description="raw, or the tier whose windows answer.", examples=["raw", "1m"])
     exact: bool = Field(description="Whether the line looks like one through all readings, in columns of this width.")
+    incomplete_before: str | None = Field(
+        description="The time before which readings may be missing: collected, or never in this tier; null for none."
+    )
     start: str = Field(description="The start of the first column.")
     column_s: float = Field(description="The width of a column in seconds.")
     points: list[PointJson]
@@ -176,7 +182,8 @@ def rendered(
     next_page = f"{url.path}?{url.query}" if following else None
     link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
     if arrow is not None:
-        return Response(_ipc(arrow), media_type=ARROW, headers=link)
+        facts = {name: value for name, value in more.items() if isinstance(value, str)}
+        return Response(_ipc(arrow.replace_schema_metadata(facts)), media_type=ARROW, headers=link)
     counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
     content = {name: list(records), **more, "next": next_page, **counts}
     return Response(_as_json(content), media_type="application/json", headers=link)
@@ -190,7 +197,8 @@ def rendered_points(points: Points, *, arrow: bool) -> Response:
 
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
     values = pyarrow.array([point.value for point in points.points], pyarrow.float64())
-    return Response(_ipc(pyarrow.table({"time": times, "value": values})), media_type=ARROW)
+    facts = {name: str(value) for name, value in points_json(points).items() if name != "points" and value is not None}
+    return Response(_ipc(pyarrow.table({"time": times, "value": values}, metadata=facts)), media_type=ARROW)
 
 
 def latest_arrow(records: Iterable[LatestRecord]) -> "pyarrow.Table":

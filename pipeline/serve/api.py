@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill
-from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json
+from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json, optional_time
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import format_time
@@ -239,8 +239,8 @@ async def aggregates(
         raise ValueError(f"gaps are filled on one page only: set limit to {windows:,} or more, or ask for less")
 
     def read(table: SensorTable) -> Response:
-        page = page_by_time(
-            lambda limit: table.aggregates(  # noqa: ARG005 (windows are read in pages anyway)
+        def found(limit: int | None) -> AggregateRecords:  # noqa: ARG001 (windows are read in pages anyway)
+            return table.aggregates(
                 sensor_ids,
                 start_us,
                 end_us,
@@ -249,10 +249,9 @@ async def aggregates(
                 fill=fill,
                 fresh=fresh,
                 max_rows=_MOST_ROWS,
-            ),
-            limit,
-            lambda record: record.start_us,
-        )
+            )
+
+        page = page_by_time(found, limit, lambda record: record.start_us)
         return rendered(
             request,
             table,
@@ -260,6 +259,7 @@ async def aggregates(
             map(aggregate_json, page.records),
             AggregateRecords(page.records).to_arrow() if arrow else None,
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
+            incomplete_before=optional_time(found(None).incomplete_before_us),
         )
 
     return await reads.answer(request, read)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
@@ -49,6 +50,7 @@ class Reads:
         self.schema = schema
         self.timeout_s = timeout_s
         self._rows = rows
+        self._retention = KnownRetention(rows.name, schema)
         self._connection = connection
         self._threads = ThreadPoolExecutor(_THREADS, "read")
         connection.callback(self._threads.shutdown, cancel_futures=True)
@@ -79,7 +81,9 @@ class Reads:
         def reading() -> _T:
             loop.call_soon_threadsafe(begun.set)
             rows = self._rows.until(stopped)
-            with SensorTable(rows, self.schema, ExitStack(), on_foreign=lambda _: None) as table:
+            with SensorTable(
+                rows, self.schema, ExitStack(), on_foreign=lambda _: None, retention=self._retention
+            ) as table:
                 return read(table)
 
         work = loop.run_in_executor(self._threads, reading)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pipeline.cloud.tables.retention_notes import record_added_tiers
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from tests.reading.running import run
@@ -14,6 +15,7 @@ from tests.support.tables import raw_row, write
 MINUTE, HOUR = 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000
 START = NOW - NOW % HOUR - 3 * HOUR
+ADDED = '[tiers]\n1m = "minutes"\n1h = "stats"\n[statistics]\n"*" = ["first", "last", "min", "max", "avg"]\n'
 RANGE = ["--from", format_time(START - HOUR), "--to", format_time(NOW)]
 
 
@@ -82,3 +84,18 @@ def test_points(table):
         len(run(name, "points", "a", "--metric", "t", *RANGE, "--max-points", "4", "--json").stdout.splitlines()) <= 4
     )
     assert "a has no u in this range" in run(name, "points", "a", "--metric", "u", *RANGE).stderr
+
+
+def test_a_tier_that_was_added_later(table):
+    """Standard error tells from when on windows are there; points come from raw rows before that."""
+    name = table_of([Event("a", START + n * MINUTE, {"t": float(n)}, {}) for n in range(180)], ADDED)
+    record_added_tiers(name, ["minutes"])
+    asked = ["--from", format_time(START), "--to", format_time(START + 2 * HOUR)]
+    lost = f"windows before {format_time(START + 2 * HOUR)} may be missing: collected, or older than their tier"
+    for more in [], ["--fill", "null"], ["--fresh"]:
+        assert run(name, "aggregates", "a", *asked, "--tier", "1m", *more).stderr.endswith(lost + "\n")
+    assert run(name, "aggregates", "a", *asked, "--tier", "1h").stderr == ""
+    drawn = run(name, "plot", "a", "--metric", "t", *asked, "--json")
+    assert drawn.stderr == f"drawn: 120 windows of 1m, the shortest that the table has; 120 events; {lost}\n"
+    points = run(name, "points", "a", "--metric", "t", *asked)
+    assert "from raw rows, 240 rows read: the picture of all readings" in points.stderr

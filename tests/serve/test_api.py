@@ -8,6 +8,7 @@ import pyarrow
 import pytest
 
 from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.tables.retention_notes import record_added_tiers, record_job
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from tests.serve.serving import EVENTS, HOUR, MINUTE, START, get, serving, table_of
@@ -105,6 +106,10 @@ def test_events_of_the_same_time_are_not_torn_apart(api):
     """A page ends with all events of its last moment, so that none is lost between two pages."""
     found, count = pages(f"{api}/range?sensor=hall-1&sensor=hall-2&{RANGE}&limit=5", "events", api)
     assert (len(found), count) == (48, 8)
+
+
+def schema_metadata(address):
+    return pyarrow.ipc.open_stream(io.BytesIO(get(address).body)).schema.metadata
 
 
 def test_aggregates(api):
@@ -270,3 +275,19 @@ def test_newest_readings_of_sensors_that_metadata_locates(bigtable, key):
         found = {each.sensor_id: each.readings["t"].value for each in table.newest()}
         assert found == {"a": 1.0, "ab": 0.0, "b": 0.0}
         assert [each.sensor_id for each in table.newest("a", limit=1)] == ["a"]
+
+
+def test_what_may_be_missing(bigtable):
+    """Answers tell from when on a tier has rows, if it was added to the table later."""
+    name = table_of(EVENTS, '[tiers]\n1m = "minutes"\n1h = "stats"\n')
+    record_added_tiers(name, ["minutes"])
+    record_job(name, deduplicate=True, earliest_us=0, latest_us=START + HOUR)
+    with serving(name) as address:
+        asked = f"{address}/api/v1/aggregates?sensor=hall-1&{RANGE}"
+        added = format_time(START + HOUR)
+        assert get(f"{asked}&tier=1m").json["incomplete_before"] == added
+        assert get(f"{asked}&tier=1h").json["incomplete_before"] is None
+        assert schema_metadata(f"{asked}&tier=1m&format=arrow") == {b"incomplete_before": added.encode()}
+        points = f"{address}/api/v1/points?sensor=hall-1&{RANGE}&metric=t"
+        assert get(points).json["incomplete_before"] is None
+        assert schema_metadata(f"{points}&format=arrow")[b"exact"] == b"True"

@@ -3,7 +3,7 @@
 A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[frames]'``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
@@ -92,6 +92,21 @@ class AggregateRecords(_Records[AggregateRecord]):
     window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
     sum that overflowed is infinite. If gaps were filled, ``filled`` tells which windows have no row.
     """
+
+    def __init__(
+        self, records: Iterable[AggregateRecord], incomplete_before_us: Callable[[], int | None] = lambda: None
+    ) -> None:
+        super().__init__(records)
+        self._incomplete_before_us = incomplete_before_us
+
+    @property
+    def incomplete_before_us(self) -> int | None:
+        """The start before which windows may be missing; None if there is none in the range.
+
+        Their rows may have been collected, or the tier was added later. Asks the table, which takes a request or two a
+        minute.
+        """
+        return self._incomplete_before_us()
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
         zone = records[0].window.zone if records else "UTC"

@@ -16,10 +16,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.scanning.read_ahead import ReadAhead
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import OPEN_FOR, listed_sensors, named_metrics, within_keys
-from pipeline.core.answers.window_answers import WindowQuery, answers
+from pipeline.core.answers.window_answers import WindowQuery, answers, incomplete_before
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.times import Time
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
@@ -31,6 +32,7 @@ from pipeline.core.rows.newest_row import LatestRecord, latest_range
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import Window
@@ -83,6 +85,7 @@ class SensorTable:
         connection: ExitStack,
         strict: bool = False,
         on_foreign: OnForeign | None = None,
+        retention: Callable[[], Retention] | None = None,
     ) -> None:
         self.rows = rows
         self.schema = schema
@@ -91,6 +94,7 @@ class SensorTable:
         self._ahead = ReadAhead(connection)
         self._strict = strict
         self._on_foreign = on_foreign or self._log
+        self._retention = retention or KnownRetention(rows.name, schema)
 
     @classmethod
     def open(
@@ -135,8 +139,6 @@ class SensorTable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Readings
 
     @overload
     def latest(  # type: ignore[overload-overlap] # a str is an Iterable[str] too, and is one sensor
@@ -292,8 +294,6 @@ class SensorTable:
             raise ValueError(f"keys of {self.schema.key} begin with the time: they can't list sensors")
         return sensors_with_windows(self.schema.tiers[0], self.rows.read_selection, prefix, after, self._leave_out)
 
-    # Aggregates
-
     def aggregates(
         self,
         sensors: str | Iterable[str],
@@ -310,7 +310,7 @@ class SensorTable:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
         Reads several sensors in parallel and merges their windows by time. With ``fresh``, computes open windows from
-        the readings in their raw rows, as their final panes will.
+        the readings in their raw rows, as their final panes will. The answer knows which windows may be missing.
 
         Args:
             sensors: one sensor id, or several.
@@ -330,8 +330,9 @@ class SensorTable:
         window = parse_window(tier) if isinstance(tier, str) else tier
         span, wanted = within_keys(start, end), named_metrics(metrics)
         query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows)
-        of_sensor = answers(self.schema, self.rows.read_selection, query, self._leave_out)
-        return AggregateRecords(self._merged(sensors, of_sensor, lambda record: record.start_us))
+        of_sensor = answers(self.schema, self._retention, self.rows.read_selection, query, self._leave_out)
+        found = self._merged(sensors, of_sensor, lambda record: record.start_us)
+        return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))
 
     def points(
         self,
@@ -348,7 +349,7 @@ class SensorTable:
         """Returns the points that a line chart of a metric needs, oldest first: at most four for each column of pixels.
 
         Reads aggregate rows if they have the first, last, least and greatest value of windows that are narrow enough,
-        and otherwise raw rows. If either would take more than ``max_rows`` rows, answers nearly, from aggregates; see
+        and otherwise raw rows. If neither has all readings in ``max_rows`` rows, answers nearly; see
         :class:`pipeline.core.answers.points.Points`. Raises ValueError if nothing can answer.
 
         Args:
@@ -366,9 +367,7 @@ class SensorTable:
         checked_sensor_id(sensor)
         start_us, end_us = within_keys(start, end)
         query = PointQuery(sensor, metric, start_us, end_us, max_points, metadata, open_for, max_rows)
-        return points_of(self.schema, self.rows.read_selection, query, self._leave_out)
-
-    # Reading rows
+        return points_of(self.schema, self._retention(), self.rows.read_selection, query, self._leave_out)
 
     def _merged(
         self, sensors: str | Iterable[str], records: Callable[[str, int | None], Iterator[_T]], key: Callable[[_T], int]

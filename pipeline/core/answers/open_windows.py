@@ -29,6 +29,7 @@ class FreshWindows:
 
     Args:
         schema: the table's schema.
+        retention: the table's retention.
         read: the function that reads the table's rows.
         now_us: the current time.
         open_for: the time after its end for which a window counts as open.
@@ -37,7 +38,13 @@ class FreshWindows:
     """
 
     def __init__(
-        self, schema: TableSchema, read: ReadRows, now_us: int, open_for: timedelta, on_foreign: OnForeign
+        self,
+        schema: TableSchema,
+        retention: Retention,
+        read: ReadRows,
+        now_us: int,
+        open_for: timedelta,
+        on_foreign: OnForeign,
     ) -> None:
         self._tiers = schema.tiers
         self._sources = sources(tuple(tier.window for tier in schema.tiers))
@@ -45,7 +52,7 @@ class FreshWindows:
         self._now_us = now_us
         self._over_us = now_us - open_for // _MICROSECOND
         self._on_foreign = on_foreign
-        self._completion = Completion(schema, Retention.of(schema), read, search=True)
+        self._completion = Completion(schema, retention, read, search=True)
 
     def of(
         self, tier: Tier, sensor_id: str, start_us: int, end_us: int, metrics: tuple[str, ...] | None

@@ -15,12 +15,15 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
+from pipeline.core.completion.work_list import work_range_of
 from pipeline.core.queries.bounds import BoundedReads, TooManyRows
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.queries.windows import windows_of
 from pipeline.core.rows.records import MetricSummary
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows.fixed import Window
 
@@ -46,8 +49,11 @@ class Points:
     Attributes:
         sensor_id: the sensor.
         metric: the metric.
-        source: ``raw``, or the tier whose windows answer, like ``1m``; the ends of the range are always from raw rows.
+        source: ``raw``, or the tier whose windows answer, like ``1m``; the ends of the range, and times before the tier
+            has rows, are from raw rows.
         exact: whether the line colours the same pixels as one through all readings, in columns as wide as these.
+        incomplete_before_us: the time before which readings may be missing, as their rows may have been collected or
+            never written; None if there is none in the range.
         start_us: the start of the first column.
         column_us: the width of a column.
         points: the points in order of time, at most four in a column.
@@ -58,6 +64,7 @@ class Points:
     metric: str
     source: str
     exact: bool
+    incomplete_before_us: int | None
     start_us: int
     column_us: int
     points: tuple[Point, ...]
@@ -107,18 +114,26 @@ class PointQuery(NamedTuple):
     max_rows: int
 
 
-def points_of(schema: TableSchema, read: ReadRows, query: PointQuery, on_foreign: OnForeign) -> Points:
+def points_of(
+    schema: TableSchema, retention: Retention, read: ReadRows, query: PointQuery, on_foreign: OnForeign
+) -> Points:
     """Returns points from the source that answers exactly with the fewest rows, or else nearly with few enough.
 
-    Raises ValueError if every answer would take too many rows, or for fewer points than a column has.
+    A source that may lack readings of the range comes last. Raises ValueError if every answer would take too many rows,
+    or for fewer points than a column has.
     """
     if query.max_points < _PER_COLUMN:
         raise ValueError(f"max_points is {query.max_points}; a column alone has {_PER_COLUMN}")
-    return _Search(schema, read, query, on_foreign).find(query.max_rows)
+    return _Search(schema, retention, read, query, on_foreign).find(query.max_rows)
+
+
+_Way = Callable[[BoundedReads], Points | None]
 
 
 class _Search:
-    def __init__(self, schema: TableSchema, read: ReadRows, query: PointQuery, on_foreign: OnForeign) -> None:
+    def __init__(
+        self, schema: TableSchema, retention: Retention, read: ReadRows, query: PointQuery, on_foreign: OnForeign
+    ) -> None:
         self._schema = schema
         self._read = read
         self._sensor_id = query.sensor_id
@@ -126,15 +141,21 @@ class _Search:
         self._start_us, self._end_us = query.start_us, query.end_us
         self._most_columns = query.max_points // _PER_COLUMN
         self._metadata = query.metadata
-        self._over_us = time.time_ns() // 1000 - query.open_for // _MICROSECOND
+        now_us = time.time_ns() // 1000
+        self._over_us = now_us - query.open_for // _MICROSECOND
         self._on_foreign = on_foreign
+        self._raw_us = retention.has_events_from_us(now_us, schema.metrics.family_of(query.metric))
+        self._tier_us = {tier: retention.has_windows_from_us(tier, now_us) for tier in schema.tiers}
 
     def find(self, max_rows: int) -> Points:
-        exact = [tier for tier in reversed(self._schema.tiers) if self._answers(tier)]
-        ways: list[Callable[[BoundedReads], Points | None]] = [
+        exact = sorted(filter(self._answers, reversed(self._schema.tiers)), key=self._lacking_us)
+        tiers = sorted(self._schema.tiers, key=self._lacking_us)
+        at_least = min(map(self._lacking_us, tiers), default=self._end_us)
+        nearly: list[_Way] = [partial(self._nearly_from_tier, tier) for tier in tiers]
+        raw_first = self._missing_until(self._raw_us) <= at_least
+        ways: list[_Way] = [
             *(partial(self._from_tier, tier) for tier in exact),
-            self._from_readings,
-            *(partial(self._nearly_from_tier, tier) for tier in self._schema.tiers),
+            *([self._from_readings, *nearly] if raw_first else [*nearly, self._from_readings]),
         ]
         for way in ways:
             read = BoundedReads(self._read, max_rows)
@@ -146,6 +167,13 @@ class _Search:
                 return found
         raise ValueError(f"{self._sensor_id} has more than {max_rows:,} rows in this range: ask for a shorter one")
 
+    def _missing_until(self, complete_us: int) -> int:
+        """Returns the time in the range before which a source may lack readings; the range's start if it has all."""
+        return max(min(complete_us, self._end_us), self._start_us)
+
+    def _lacking_us(self, tier: Tier) -> int:
+        return self._missing_until(self._tier_us[tier])
+
     def _answers(self, tier: Tier) -> bool:
         """Whether windows are no wider than columns, and their rows have what the picture needs."""
         names = {statistic.name for statistic in tier.statistics.of(self._metric)}
@@ -155,23 +183,44 @@ class _Search:
         )
 
     def _from_tier(self, tier: Tier, read: BoundedReads) -> Points | None:
+        """Returns points of windows, and of raw rows where the tier has none; None if readings may be missing."""
         window = tier.window
-        begin_us = window.first_start(self._start_us)
+        begin_us = window.first_start(self._lacking_us(tier))
         end_us = max(begin_us, min(window.start_of(self._end_us), window.start_of(self._over_us)))
+        from_raw = [
+            span
+            for span in ((self._start_us, min(begin_us, self._end_us)), (end_us, self._end_us))
+            if span[0] < span[1]
+        ]
+        if (
+            begin_us == end_us
+            or any(start_us < self._raw_us for start_us, _ in from_raw)
+            or self._is_listed(read, begin_us, end_us)
+        ):
+            return None
         columns = _Columns(window, self._start_us, self._end_us, self._most_columns)
         for summary in self._summaries(tier, read, begin_us, end_us):
             if not summary.more.keys() >= {"first", "last"} or summary.min is None or summary.max is None:
                 return None  # written before these statistics were declared
             columns.add_summary(summary)
-        for from_us, to_us in ((self._start_us, begin_us), (end_us, self._end_us)):
+        for from_us, to_us in from_raw:
             columns.add(self._readings(read, from_us, to_us))
-        return self._points(window.text, columns, read, exact=True)
+        return self._points(window.text, columns, read, self._start_us)
+
+    def _is_listed(self, read: ReadRows, start_us: int, end_us: int) -> bool:
+        """Whether a window awaits a repair: its row, and those of longer ones, may count too little."""
+        if start_us >= end_us:
+            return False
+        shortest = self._schema.tiers[0]
+        keys = work_range_of(shortest.window, self._sensor_id, shortest.window.start_of(start_us), end_us)
+        cells = CellSelection((shortest.family,), keys_only=True)
+        return next(read(RowSelection(keys, cells, page_rows=1)), None) is not None
 
     def _from_readings(self, read: BoundedReads) -> Points:
         self._check_count(read)
         columns = _Columns(None, self._start_us, self._end_us, self._most_columns)
         columns.add(self._readings(read, self._start_us, self._end_us))
-        return self._points(FROM_READINGS, columns, read, exact=True)
+        return self._points(FROM_READINGS, columns, read, self._raw_us)
 
     def _nearly_from_tier(self, tier: Tier, read: BoundedReads) -> Points:
         """Returns points of windows, with averages if rows lack the first and the last readings."""
@@ -185,7 +234,7 @@ class _Search:
                 for value in (summary.value("first"), summary.min, summary.avg, summary.max, summary.value("last"))
                 if value is not None
             )
-        return self._points(window.text, columns, read, exact=False)
+        return self._points(window.text, columns, read, self._tier_us[tier], nearly=True)
 
     def _check_count(self, read: BoundedReads) -> None:
         """Raises TooManyRows if the aggregates of the shortest tier count more readings than may be read."""
@@ -216,10 +265,20 @@ class _Search:
         for record in events_of(self._schema, read, self._sensor_id, query, self._on_foreign):
             yield Point(record.event_time_us, record.readings[self._metric])
 
-    def _points(self, source: str, columns: "_Columns", read: BoundedReads, *, exact: bool) -> Points:
-        points = tuple(columns.points())
-        start_us, column_us = columns.start_us, columns.column_us
-        return Points(self._sensor_id, self._metric, source, exact, start_us, column_us, points, read.rows)
+    def _points(
+        self, source: str, columns: "_Columns", read: BoundedReads, complete_us: int, *, nearly: bool = False
+    ) -> Points:
+        return Points(
+            self._sensor_id,
+            self._metric,
+            source,
+            exact=not nearly and complete_us <= self._start_us,
+            incomplete_before_us=min(complete_us, self._end_us) if complete_us > self._start_us else None,
+            start_us=columns.start_us,
+            column_us=columns.column_us,
+            points=tuple(columns.points()),
+            rows_read=read.rows,
+        )
 
 
 class _Columns:

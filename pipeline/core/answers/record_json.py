@@ -44,6 +44,11 @@ def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
     }
 
 
+def optional_time(time_us: int | None) -> str | None:
+    """Returns a time as text; None for None."""
+    return None if time_us is None else format_time(time_us)
+
+
 def points_json(points: Points) -> dict[str, Any]:
     """Returns the points of a line, and where they come from."""
     return {
@@ -51,6 +56,7 @@ def points_json(points: Points) -> dict[str, Any]:
         "metric": points.metric,
         "source": points.source,
         "exact": points.exact,
+        "incomplete_before": optional_time(points.incomplete_before_us),
         "start": format_time(points.start_us),
         "column_s": points.column_us / 1e6,
         "points": [{"time": format_time(point.time_us), "value": point.value} for point in points.points],

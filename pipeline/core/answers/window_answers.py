@@ -13,8 +13,11 @@ from pipeline.core.queries.foreign import OnForeign
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.queries.windows import tier_of, windows_of
 from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.fixed import Window
+
+_MICROSECOND = timedelta(microseconds=1)
 
 Answer = Callable[[str, int | None], Iterator[AggregateRecord]]
 """Returns a sensor's windows, given its id and the number of rows in a page."""
@@ -44,7 +47,23 @@ class WindowQuery(NamedTuple):
     max_rows: int = 0
 
 
-def answers(schema: TableSchema, read: ReadRows, query: WindowQuery, on_foreign: OnForeign) -> Answer:
+def incomplete_before(schema: TableSchema, retention: Retention, query: WindowQuery) -> int | None:
+    """Returns the start before which windows may be missing; None if there is none in the range.
+
+    Their rows may have been collected, or the tier was added later. An open window of a fresh answer is not missing if
+    its raw rows are there.
+    """
+    tier, now_us = tier_of(schema, query.window), time.time_ns() // 1000
+    from_us = retention.has_windows_from_us(tier, now_us)
+    if query.fresh:
+        open_us = tier.window.start_of(now_us - query.open_for // _MICROSECOND)
+        from_us = min(from_us, max(open_us, retention.has_events_from_us(now_us)))
+    return min(from_us, query.end_us) if from_us > tier.window.first_start(query.start_us) < query.end_us else None
+
+
+def answers(
+    schema: TableSchema, retention: Callable[[], Retention], read: ReadRows, query: WindowQuery, on_foreign: OnForeign
+) -> Answer:
     """Returns the function that answers for each sensor.
 
     Raises:
@@ -59,7 +78,7 @@ def answers(schema: TableSchema, read: ReadRows, query: WindowQuery, on_foreign:
         from pipeline.core.answers.open_windows import FreshWindows  # slow to import, and used for nothing else here
 
         bounded = BoundedReads(read, query.max_rows)
-        fresh = FreshWindows(schema, bounded, time.time_ns() // 1000, query.open_for, on_foreign)
+        fresh = FreshWindows(schema, retention(), bounded, time.time_ns() // 1000, query.open_for, on_foreign)
 
     def answer(sensor_id: str, page_rows: int | None) -> Iterator[AggregateRecord]:
         checked_sensor_id(sensor_id)

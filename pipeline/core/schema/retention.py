@@ -11,7 +11,8 @@ FOR_EVER_US = 1 << 62
 """A time after any event."""
 
 _MICROSECOND = timedelta(microseconds=1)
-_MARGIN = timedelta(days=1)  # Bigtable collects at times of its own choice, and clocks differ
+_MARGIN = timedelta(days=1)  # a run that relies on it may take hours, and clocks differ
+_MARGIN_OF_ANSWERS = timedelta(minutes=10)
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,18 @@ class Retention:
         """Returns the window start from which the tier's aggregate rows certainly still exist."""
         return self._from_us(tier.family, now_us)
 
+    def has_events_from_us(self, now_us: int, family: str | None = None) -> int:
+        """Returns the event time from which an answer given now has all readings: of a family, or of all."""
+        if not self.known or self.loses_events:
+            return FOR_EVER_US
+        return max(self._from_us(each, now_us, _MARGIN_OF_ANSWERS) for each in ([family] if family else self.readings))
+
+    def has_windows_from_us(self, tier: Tier, now_us: int) -> int:
+        """Returns the start from which an answer given now has the tier's rows: kept, and written by a job."""
+        if not self.known:
+            return FOR_EVER_US
+        return max(self._from_us(tier.family, now_us, _MARGIN_OF_ANSWERS), self.added.get(tier.family, 0))
+
     def aggregates_stay_from_us(self, tier: Tier, now_us: int) -> int:
         """Returns the least start of a window whose aggregate row is not collected as soon as it is written."""
         return self.cells_stay_from_us(tier.family, now_us)
@@ -111,7 +124,7 @@ class Retention:
             found |= dict.fromkeys(self.readings, now_us)
         return found
 
-    def _from_us(self, family: str, now_us: int) -> int:
+    def _from_us(self, family: str, now_us: int, margin: timedelta = _MARGIN) -> int:
         since_us = self.since.get(family, 0)
         age = self.ages.get(family)
-        return since_us if age is None else max(now_us - (age - _MARGIN) // _MICROSECOND, since_us)
+        return since_us if age is None else max(now_us - (age - margin) // _MICROSECOND, since_us)

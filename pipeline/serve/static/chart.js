@@ -148,13 +148,14 @@ export function showChart(main, schema) {
       return;
     }
     const tier = chosenTier();
-    const records = tier ? await windows(tier, signal) : [];
+    const pages = tier ? await windows(tier, signal) : [];
+    const records = pages.map((page) => page.aggregates);
     const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? 0), 0);
     const few = count * PIXELS_A_READING <= plot.width() * shown.sensor.length;
-    const points = !tier || few ? await readings(signal) : null;
+    const points = !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
     offerLines(records);
     plot.draw({ range, zone: shown.zone, series: series(records, points, tier), name: shown.metric });
-    status.textContent = described(records, points, tier);
+    status.textContent = described(records, points, tier) + lost(points ?? pages);
     showValues(records, points);
   }
 
@@ -171,7 +172,7 @@ export function showChart(main, schema) {
     const asked = { start: iso(first), end: iso(range[1]), tier: tier.window, metric: shown.metric };
     const each = shown.sensor.map((sensor) =>
       get("aggregates", { ...asked, sensor, fill: "null", fresh: "true", limit: 10000 }, signal));
-    return (await Promise.all(each)).map((page) => page.aggregates);
+    return Promise.all(each);
   }
 
   async function readings(signal) {
@@ -243,6 +244,11 @@ export function showChart(main, schema) {
     const from = points?.[0].source === "raw" ? "readings" : `windows of ${points?.[0].source}`;
     if (count) parts.push(points.every((each) => each.exact) ? `${count} point${count === 1 ? "" : "s"} from ${from}` : `about ${count} points`);
     return parts.join(", ");
+  }
+
+  function lost(answers) {
+    const [first] = answers.map((each) => each.incomplete_before).filter(Boolean).sort().reverse();
+    return first ? `; before ${formatter(shown.zone)(Date.parse(first) / 1000)}, some may be missing` : "";
   }
 
   function showValues(found, points) {

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pipeline.core.answers.open_windows import FreshWindows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY
 from tests.support.courses import SCHEMA as COURSES
@@ -39,7 +40,7 @@ READINGS = st.dictionaries(
 
 def fresh(schema, table, now_us, *, sensor_id="s", window=None, metrics=None, start_us=0):
     """Returns a sensor's windows: tier, start and record."""
-    windows = FreshWindows(schema, table, now_us, OPEN_FOR, raise_foreign)
+    windows = FreshWindows(schema, Retention.of(schema), table, now_us, OPEN_FOR, raise_foreign)
     return {
         (tier.window.text, record.start_us): record
         for tier in schema.tiers

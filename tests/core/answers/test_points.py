@@ -9,9 +9,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.answers.points import PointQuery, points_of
+from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.schema.gc_policies import MaxAge, Never
+from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.exhaustive import examples
@@ -30,6 +33,7 @@ raw = "never"
 [statistics]
 "*" = ["first", "last", "min", "max"]
 """
+NOTHING = {"": Never()}
 SCHEMAS = {
     "raw rows only": '[policies]\nraw = "never"\n',
     "minutes and hours": TIERS,
@@ -60,8 +64,8 @@ def pixels(points, start_us, column_us, height=24):
     return {column: (round(least, 9), round(greatest, 9)) for column, (least, greatest) in found.items()}
 
 
-def table_of(schema, readings):
-    """Returns a table with the raw rows, and the aggregate rows, of readings by time."""
+def table_of(schema, readings, windows_from_us=0):
+    """Returns a table with the raw rows of readings by time, and the aggregate rows of windows from a start on."""
     table = Memory()
     for time_us, value in readings.items():
         for row in schema.rows(Event("s", time_us, {"t": value}, {})):
@@ -69,7 +73,8 @@ def table_of(schema, readings):
     for tier in schema.tiers:
         windows = {}
         for time_us, value in sorted(readings.items()):
-            windows.setdefault(tier.window.start_of(time_us), []).append((time_us, value))
+            if tier.window.start_of(time_us) >= windows_from_us:
+                windows.setdefault(tier.window.start_of(time_us), []).append((time_us, value))
         for start_us, of_window in windows.items():
             times, values = zip(*of_window, strict=True)
             stats = _plain(values)
@@ -87,9 +92,13 @@ def _plain(values):
     return stats
 
 
-def found(schema, table, start_us, end_us, max_points, max_rows=100_000, open_for=timedelta(0)):
+def found(
+    schema, table, start_us, end_us, max_points, max_rows=100_000, open_for=timedelta(0), retention=None, **collected
+):
+    """Returns the points of a table that keeps everything, or has ``collected`` families at an age."""
     query = PointQuery("s", "t", start_us, end_us, max_points, {}, open_for, max_rows)
-    return points_of(schema, table, query, raise_foreign)
+    retention = retention or Retention.of(schema, {family: MaxAge(age) for family, age in collected.items()} or NOTHING)
+    return points_of(schema, retention, table, query, raise_foreign)
 
 
 @pytest.mark.parametrize("text", SCHEMAS.values(), ids=SCHEMAS)
@@ -194,6 +203,62 @@ def test_too_many_rows():
     assert max(point.value for point in points.points) == 1012
     with pytest.raises(ValueError, match="more than 10 rows in this range"):
         found(schema, table, START, START + 24 * HOUR, 4000, max_rows=10)
+
+
+HALF_US = START + HOUR
+TWO_HOURS = {START + n * SECOND: float((n * 7919) % 1013) for n in range(0, 7200, 10)}
+LATER = [
+    pytest.param({"added": {"minutes": HALF_US, "hours": HALF_US}}, id="both tiers were added later"),
+    pytest.param({"added": {"minutes": HALF_US, "hours": FOR_EVER_US}}, id="no job has written one of them"),
+    pytest.param({"since": {"minutes": HALF_US, "hours": HALF_US}}, id="a policy was shorter before"),
+]
+
+
+@pytest.mark.parametrize("columns", [2, 20, 120])
+@pytest.mark.parametrize("known", LATER)
+def test_a_tier_without_rows_of_the_beginning(known, columns):
+    """Raw rows answer for the time before a tier has rows: its first hour here, or all of it."""
+    schema = parse_schema(TIERS)
+    table = table_of(schema, TWO_HOURS, HALF_US)
+    retention = Retention.of(schema, NOTHING, **known)
+    points = found(schema, table, START, START + 2 * HOUR, 4 * columns, retention=retention)
+    assert (points.exact, points.incomplete_before_us) == (True, None)
+    assert pixels(points.points, START, points.column_us) == pixels(TWO_HOURS.items(), START, points.column_us)
+
+
+def test_collected_raw_rows_are_no_picture():
+    """Neither of the whole range, nor of its ends, which windows leave to them: windows answer, and not exactly."""
+    schema = parse_schema(TIERS)
+    table = table_of(schema, TWO_HOURS)
+    day = timedelta(days=1)
+    points = found(schema, table, START, START + 2 * HOUR, 4000, raw=day)
+    assert (points.source, points.exact, points.incomplete_before_us) == ("1m", False, None)
+    whole = found(schema, table, START, START + 2 * HOUR, 400, raw=day)
+    assert (whole.source, whole.exact) == ("1m", True)
+    unaligned = found(schema, table, START + SECOND, START + 2 * HOUR, 400, raw=day)
+    assert not unaligned.exact
+    both = found(schema, table, START, START + 2 * HOUR, 400, raw=day, minutes=day, hours=day)
+    assert (both.exact, both.incomplete_before_us) == (False, START + 2 * HOUR)
+    unknown = found(schema, table, START, START + 2 * HOUR, 400, retention=Retention.unknown(schema))
+    assert not unknown.exact
+
+
+def test_the_source_with_most_of_the_range_comes_first():
+    """A tier that is kept longer answers, however narrow the windows of another are; of these, raw rows."""
+    schema = parse_schema(TIERS)
+    table = table_of(schema, TWO_HOURS)
+    day = timedelta(days=1)
+    assert found(schema, table, START, START + 2 * HOUR, 4000, raw=day, minutes=day).source == "1h"
+    assert found(schema, table, START, START + 2 * HOUR, 4000, raw=day, minutes=day, hours=day).source == "raw"
+
+
+def test_a_window_that_awaits_its_repair():
+    """Its row may count too little: raw rows answer."""
+    schema = parse_schema(TIERS)
+    table = table_of(schema, TWO_HOURS)
+    assert found(schema, table, START, START + 2 * HOUR, 8).source == "1h"
+    table.write(work_row(schema.tiers[0], "s", START + 90 * MINUTE))
+    assert found(schema, table, START, START + 2 * HOUR, 8).source == "raw"
 
 
 def test_nothing_there():
