@@ -23,9 +23,8 @@ def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | No
         return []
     start_us, end_us = min(extent.start_us for extent in inspected), max(extent.end_us for extent in inspected)
     longest = extents[-1].tier.window
-    windows = list(longest.starts(longest.start_of(start_us), end_us))
-    firsts = windows[:: -(-len(windows) // most)]
-    bounds = [start_us, *firsts[1:], end_us]
+    cuts = {longest.start_of(start_us + (end_us - start_us) * part // most) for part in range(1, most)}
+    bounds = [start_us, *sorted(cut for cut in cuts if cut > start_us), end_us]
     return [Span(*each, sensors) for each in pairwise(bounds)]
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.answers.gaps import Fill
+from pipeline.core.answers.gaps import Fill, check_fill
 from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json, optional_time
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
@@ -234,9 +234,8 @@ async def aggregates(
     """The windows of one sensor or several that start in a range, the oldest first."""
     start_us, end_us = as_range(start, end)
     window = tier_of(reads.schema, parse_window(tier) if tier else None).window
-    windows = window.count(window.first_start(start_us), window.first_start(end_us)) * len(sensor_ids)
-    if fill != Fill.NONE and windows > limit:
-        raise ValueError(f"gaps are filled on one page only: set limit to {windows:,} or more, or ask for less")
+    if fill != Fill.NONE:
+        check_fill(window, start_us, end_us, limit // len(sensor_ids))  # they are filled on one page only
 
     def read(table: SensorTable) -> Response:
         def found(limit: int | None) -> AggregateRecords:  # noqa: ARG001 (windows are read in pages anyway)

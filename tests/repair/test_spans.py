@@ -18,6 +18,7 @@ from pipeline.core.completion.auditable_windows import (
     bounds_of,
     extents_of,
 )
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span
 from pipeline.core.rows.aggregate_rows import AggregateKey
@@ -27,7 +28,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
@@ -145,6 +146,13 @@ def test_slices(start_us, end_us, most):
         assert one.end_us == following.start_us
         assert one.end_us % DAY == 0
     assert all(each.sensors == frozenset("a") for each in slices)
+
+
+def test_slices_of_centuries(monkeypatch):
+    """A range up to the last time of keys is cut without a list of its windows."""
+    monkeypatch.setattr(Window, "starts", None)
+    extents, _ = extents_of(0, LATEST_US, TIERS, None)
+    assert len(slices_of(extents, 60)) == 60
 
 
 def test_the_spans_of_a_work_list():

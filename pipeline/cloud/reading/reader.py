@@ -208,7 +208,7 @@ class SensorTable:
                 self._leave_out,
             )
         if silent_for is not None:
-            found = longest_silent(found, time.time_ns() // 1000 - silent_for // _MICROSECOND)
+            found = longest_silent(found, time.time_ns() // 1000 - silent_for // _MICROSECOND, limit)
         return islice(found, limit)
 
     def range(

@@ -33,13 +33,15 @@ class Fill(StrEnum):
     LINEAR = "linear"
 
 
-def check_fill(window: Window, start_us: int, end_us: int) -> None:
-    """Raises ValueError if a range has too many windows to fill its gaps."""
-    count = window.count(window.first_start(start_us), window.first_start(end_us))
-    if count > MAX_WINDOWS:
+def check_fill(window: Window, start_us: int, end_us: int, most: int = MAX_WINDOWS) -> None:
+    """Raises ValueError if a range has more than ``most`` windows, too many to fill its gaps."""
+    count = (end_us - start_us) // window.length_us  # at least: a calendar's windows are counted one by one
+    if count <= most:
+        count = window.count(window.first_start(start_us), window.first_start(end_us))
+    if count > most:
         raise ValueError(
-            f"the range has {count:,} windows of {window.text}, and gaps are filled in at most {MAX_WINDOWS:,}; "
-            "choose a shorter range, or longer windows"
+            f"the range has more than {most:,} windows of {window.text}, too many to fill their gaps; "
+            f"choose a shorter range, or longer windows{', or a higher limit' if most < MAX_WINDOWS else ''}"
         )
 
 

@@ -89,17 +89,21 @@ class FreshWindows:
     def _computed(self, tier: int, sensor_id: str, start_us: int, end_us: int) -> Mapping[int, WindowStats]:
         """Returns the statistics of all windows that start in the range and have readings, by start."""
         window, source = self._tiers[tier].window, self._sources[tier]
-        starts = list(window.starts(start_us, end_us))
-        if not starts:
+        first_us, until_us = window.first_start(start_us), window.first_start(end_us)
+        if first_us >= until_us:
             return {}
-        until_us = window.end_of(starts[-1])
         if source >= 0:
             of_source = self._tiers[source]
-            open_us = max(starts[0], of_source.window.start_of(self._over_us))
-            shorter = self._computed(source, sensor_id, open_us, until_us) if open_us < until_us else {}
-            return dict(chain.from_iterable(self._longer(tier, sensor_id, each_us, shorter) for each_us in starts))
+            open_us = max(first_us, of_source.window.start_of(self._over_us))
+            # Windows with rows, and the first, within which others are closed: the range may have millions.
+            rows = self._completion.rows(of_source, sensor_id, open_us, until_us)
+            within: dict[int, dict[int, WindowStats]] = {window.start_of(each_us): {} for each_us, _ in rows}
+            within.setdefault(first_us, {})
+            for each_us, stats in self._computed(source, sensor_id, open_us, until_us).items():
+                within.setdefault(window.start_of(each_us), {})[each_us] = stats
+            return dict(chain.from_iterable(self._longer(tier, sensor_id, *each) for each in sorted(within.items())))
         found = {}
-        for each_us, readings in self._completion.readings(sensor_id, starts[0], until_us, window).items():
+        for each_us, readings in self._completion.readings(sensor_id, first_us, until_us, window).items():
             pane = readings.pane(self._tiers[tier].statistics)
             if pane.stats.events:  # none if it is too wide, or its raw rows have only metadata
                 found[each_us] = pane.stats
@@ -110,9 +114,7 @@ class FreshWindows:
     def _longer(
         self, tier: int, sensor_id: str, start_us: int, shorter: Mapping[int, WindowStats]
     ) -> Iterator[tuple[int, WindowStats]]:
-        end_us = self._tiers[tier].window.end_of(start_us)
-        inside = {each_us: stats for each_us, stats in shorter.items() if start_us <= each_us < end_us}
         completion = self._completion.tiers[self._tiers[tier]]
-        found = completion.completed(sensor_id, start_us, self._now_us, ShorterWindows(inside))
+        found = completion.completed(sensor_id, start_us, self._now_us, ShorterWindows(shorter))
         if found is not None and found.stats.events:
             yield start_us, found.stats

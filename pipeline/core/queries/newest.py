@@ -1,7 +1,9 @@
 """Queries for the newest readings of many sensors, in the order of their ids. Like other queries, pure functions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import islice
+from operator import attrgetter
 
 from pipeline.core.queries.events import places
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
@@ -52,9 +54,11 @@ def newest_rows(
             yield record
 
 
-def longest_silent(found: Iterable[LatestRecord], until_us: int) -> Iterator[LatestRecord]:
-    """Returns the sensors that have sent nothing since then, the longest silent first."""
-    return iter(sorted((each for each in found if each.event_time_us <= until_us), key=lambda each: each.event_time_us))
+def longest_silent(found: Iterable[LatestRecord], until_us: int, limit: int | None) -> Iterator[LatestRecord]:
+    """Returns the sensors that have sent nothing since then, the longest silent first: all, or as many as the limit."""
+    silent = (each for each in found if each.event_time_us <= until_us)
+    by_time = attrgetter("event_time_us")
+    return iter(sorted(silent, key=by_time) if limit is None else nsmallest(limit, silent, key=by_time))
 
 
 def newest_events(

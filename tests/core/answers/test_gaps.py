@@ -5,9 +5,10 @@ from functools import partial
 import pytest
 
 from pipeline.core.answers.gaps import MAX_WINDOWS, Fill, check_fill, filled
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.records import AggregateRecord, summary_of
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.calendars import CalendarWindow, parse_window
 from pipeline.core.windows.fixed import HOURLY
 
 HOUR = 3_600_000_000
@@ -70,7 +71,14 @@ def test_days_of_a_zone():
 
 
 def test_a_range_of_too_many_windows():
-    """More than 100,000 windows are refused with their number."""
+    """More than 100,000 windows are refused."""
     check_fill(HOURLY, START, START + MAX_WINDOWS * HOUR)
-    with pytest.raises(ValueError, match="100,001 windows of 1h"):
+    with pytest.raises(ValueError, match="more than 100,000 windows of 1h"):
         check_fill(HOURLY, START, START + MAX_WINDOWS * HOUR + 1)
+
+
+def test_windows_of_a_calendar_are_not_counted_in_vain(monkeypatch):
+    """A range that is too long by its length alone is refused without a look at the calendar."""
+    monkeypatch.setattr(CalendarWindow, "starts", None)
+    with pytest.raises(ValueError, match="more than 100,000 windows of 1d@Asia/Tokyo"):
+        check_fill(parse_window("1d@Asia/Tokyo"), 0, LATEST_US + 1)

@@ -7,11 +7,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.answers.open_windows import FreshWindows
-from pipeline.core.events.event import Event
+from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows.fixed import HOURLY, Window
 from tests.support.courses import SCHEMA as COURSES
 from tests.support.courses import check
 from tests.support.exhaustive import examples
@@ -130,3 +130,19 @@ def test_raw_rows_without_readings():
     (row,) = schema.rows(Event("s", MIDNIGHT, {"t": 1.0}, {"place": "roof"}))
     table = Memory([row._replace(cells=[cell for cell in row.cells if cell.family == "meta"])])
     assert not fresh(schema, table, MIDNIGHT + MINUTE)
+
+
+def test_no_window_is_listed_that_may_be_empty(monkeypatch):
+    """A range up to the last time of keys costs what its rows cost, however short the windows are."""
+    schema = parse_schema(
+        '[policies]\nraw = "never"\n[tiers]\n1m = "minutes"\n1h = "hours"\n"1d@Asia/Tokyo" = "days"\n1mo = "months"\n'
+    )
+    group = Group(schema, MIDNIGHT + MINUTE)
+    group.receive(event("s", MIDNIGHT, {"t": 1.0}), event("s", MIDNIGHT + 400 * DAY, {"t": 2.0}))
+    monkeypatch.setattr(Window, "starts", None)
+    windows = FreshWindows(schema, Retention.of(schema), group.table, group.now_us, OPEN_FOR, raise_foreign)
+    for tier in schema.tiers:
+        found = windows.of(tier, "s", MIDNIGHT - 40 * DAY, LATEST_US + 1, None)
+        assert [(record.start_us, record.metrics["t"].sum) for record in found] == [
+            (tier.window.start_of(time_us), value) for time_us, value in ((MIDNIGHT, 1.0), (MIDNIGHT + 400 * DAY, 2.0))
+        ]
