@@ -1,4 +1,4 @@
-"""All code that relies on private parts of Beam and of Google's clients: a module for each such part.
+"""All code that relies on private parts of Beam, of Google's clients and of uvicorn: a module for each such part.
 
 Each module's docstring names what it relies on, and where the library's source defines it. A test fails if a library is
 installed in another release than :data:`READ_IN` has. To move to a new release, compare in both releases what the
@@ -28,6 +28,7 @@ READ_IN = (
     ReadIn("direct_runner", *_BEAM),
     ReadIn("dofn_specs", *_BEAM),
     ReadIn("graph_steps", *_BEAM),
+    ReadIn("http_connections", "uvicorn", "0.54.0"),
     ReadIn("job_failures", *_BEAM),
     ReadIn("local_runner", *_BEAM),
     ReadIn("option_views", *_BEAM),

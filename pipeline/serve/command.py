@@ -11,11 +11,11 @@ import uvicorn
 from pipeline.cli.options import schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.private_apis.http_connections import MOST_CONNECTIONS, BoundedConnection
 from pipeline.serve.app import create_app
 from pipeline.serve.protection import is_loopback, read_token
 from pipeline.serve.reads import Reads
 
-_MOST_CONNECTIONS = 500
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -69,9 +69,11 @@ def serve(
     app = create_app(reads, token, None if behind_proxy or not is_loopback(host) else (*_LOOPBACK_NAMES, host))
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        log_level="error",  # warnings are about requests: whoever is refused must not fill a disk
+        http=BoundedConnection,
+        ws="none",
         server_header=False,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=MOST_CONNECTIONS + 1,
         timeout_graceful_shutdown=3,
         proxy_headers=False,
     )
@@ -86,7 +88,7 @@ def serve(
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family, backlog=_MOST_CONNECTIONS)
+        listening = socket.create_server((host, port), family=family, backlog=MOST_CONNECTIONS)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise click.ClickException(f"can't listen on {host}, port {port}: {reason}") from error

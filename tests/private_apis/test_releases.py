@@ -1,4 +1,4 @@
-"""The installed releases of Beam and Google's clients are those whose private parts were read."""
+"""The installed releases of Beam, of Google's clients and of uvicorn are those whose private parts were read."""
 
 import ast
 import re
@@ -35,7 +35,7 @@ def test_every_module_is_listed():
     assert sorted({read.module for read in READ_IN}) == MODULES
     for module in MODULES:
         docstring = ast.get_docstring(ast.parse((FOLDER / f"{module}.py").read_text()))
-        assert "Relies on, in ``apache-beam``" in docstring
+        assert "Relies on, in ``" in docstring
         for read in READ_IN:
             if read.module == module:
                 assert f"``{read.distribution}``" in docstring
@@ -46,7 +46,7 @@ def test_named_files_exist():
     root = Path(next(iter(__import__("apache_beam").__path__))).parent
     for module in MODULES:
         words = ast.get_docstring(ast.parse((FOLDER / f"{module}.py").read_text())).split()
-        files = {word.rstrip(".,:;") for word in words if word.startswith(("apache_beam/", "google/"))}
+        files = {word.rstrip(".,:;") for word in words if word.startswith(("apache_beam/", "google/", "uvicorn/"))}
         assert files
         for file in files:
             assert (root / file).is_file(), f"{module}.py names {file}"

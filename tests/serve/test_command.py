@@ -1,13 +1,15 @@
 """``tidetable serve`` refuses to start, in one line."""
 
 import socket
+from contextlib import ExitStack
 
 import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
 from pipeline.local.emulators import BIGTABLE
-from tests.serve.serving import serving, table_of, token_file
+from pipeline.private_apis.http_connections import MOST_CONNECTIONS
+from tests.serve.serving import get, serving, table_of, token_file
 
 
 def refused(*arguments, table="sensors"):
@@ -57,3 +59,13 @@ def test_a_port_in_use(bigtable):
         port = address.rpartition(":")[2]
         code, line = refused(f"--port={port}", table=name.table)
     assert (code, line) == (1, f"Error: can't listen on 127.0.0.1, port {port}: Address already in use")
+
+
+def test_connections_that_never_finish_a_request(bigtable):
+    """However many there are, whoever sends a whole request is answered."""
+    with serving(table_of([])) as address, ExitStack() as open_ones:
+        host, port = address.removeprefix("http://").split(":")
+        for _ in range(MOST_CONNECTIONS + 20):
+            connection = open_ones.enter_context(socket.create_connection((host, int(port)), 10))
+            connection.sendall(b"GET /api/v1/schema HTTP/1.1\r\n")
+        assert get(f"{address}/api/v1/schema").status == 200

@@ -112,7 +112,7 @@ class FreshWindows:
         return found
 
     def _longer(
-        self, tier: int, sensor_id: str, start_us: int, shorter: Mapping[int, WindowStats]
+        self, tier: int, sensor_id: str, start_us: int, shorter: dict[int, WindowStats]
     ) -> Iterator[tuple[int, WindowStats]]:
         completion = self._completion.tiers[self._tiers[tier]]
         found = completion.completed(sensor_id, start_us, self._now_us, ShorterWindows(shorter))
