@@ -18,7 +18,7 @@ below it; features, the first eleven, do not import each other):
     charts        draws time series, for a terminal or as a PNG
     job           ``python -m pipeline``: flags, launch checks, the graph, running and stopping it
     transforms    Beam transforms, thin shells around the core
-    private_apis  all code that relies on private parts of Beam and of Google's clients
+    private_apis  all code that relies on private parts of Beam, of Google's clients and of uvicorn
     cloud         Bigtable and Pub/Sub through Google's clients: tables, policies, reads, writes, publishing
     formats       files of records as sensor events: CSV, NDJSON, length-delimited protobuf, Avro, Parquet
     core          events, rows, statistics, windows, dead letters: functions on plain data
