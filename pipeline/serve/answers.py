@@ -4,8 +4,8 @@ The thread that reads an answer renders it, without the models: to check ten tho
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.points import Points
-from pipeline.core.answers.record_json import points_json
+from pipeline.core.answers.record_json import point_rows, points_json
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.serve.parameters import ARROW
+from pipeline.serve.parameters import ARROW, Format
 
 if TYPE_CHECKING:
     import pyarrow
@@ -66,7 +66,7 @@ class SensorsJson(_PageJson):
     sensors: list[str]
 
 
-class MetricsJson(_Json):
+class MetricsJson(_PageJson):
     """Names of metrics."""
 
     metrics: list[str]
@@ -158,41 +158,64 @@ class PointsJson(_Json):
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
 
 
+class FlatJson(_Json):
+    """An answer with ``format=flat``: one row for each sensor, metric and time, and the same facts beside the list."""
+
+    rows: list[dict[str, float | str | bool | None]] = Field(
+        description="time, sensor_id, metric, and value or statistics such as avg; lists of names have only the name."
+    )
+    next: str | None = Field(default=None, description="The address of the next page; null on the last one.")
+
+
+class Forms(NamedTuple):
+    """A page in each format, of which only the one asked for is made.
+
+    Attributes:
+        name: the name of the list in JSON.
+        records: the list's values.
+        rows: the flat rows.
+        arrow: a function that returns the Arrow table.
+    """
+
+    name: str
+    records: Iterable[Any]
+    rows: Iterable[dict[str, Any]]
+    arrow: Callable[[], "pyarrow.Table"]
+
+
 def rendered(
-    request: Request,
-    table: SensorTable,
-    name: str,
-    records: Iterable[Any],
-    arrow: "pyarrow.Table | None",
-    following: Mapping[str, str],
-    **more: Any,
+    request: Request, table: SensorTable, asked: Format, page: Forms, following: Mapping[str, str], **more: Any
 ) -> Response:
     """Renders a page.
 
     Args:
         request: the request for the page.
         table: the table that was read.
-        name: the name of the list in JSON.
-        records: the records as JSON values.
-        arrow: the same records as an Arrow table, if that is the format.
+        asked: the format.
+        page: the page.
         following: the parameters that the next page changes; empty on the last page.
         more: the page's fields beside the list.
     """
     url = request.url.include_query_params(**following)
     next_page = f"{url.path}?{url.query}" if following else None
     link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
-    if arrow is not None:
+    if asked == Format.ARROW:
         facts = {name: value for name, value in more.items() if isinstance(value, str)}
-        return Response(_ipc(arrow.replace_schema_metadata(facts)), media_type=ARROW, headers=link)
+        return Response(_ipc(page.arrow().replace_schema_metadata(facts)), media_type=ARROW, headers=link)
     counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
-    content = {name: list(records), **more, "next": next_page, **counts}
+    listed = {"rows": list(page.rows)} if asked == Format.FLAT else {page.name: list(page.records)}
+    content = {**listed, **more, "next": next_page, **counts}
     return Response(_as_json(content), media_type="application/json", headers=link)
 
 
-def rendered_points(points: Points, *, arrow: bool) -> Response:
+def rendered_points(points: Points, asked: Format) -> Response:
     """Renders the points of a line."""
-    if not arrow:
-        return Response(_as_json(points_json(points) | {"rows_read": points.rows_read}), media_type="application/json")
+    if asked != Format.ARROW:
+        content = points_json(points) | {"rows_read": points.rows_read}
+        if asked == Format.FLAT:
+            del content["points"]
+            content["rows"] = list(point_rows(points))
+        return Response(_as_json(content), media_type="application/json")
     import pyarrow
 
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
@@ -216,11 +239,11 @@ def latest_arrow(records: Iterable[LatestRecord]) -> "pyarrow.Table":
     )
 
 
-def sensors_arrow(sensors: list[str]) -> "pyarrow.Table":
-    """Returns the column ``sensor_id``."""
+def names_arrow(column: str, names: Sequence[str]) -> "pyarrow.Table":
+    """Returns one column of text."""
     import pyarrow as arrow
 
-    return arrow.table({"sensor_id": arrow.array(sensors, arrow.string())})
+    return arrow.table({column: arrow.array(names, arrow.string())})
 
 
 def _as_json(content: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from itertools import chain
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -10,25 +11,31 @@ from fastapi.responses import Response
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill, check_fill
-from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json, optional_time
+from pipeline.core.answers.record_json import (
+    aggregate_json,
+    aggregate_rows,
+    event_json,
+    event_rows,
+    latest_json,
+    latest_rows,
+    optional_time,
+)
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.queries.windows import tier_of
-from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows.calendars import parse_window
 from pipeline.serve import answers
-from pipeline.serve.answers import latest_arrow, rendered, rendered_points, sensors_arrow
+from pipeline.serve.answers import Forms, latest_arrow, names_arrow, rendered, rendered_points
 from pipeline.serve.pages import page_by_time, searched_page
 from pipeline.serve.parameters import (
-    Accept,
     After,
-    AskedFormat,
     End,
     Filling,
+    Format,
     Fresh,
     Limit,
     MaxPoints,
@@ -44,7 +51,7 @@ from pipeline.serve.parameters import (
     Tier,
     as_mapping,
     as_range,
-    is_arrow,
+    format_of,
 )
 from pipeline.serve.reads import Reads
 
@@ -67,12 +74,8 @@ def _reads(request: Request) -> Reads:
     return request.app.state.reads
 
 
-def _wants_arrow(asked: AskedFormat = None, accept: Accept = "") -> bool:
-    return is_arrow(asked, accept)
-
-
 TheReads = Annotated[Reads, Depends(_reads)]
-WantsArrow = Annotated[bool, Depends(_wants_arrow)]
+AnswerFormat = Annotated[Format, Depends(format_of)]
 
 
 @router.get("/schema", tags=["table"])
@@ -93,11 +96,11 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
     )
 
 
-@router.get("/sensors", response_model=answers.SensorsJson, tags=["sensors"])
+@router.get("/sensors", response_model=answers.SensorsJson | answers.FlatJson, tags=["sensors"])
 async def sensors(
     request: Request,
     reads: TheReads,
-    arrow: WantsArrow,
+    asked: AnswerFormat,
     prefix: Prefix = "",
     search: Search = "",
     after: After = "",
@@ -114,20 +117,19 @@ async def sensors(
         return rendered(
             request,
             table,
-            "sensors",
-            page.records,
-            sensors_arrow(page.records) if arrow else None,
+            asked,
+            _names("sensors", "sensor_id", page.records),
             {} if page.last is None else {"after": page.last},
         )
 
     return await reads.answer(request, read)
 
 
-@router.get("/latest", response_model=answers.LatestJson, tags=["sensors"])
+@router.get("/latest", response_model=answers.LatestJson | answers.FlatJson, tags=["sensors"])
 async def latest(
     request: Request,
     reads: TheReads,
-    arrow: WantsArrow,
+    asked: AnswerFormat,
     metrics: Metrics,
     prefix: Prefix = "",
     search: Search = "",
@@ -146,9 +148,17 @@ async def latest(
         return rendered(
             request,
             table,
-            "sensors",
-            (_newest(record, now_us) for record in page.records),
-            latest_arrow(page.records) if arrow else None,
+            asked,
+            Forms(
+                "sensors",
+                (latest_json(record) | _age(now_us, record.event_time_us) for record in page.records),
+                (
+                    row | _age(now_us, at.time_us)
+                    for record in page.records
+                    for row, at in zip(latest_rows(record), record.readings.values(), strict=True)
+                ),
+                lambda: latest_arrow(page.records),
+            ),
             {} if page.last is None or silence is not None else {"after": page.last},
             more=page.last is not None,
         )
@@ -156,12 +166,14 @@ async def latest(
     return await reads.answer(request, read)
 
 
-@router.get("/metrics", tags=["sensors"])
-async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metadata: Metadata) -> answers.MetricsJson:
+@router.get("/metrics", response_model=answers.MetricsJson | answers.FlatJson, tags=["sensors"])
+async def metrics(
+    request: Request, reads: TheReads, asked: AnswerFormat, sensor_id: SensorId, metadata: Metadata
+) -> Response:
     """The metrics of a sensor: of its newest readings, or else of its last events."""
     fields = as_mapping(metadata)
 
-    def read(table: SensorTable) -> answers.MetricsJson:
+    def read(table: SensorTable) -> Response:
         checked_sensor_id(sensor_id)
         if table.schema.latest is not None:
             newest = table.newest(sensor_id, limit=1)  # the id itself comes before all that begin with it
@@ -169,7 +181,7 @@ async def metrics(request: Request, reads: TheReads, sensor_id: SensorId, metada
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return answers.MetricsJson(metrics=sorted(found))
+        return rendered(request, table, asked, _names("metrics", "metric", sorted(found)), {})
 
     return await reads.answer(request, read)
 
@@ -185,11 +197,11 @@ async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answ
     return await reads.answer(request, read)
 
 
-@router.get("/range", response_model=answers.EventsJson, tags=["readings"])
+@router.get("/range", response_model=answers.EventsJson | answers.FlatJson, tags=["readings"])
 async def events(
     request: Request,
     reads: TheReads,
-    arrow: WantsArrow,
+    asked: AnswerFormat,
     sensor_ids: SensorIds,
     metrics: Metrics,
     metadata: Metadata,
@@ -207,9 +219,13 @@ async def events(
         return rendered(
             request,
             table,
-            "events",
-            map(event_json, page.records),
-            RawRecords(page.records, metrics).to_arrow() if arrow else None,
+            asked,
+            Forms(
+                "events",
+                map(event_json, page.records),
+                chain.from_iterable(map(event_rows, page.records)),
+                RawRecords(page.records, metrics).to_arrow,
+            ),
             # The next page covers the same range, however far "now" has moved.
             {} if page.last is None else {"start": format_time(start_us), "end": format_time(page.last)},
         )
@@ -217,11 +233,11 @@ async def events(
     return await reads.answer(request, read)
 
 
-@router.get("/aggregates", response_model=answers.AggregatesJson, tags=["readings"])
+@router.get("/aggregates", response_model=answers.AggregatesJson | answers.FlatJson, tags=["readings"])
 async def aggregates(
     request: Request,
     reads: TheReads,
-    arrow: WantsArrow,
+    asked: AnswerFormat,
     sensor_ids: SensorIds,
     metrics: Metrics,
     start: Start = "",
@@ -254,9 +270,13 @@ async def aggregates(
         return rendered(
             request,
             table,
-            "aggregates",
-            map(aggregate_json, page.records),
-            AggregateRecords(page.records).to_arrow() if arrow else None,
+            asked,
+            Forms(
+                "aggregates",
+                map(aggregate_json, page.records),
+                chain.from_iterable(aggregate_rows(record, metrics) for record in page.records),
+                AggregateRecords(page.records).to_arrow,
+            ),
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(found(None).incomplete_before_us),
         )
@@ -264,11 +284,11 @@ async def aggregates(
     return await reads.answer(request, read)
 
 
-@router.get("/points", response_model=answers.PointsJson, tags=["readings"])
+@router.get("/points", response_model=answers.PointsJson | answers.FlatJson, tags=["readings"])
 async def points(
     request: Request,
     reads: TheReads,
-    arrow: WantsArrow,
+    asked: AnswerFormat,
     sensor_id: SensorId,
     metric: Metric,
     metadata: Metadata,
@@ -282,7 +302,7 @@ async def points(
 
     def read(table: SensorTable) -> Response:
         found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=_MOST_ROWS)
-        return rendered_points(found, arrow=arrow)
+        return rendered_points(found, asked)
 
     return await reads.answer(request, read)
 
@@ -292,5 +312,9 @@ def _most(search: str, limit: int) -> int | None:
     return None if search else limit + 1
 
 
-def _newest(record: LatestRecord, now_us: int) -> dict[str, object]:
-    return latest_json(record) | {"age_s": round((now_us - record.event_time_us) / 1e6, 3)}
+def _names(name: str, column: str, names: list[str]) -> Forms:
+    return Forms(name, names, ({column: each} for each in names), lambda: names_arrow(column, names))
+
+
+def _age(now_us: int, time_us: int) -> dict[str, float]:
+    return {"age_s": round((now_us - time_us) / 1e6, 3)}

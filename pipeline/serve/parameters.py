@@ -23,6 +23,7 @@ class Format(StrEnum):
     """The format of an answer."""
 
     JSON = "json"
+    FLAT = "flat"
     ARROW = "arrow"
 
 
@@ -78,14 +79,19 @@ Filling = Annotated[
 ]
 Fresh = Annotated[bool, Query(description="Whether to compute windows that are still open from their raw rows.")]
 AskedFormat = Annotated[
-    Format | None, Query(alias="format", description=f"By default, arrow if Accept asks for {ARROW}, else json.")
+    Format | None,
+    Query(
+        alias="format",
+        description="flat is JSON with the list rows, one object for each sensor, metric and time, whose names do not "
+        f"depend on metrics. By default, arrow if Accept asks for {ARROW}, else json.",
+    ),
 ]
 Accept = Annotated[str, Header(include_in_schema=False)]
 
 
-def is_arrow(asked: Format | None, accept: str) -> bool:
-    """Whether the parameter, or without one the header, asks for Arrow."""
-    return asked == Format.ARROW if asked else ARROW in accept
+def format_of(asked: AskedFormat = None, accept: Accept = "") -> Format:
+    """Returns the format that the parameter, or without one the header, asks for."""
+    return asked or (Format.ARROW if ARROW in accept else Format.JSON)
 
 
 def as_mapping(metadata: list[str]) -> dict[str, str]:

@@ -73,14 +73,14 @@ def test_latest(api):
 
 def test_metrics(api):
     """A sensor's metrics are those of its newest readings."""
-    assert get(f"{api}/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
-    assert get(f"{api}/metrics?sensor=hall").json == {"metrics": []}
+    assert get(f"{api}/metrics?sensor=hall-1").json["metrics"] == ["t", "u"]
+    assert get(f"{api}/metrics?sensor=hall").json["metrics"] == []
 
 
 def test_metrics_without_rows_of_newest_readings(bigtable):
     """Without rows of newest readings, the sensors' own rows answer."""
     with serving(table_of(EVENTS, "")) as address:
-        assert get(f"{address}/api/v1/metrics?sensor=hall-1").json == {"metrics": ["t", "u"]}
+        assert get(f"{address}/api/v1/metrics?sensor=hall-1").json["metrics"] == ["t", "u"]
         assert len(get(f"{address}/api/v1/latest").json["sensors"]) == 4
 
 
@@ -119,6 +119,28 @@ def test_aggregates(api):
     assert found[0]["metrics"] == {
         "t": {"count": 6, "sum": 15.0, "min": 0.0, "max": 5.0, "avg": 2.5, "stddev": pytest.approx(1.7078, abs=1e-4)}
     }
+
+
+def test_flat(api):
+    """A row has one metric of one sensor and time, under names that are the same for all metrics."""
+    start = format_time(START)
+    event = get(f"{api}/range?sensor=hall-1&{RANGE}&format=flat").json["rows"][-2:]
+    assert event == [
+        {"time": start, "sensor_id": "hall-1", "metric": metric, "value": value}
+        for metric, value in (("t", 0), ("u", -1))
+    ]
+    windows = get(f"{api}/aggregates?sensor=hall-1&{RANGE}&metric=t&format=flat").json["rows"]
+    assert len(windows) == 4
+    assert windows[0].items() >= {"time": start, "metric": "t", "window": "1h", "count": 6, "avg": 2.5}.items()
+    before = (
+        f"{api}/aggregates?sensor=hall-1&metric=t&start={format_time(START - HOUR)}&end={start}&fill=null&format=flat"
+    )
+    [gap] = get(before).json["rows"]
+    assert (gap["metric"], gap["filled"], "avg" in gap) == ("t", True, False)
+    newest = get(f"{api}/latest?prefix=hall-1&metric=t&format=flat").json["rows"][0]
+    assert newest.keys() == {"time", "sensor_id", "metric", "value", "age_s"}
+    points = get(f"{api}/points?sensor=hall-1&{RANGE}&metric=t&format=flat").json
+    assert (points["exact"], points["rows"][0]) == (True, event[0])
 
 
 def test_gaps_and_open_windows(api):

@@ -1,5 +1,6 @@
 """Records as JSON objects, as the command line prints and the HTTP API sends them. Times are ISO 8601."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipeline.core.answers.points import Points
@@ -42,6 +43,42 @@ def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
             for metric, summary in record.metrics.items()
         },
     }
+
+
+def event_rows(record: RawRecord) -> Iterator[dict[str, Any]]:
+    """Yields an object for each reading of an event, all with the same names."""
+    common = {"time": format_time(record.event_time_us), "sensor_id": record.sensor_id}
+    for metric, value in record.readings.items():
+        yield common | {"metric": metric, "value": value}
+
+
+def latest_rows(record: LatestRecord) -> Iterator[dict[str, Any]]:
+    """Yields an object for each newest reading of a sensor, all with the same names."""
+    for metric, at in record.readings.items():
+        yield {"time": format_time(at.time_us), "sensor_id": record.sensor_id, "metric": metric, "value": at.value}
+
+
+def aggregate_rows(record: AggregateRecord, metrics: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yields an object for each metric of a window, with its statistics by name.
+
+    A window without a row that was filled has one for each of ``metrics``.
+    """
+    common = {
+        "time": record.window.shown(record.start_us),
+        "sensor_id": record.sensor_id,
+        "window": record.window.text,
+        **({"filled": True} if record.filled else {}),
+    }
+    for metric in dict.fromkeys([*record.metrics, *(metrics if record.filled else ())]):
+        statistics = record.metrics[metric].statistics() if metric in record.metrics else {}
+        yield common | {"metric": metric} | {name: json_number(value) for name, value in statistics.items()}
+
+
+def point_rows(points: Points) -> Iterator[dict[str, Any]]:
+    """Yields an object for each point of a line, all with the same names."""
+    common = {"sensor_id": points.sensor_id, "metric": points.metric}
+    for point in points.points:
+        yield {"time": format_time(point.time_us), "value": point.value} | common
 
 
 def optional_time(time_us: int | None) -> str | None:
