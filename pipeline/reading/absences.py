@@ -62,7 +62,8 @@ def missing_before(time_us: int | None, what: str) -> str:
     """Returns the message for what may be missing of an answer; empty for None."""
     if time_us is None:
         return ""
-    return f"{what} before {format_time(time_us)} may be missing: collected, or older than their tier"
+    shown = format_time(-(-time_us // 1_000_000) * 1_000_000)
+    return f"{what} before {shown} may be missing: collected, or older than their tier"
 
 
 def no_sensors_message(table: "SensorTable", prefix: str, metadata: Mapping[str, str]) -> str:

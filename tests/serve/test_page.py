@@ -3,14 +3,19 @@
 import re
 import time
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from importlib.resources import files
 
 import pytest
 from playwright.sync_api import expect
 
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.retention_notes import record_added_tiers
+from pipeline.cloud.tables.tables import Difference
 from pipeline.core.events.event import Event
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
 from tests.serve.serving import serving, table_of, token_file
@@ -88,6 +93,18 @@ def test_list_and_search(chromium, address):
         expect(rows(page)).to_have_count(1)
         page.get_by_label("Silent after").select_option("6 hours")
         expect(page.get_by_role("status")).to_have_text("No sensor matches.")
+
+
+def test_what_may_be_missing(chromium, bigtable):
+    """If a tier was added later, readings complete the chart; if they may have been collected, the page tells."""
+    name = table_of(events())
+    record_added_tiers(name, ["stats"])
+    tables.apply(name, [Difference("raw", Never(), MaxAge(timedelta(days=1)))])
+    with serving(name) as address:
+        with opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity&from=-20h&to=now") as page:
+            expect(page.get_by_role("status")).to_contain_text("points from readings")
+        with opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity&from=-2d&to=now") as page:
+            expect(page.get_by_role("status")).to_contain_text("some may be missing")
 
 
 def test_a_sensor(chromium, address):

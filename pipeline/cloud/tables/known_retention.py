@@ -25,14 +25,21 @@ class KnownRetention:
         self._clock = clock
         self._lock = threading.Lock()
         self._read_s = -_VALID_S
-        self._retention = Retention.unknown(schema)
+        self._retention: Retention | None = None
 
     def __call__(self) -> Retention:
-        with self._lock:
-            if self._clock() - self._read_s >= _VALID_S:
-                self._retention = self._read()
-                self._read_s = self._clock()
-            return self._retention
+        # While one thread asks again, the others go on with the last answer: the server may take its time.
+        if self._is_due() and self._lock.acquire(blocking=self._retention is None):
+            try:
+                if self._is_due():
+                    self._retention = self._read()
+                    self._read_s = self._clock()
+            finally:
+                self._lock.release()
+        return self._retention or Retention.unknown(self._schema)
+
+    def _is_due(self) -> bool:
+        return self._clock() - self._read_s >= _VALID_S
 
     def _read(self) -> Retention:
         # Slow to import: few commands need it.
