@@ -205,5 +205,6 @@ def _note_retention(comparison: Comparison) -> None:
         if stored is None:  # older jobs may have written the tiers of a table without a schema
             added = tiers_without_rows(table, requested.tiers)
         else:
-            added = [tier.family for tier in requested.tiers if tier not in stored.tiers]
+            known = {(tier.window, tier.family) for tier in stored.tiers}  # other statistics make no new tier
+            added = [tier.family for tier in requested.tiers if (tier.window, tier.family) not in known]
         record_added_tiers(table, added)
