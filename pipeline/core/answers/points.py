@@ -209,12 +209,9 @@ class _Search:
 
     def _is_listed(self, read: ReadRows, start_us: int, end_us: int) -> bool:
         """Whether a window awaits a repair: its row, and those of longer ones, may count too little."""
-        if start_us >= end_us:
-            return False
-        shortest = self._schema.tiers[0]
-        keys = work_range_of(shortest.window, self._sensor_id, shortest.window.start_of(start_us), end_us)
-        cells = CellSelection((shortest.family,), keys_only=True)
-        return next(read(RowSelection(keys, cells, page_rows=1)), None) is not None
+        windows = [tier.window for tier in self._schema.tiers]  # any of them was the shortest when it was listed
+        keys = tuple(work_range_of(each, self._sensor_id, each.start_of(start_us), end_us) for each in windows)
+        return next(read(RowSelection(keys, CellSelection((), keys_only=True), page_rows=1)), None) is not None
 
     def _from_readings(self, read: BoundedReads) -> Points:
         self._check_count(read)
