@@ -9,6 +9,9 @@ from pipeline.core.events.reasons import BadData
 
 _Raw = TypeVar("_Raw")
 
+MAX_PROBLEMS = 1000
+"""The most problems of a message that are kept: a broken one may have one in every two bytes."""
+
 Check = Callable[[Event], Any]
 """Raises BadData for an event that a table cannot store."""
 
@@ -54,6 +57,8 @@ def valid_events(
 ) -> tuple[list[Event], list[tuple[int, BadData]]]:
     """Returns the valid events that every table can store, and the positions of the others with their problems.
 
+    Of the problems, it returns only the first ``MAX_PROBLEMS`` and one more.
+
     Args:
         found: the unchecked events of a message.
         validate: returns the event if it is valid, and raises BadData otherwise.
@@ -62,13 +67,14 @@ def valid_events(
     """
     events: list[Event] = []
     problems: list[tuple[int, BadData]] = []
-    for one in found:
+    for position, one in enumerate(found):
         try:
             event = validate(one, latest_us)
             for check in checks:
                 check(event)
         except BadData as problem:
-            problems.append((len(events) + len(problems), problem))
+            if len(problems) <= MAX_PROBLEMS:
+                problems.append((position, problem.with_traceback(None)))
         else:
             events.append(event)
     return events, problems
@@ -80,5 +86,6 @@ def refused_once(message: Message, problems: Sequence[BadData]) -> list[tuple[Me
         return []
     first, others = problems[0], len(problems) - 1
     if others:
-        first = BadData(first.reason, f"{first.detail}; and {others:,} more problem{'s' if others > 1 else ''}")
+        more = f"over {MAX_PROBLEMS - 1:,}" if others >= MAX_PROBLEMS else f"{others:,}"
+        first = BadData(first.reason, f"{first.detail}; and {more} more problem{'s' if others > 1 else ''}")
     return [(message, first)]

@@ -5,12 +5,14 @@ The attribute ``message_type`` names the type of a message, unless a mapping dec
 
 import importlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Literal
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pipeline.core.decoding.decoded import Check, Decoded, MessageType, refused_once, valid_events
+from pipeline.core.decoding.decoded import MAX_PROBLEMS, Check, Decoded, MessageType, refused_once, valid_events
 from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.compiling.scope import MAX_ELEMENTS
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.dead_letter import event_alone
 from pipeline.core.events.event import Event, validate
@@ -39,7 +41,11 @@ class BuiltIn:
         self._refuses = unknown_fields == "refuse"
 
     def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
-        """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own."""
+        """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own.
+
+        A batch with more than ``MAX_PROBLEMS`` of them is refused as a whole, once: a letter for each would be hundreds
+        of times the size of the batch. Its other events are valid.
+        """
         parsed = parse(message)
         unknown, protos = len(UnknownFieldSet(parsed)), (parsed,)
         if isinstance(parsed, SensorEventBatch):
@@ -50,7 +56,10 @@ class BuiltIn:
             unknown, validate_one = 0, _validate_known
             _check_known(parsed)
         events, problems = valid_events(protos, validate_one, latest_us, checks)
-        refused = [(event_alone(message, at, protos[at]), problem) for at, problem in problems] if problems else []
+        if len(problems) > MAX_PROBLEMS:
+            refused = refused_once(message, [problem for _, problem in problems])
+        else:
+            refused = [(event_alone(message, at, protos[at]), problem) for at, problem in problems] if problems else []
         return _new(Decoded, (self.name, events, refused, 0, unknown))  # a third of the time of its own constructor
 
 
@@ -101,9 +110,11 @@ class DecoderFunction:
     def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
         """See :meth:`MessageType.decode`. Exceptions but RefusedMessage are bugs: they end the bundle."""
         try:
-            protos = list(self._function(message.data, dict(message.attributes)))
+            protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
         except RefusedMessage as refusal:
             raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
+        if len(protos) > MAX_ELEMENTS:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
         events, problems = valid_events(protos, validate, latest_us, checks)
         return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))
 

@@ -1,5 +1,6 @@
 """Which type a message is of, and what becomes of messages that are of none."""
 
+import itertools
 import json
 import pickle
 import subprocess
@@ -14,7 +15,7 @@ from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import sensor_event
-from pipeline.proto.sensor_event_pb2 import SensorEventBatch
+from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 from tests.core.decoding.mapping.protos import descriptor_set
 
 T = 1_771_324_200_000_000
@@ -101,6 +102,29 @@ def test_unmarked_batches():
     assert [event.sensor_id for event in decoded.events] == ["a"]
     ((letter, _),) = decoded.refused
     assert letter.attributes == {"site": "north", "message_type": EVENT_TYPE, "event_time": "2026-02-17T10:30:00Z"}
+
+
+def test_a_batch_with_over_a_thousand_refused_events_is_refused_once():
+    """A letter for each would be hundreds of times its size. Its other events are written, as often as it returns."""
+    broken = [SensorEvent()] * 1000
+    for events, letters in ((broken, 1000), ([*broken, SensorEvent()], 1)):
+        message = Message(SensorEventBatch(events=[EVENT, *events]).SerializeToString(), {"message_type": BATCH_TYPE})
+        decoded = MessageTypes().of(message).decode(message, T, [])
+        assert [event.sensor_id for event in decoded.events] == ["a"]
+        assert len(decoded.refused) == letters
+    ((letter, problem),) = decoded.refused
+    assert letter == message
+    assert (problem.reason, problem.detail[-33:]) == (Reason.MISSING_SENSOR_ID, "empty; and over 999 more problems")
+
+
+def yield_without_end(data, attributes):
+    return itertools.repeat(EVENT)
+
+
+def test_a_function_that_yields_without_end():
+    """Its message is refused."""
+    with pytest.raises(BadData, match="TOO_MANY_ELEMENTS: the function yields more than 100,000 events"):
+        DecoderFunction(f"{__name__}:yield_without_end").decode(Message(b"", {}), T, ())
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pipeline.core.decoding.mapping.compiling.branches import Branch
 from pipeline.core.decoding.mapping.compiling.execution import CompiledBranch, written
 from pipeline.core.decoding.mapping.compiling.resolve import Resolver
 from pipeline.core.decoding.mapping.compiling.scope import ENVELOPE, ROOT, Scope, ScopeGetter, attribute, envelope
-from pipeline.core.decoding.mapping.compiling.stars import Items, leaves_out_none
-from pipeline.core.decoding.mapping.compiling.writers import fixed, labelled, starred, whole
+from pipeline.core.decoding.mapping.compiling.stars import Items, bounded
+from pipeline.core.decoding.mapping.compiling.writers import fixed, labelled, starred, taken, whole
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import (
     Extreme,
@@ -31,7 +31,7 @@ from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plai
 from pipeline.core.decoding.mapping.values.numbers import number_of, star_number_of
 from pipeline.core.decoding.mapping.values.text_values import formatted, star_text_of, text_of
 from pipeline.core.decoding.mapping.values.times import time_of
-from pipeline.core.events.event import MAX_METADATA_BYTES
+from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_SENSOR_ID
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -60,12 +60,13 @@ class Use(NamedTuple):
 
 
 class _OfStar(NamedTuple):
-    """The values that a star stands for, at a depth of the scope. ``whole`` returns all at once, where possible."""
+    """The values that a star stands for, read at a depth of the scope if conditions hold, whose depth is ``when``."""
 
     depth: int
-    items_of: ScopeGetter
+    items: Items
     convert: Getter
-    whole: ScopeGetter | None
+    when: int
+    holds: list[ScopeGetter]
 
 
 class Compiler:
@@ -133,7 +134,8 @@ class Compiler:
         before, _, after = entry.name.partition("*")
         excluded = [re.compile(fnmatch.translate(glob)) for glob in entry.excluded]
 
-        def name_of(name: str) -> str | None:
+        def name_of(label: str) -> str | None:
+            name = bounded(label)  # each element would copy a long one
             if excluded and any(glob.fullmatch(name) for glob in excluded):
                 return None
             return f"{before}{name}{after}"
@@ -143,15 +145,26 @@ class Compiler:
     def _add_star(self, key: str, entry: MappingEntry, *, is_reading: bool) -> None:
         by_source = [list(self._of_star(key, source, is_reading=is_reading)) for source in entry.value]
         found = [of_star for of_source in by_source for of_star in of_source]
-        takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
-        if takes_all and (values_of := found[0].whole):
-            self.compiled.at(found[0].depth).writers.append(whole(values_of, is_reading=is_reading))
+        if not found:
             return
-        if found:
-            sources = [[(of_star.items_of, of_star.convert) for of_star in of_source] for of_source in by_source]
-            self.compiled.at(max(of_star.depth for of_star in found)).writers.append(
-                starred(sources, self._namer(entry), is_reading=is_reading, keeps_inexact=self._keeps)
-            )
+        depth = max(max(of_star.depth, of_star.when) for of_star in found)
+
+        def read(of_star: _OfStar, get: Getter) -> ScopeGetter:
+            # What is above the elements is gone through once, not once for each of them.
+            at = (scopes.at_depth if of_star.depth == depth else scopes.once_at)(of_star.depth, get)
+            return scopes.conditional(at, of_star.holds)
+
+        takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
+        if takes_all and found[0].convert is nodes.itself and (whole_of := found[0].items.whole):
+            write = whole(read(found[0], whole_of), is_reading=is_reading)
+        else:
+            name_of = self._namer(entry)
+            sources = [
+                [read(one, taken(one.items.get, one.convert, name_of, is_reading=is_reading)) for one in of_source]
+                for of_source in by_source
+            ]
+            write = starred(sources, is_reading=is_reading, keeps_inexact=self._keeps)
+        self.compiled.at(depth).writers.append(write)
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
         path = source.path
@@ -160,14 +173,14 @@ class Compiler:
         try:
             level, steps = self._branch.level_of(path)
             names = self._branch.names[level]
-            leaves_out = self._leaves_out(len(names) + sum(isinstance(step, Field) for step in steps))
-            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, leaves_out)
+            fixed = len(names) + sum(isinstance(step, Field) for step in steps)
+            left_out = frozenset(named for named in self._named if len(named) > fixed)
+            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, left_out)
         except PathError as error:
             self.unresolved[key, path] = str(error)
             return
         at = level + ROOT
-        depth, holds = self._when(f"{key}.when", source.when)
-        depth = max(depth, at)
+        when, holds = self._when(f"{key}.when", source.when)
         for items in found:
             if is_reading:
                 convert = star_number_of(key, items.node, source, self._mapping)
@@ -175,13 +188,7 @@ class Compiler:
                 convert = star_text_of(key, items.node, source)
             if convert is not None:
                 self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
-                whole_of = items.whole if convert is nodes.itself else None
-                values_of = whole_of and scopes.conditional(scopes.at_depth(at, whole_of), holds)
-                yield _OfStar(depth, scopes.conditional(scopes.at_depth(at, items.get), holds), convert, values_of)
-
-    def _leaves_out(self, fixed: int) -> Callable[[Names], bool]:
-        named = frozenset(names for names in self._named if len(names) > fixed)
-        return named.__contains__ if named else leaves_out_none
+                yield _OfStar(at, items, convert, when, holds)
 
     def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
         """Returns the deepest level that sources read, and the getter of the first one that is set."""
@@ -227,6 +234,7 @@ class Compiler:
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
         depths, parts = [ROOT], list[str | ScopeGetter]()
+        most = MAX_SENSOR_ID if key == "sensor" else MAX_METADATA_BYTES
         for part in source.template or ():
             if isinstance(part, str):
                 parts.append(part)
@@ -243,9 +251,9 @@ class Compiler:
             if None in texts:
                 return None
             # Each element has a text of its own: its length has to be bounded here.
-            if sum(map(len, texts)) > MAX_METADATA_BYTES:
+            if sum(map(len, texts)) > most:
                 reason = Reason.INVALID_SENSOR_ID if key == "sensor" else Reason.METADATA_TOO_LONG
-                raise BadData(reason, f"{key} has more than {MAX_METADATA_BYTES:,} characters")
+                raise BadData(reason, f"{key} has more than {most:,} characters")
             return "".join(texts)
 
         return max(depths), text

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from pipeline.core.decoding.decoded import MAX_PROBLEMS
 from pipeline.core.decoding.mapping.compiling.branches import Branch
-from pipeline.core.decoding.mapping.compiling.scope import ROOT, Scope, ScopeGetter
+from pipeline.core.decoding.mapping.compiling.scope import MAX_ELEMENTS, ROOT, Scope, ScopeGetter, too_many_elements
 from pipeline.core.decoding.mapping.compiling.writers import Writer
 from pipeline.core.decoding.mapping.language.model import Mapping
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
@@ -14,10 +15,11 @@ from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_READINGS
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 
-MAX_ELEMENTS = 100_000
-"""A message with more elements is refused."""
 MAX_VALUES = 2_000_000
 """A message whose elements together have more values is refused; those of the message count for each element."""
+MAX_VALUES_OF_ANY = 100_000
+"""So many are never too many. Beyond, a message may have one for each of its bytes."""
+_TEXT = 16  # characters of metadata that count as another value
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -48,27 +50,45 @@ class MappedEvents(NamedTuple):
 
 
 class EventCollector:
-    """Collects the events of one message."""
+    """Collects the events of one message.
 
-    def __init__(self) -> None:
+    Args:
+        size: the size of the message in bytes, which bounds the values.
+    """
+
+    def __init__(self, size: int) -> None:
         self.events: dict[tuple[str, int, str], MadeEvent | None] = {}  # None for an event that was refused
-        self.problems: list[BadData] = []
+        self.problems: dict[tuple[Reason, str], BadData] = {}
         # By path and position: several branches may go through the same element.
         self.skipped: set[tuple[tuple[Step, ...], tuple[int, ...]]] = set()
         # Elements that are null, or whose type in an Any is another one, in a branch.
         self.absent: Counter[tuple[tuple[Step, ...], tuple[int, ...]]] = Counter()
         self.without_readings = 0
         self.elements = 0
-        self.values = 0
+        self._values_left = min(MAX_VALUES, MAX_VALUES_OF_ANY + size)
+
+    def refuse(self, problem: BadData) -> None:
+        """Notes a problem. Two ways to the same element have the same."""
+        if len(self.problems) <= MAX_PROBLEMS:
+            self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
+
+    def count(self, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        """Counts the values of an element, its own and those from above. Raises BadData for too many."""
+        self._values_left -= len(readings) + len(metadata)
+        if metadata:
+            self._values_left -= sum(map(len, metadata.values())) // _TEXT
+        if self._values_left < 0:
+            raise BadData(
+                Reason.TOO_MANY_ELEMENTS,
+                f"the elements have more values than {MAX_VALUES_OF_ANY:,} and one for each byte of the message, or "
+                f"more than {MAX_VALUES:,}",
+            )
 
     def add(self, made: MadeEvent) -> None:
         """Adds an event, or adds the values of an element to the event of the same sensor, time and id.
 
-        Raises BadData if a name has two values, which refuses the whole event, or if the message has too many values.
+        Raises BadData if a name has two values, which refuses the whole event.
         """
-        self.values += len(made.readings) + len(made.metadata)
-        if self.values > MAX_VALUES:
-            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the elements of the message have more than {MAX_VALUES:,} values")
         key = made.sensor_id, made.event_time_us, made.event_id
         if key not in self.events:
             self.events[key] = made
@@ -97,19 +117,18 @@ class EventCollector:
             with_readings = [event for event in events if event.readings]
             self.without_readings += len(events) - len(with_readings)
             events = with_readings
-        problems = {(problem.reason, problem.detail): problem for problem in self.problems}
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
         skipped = len(self.skipped) + absent + self.without_readings
         if mapping.each and not self.elements:
             skipped = max(skipped, 1)  # the message itself: in JSON, a list under another name would go unnoticed
-        return MappedEvents(events, list(problems.values()), skipped)
+        return MappedEvents(events, list(self.problems.values()), skipped)
 
     def _rewritten(self, events: list[MadeEvent]) -> Iterator[MadeEvent]:
         for event in events:
             try:
                 yield event._replace(readings=_renamed(event.readings), metadata=_renamed(event.metadata))
             except BadData as problem:
-                self.problems.append(problem)
+                self.refuse(problem)
 
 
 class Level(NamedTuple):
@@ -173,9 +192,7 @@ class CompiledBranch:
         elements = self._elements[above](scope[-1]) or ()
         collector.elements += len(elements)
         if collector.elements > MAX_ELEMENTS:
-            raise BadData(
-                Reason.TOO_MANY_ELEMENTS, f"the message has more than {MAX_ELEMENTS:,} elements at {self._path}"
-            )
+            raise too_many_elements(f"{self._path} goes through")
         level = self._levels[above + 1]
         prefix = self.prefixes[above + 1]
         is_last = above + 1 == len(self._elements)
@@ -187,7 +204,9 @@ class CompiledBranch:
             scope[-1] = element
             own, own_metadata = readings.copy(), metadata.copy()
             try:
-                if self._is_left_out(level, scope, own, own_metadata):
+                is_left_out = self._is_left_out(level, scope, own, own_metadata)
+                collector.count(own, own_metadata)
+                if is_left_out:
                     collector.skipped.add((prefix, (*at, index)))
                 elif is_last:
                     self._add(collector, scope, own, own_metadata)
@@ -196,7 +215,7 @@ class CompiledBranch:
             except BadData as problem:
                 if problem.reason is Reason.TOO_MANY_ELEMENTS:
                     raise
-                collector.problems.append(_located(problem, self._path, (*at, index)))
+                collector.refuse(_located(problem, self._path, (*at, index)))
 
     def _add(self, collector: EventCollector, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         sensor, time_us = self.sensor(scope), self.time(scope)
@@ -207,8 +226,9 @@ class CompiledBranch:
             if sensor is None:
                 raise BadData(Reason.MISSING_SENSOR_ID, "the mapping finds no sensor: none of its paths is set")
             raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
-        event_id = self.event_id(scope) if self.event_id else None
-        collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id or ""))
+        event_id = (self.event_id(scope) if self.event_id else None) or ""
+        collector.count({}, {"event_id": event_id})
+        collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id))
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:

@@ -99,7 +99,7 @@ class Mapper:
         Raises:
             BadData: the message as a whole is refused.
         """
-        collector = EventCollector()
+        collector = EventCollector(len(message.data))
         for branch in self._compiled:
             branch.run(collector, [message, root])
         return collector.result(self.mapping, self._through)

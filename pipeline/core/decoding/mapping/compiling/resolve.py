@@ -66,7 +66,7 @@ class _AtStar(NamedTuple):
     Attributes:
         deep: whether it goes through all levels.
         after: the steps that follow it.
-        leaves_out: tells whether it leaves out a field, by the names that lead to the field.
+        left_out: the fields that it leaves out, by the names that lead there from the message.
         names: the names of the fields that lead here from the message.
         prefix: the last of these names, since the star began.
         within: the types of the messages that it went through.
@@ -74,7 +74,7 @@ class _AtStar(NamedTuple):
 
     deep: bool
     after: tuple[Step, ...]
-    leaves_out: Callable[[Names], bool]
+    left_out: frozenset[Names]
     names: Names
     prefix: Names = ()
     within: tuple[str, ...] = ()
@@ -91,6 +91,10 @@ class Resolver:
     def __init__(self, types: Descriptors, contents: Mapping[Names, Names]) -> None:
         self._types = types
         self._contents = contents
+        # Getters of converted content, by the names that lead there: they keep what they converted last, so paths
+        # through the same value share them.
+        self._fields_at: dict[Names, tuple[Node, Getter]] = {}
+        self._inside: dict[Names, list[tuple[Getter, Node]]] = {}
 
     def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
         """Resolves a path without a star.
@@ -106,7 +110,7 @@ class Resolver:
         return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
 
     def resolve_star(
-        self, start: Node, steps: tuple[Step, ...], names: Names, leaves_out: Callable[[Names], bool]
+        self, start: Node, steps: tuple[Step, ...], names: Names, left_out: frozenset[Names]
     ) -> list[Items]:
         """Resolves a path with a star.
 
@@ -114,13 +118,13 @@ class Resolver:
             start: the node at which it begins.
             steps: the steps of the path.
             names: the names of the fields that lead to ``start``.
-            leaves_out: tells whether the star leaves out a field, by the names that lead to the field.
+            left_out: the fields that the star leaves out, by the names that lead there from the message.
 
         Raises:
             PathError: the type has no such path, or its star goes through a type that contains itself.
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
-        star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], leaves_out, ())
+        star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], left_out, ())
         items: list[Items] = []
         problem = None
         for end in self._walk(Steps(start, names=names), steps[:at]):
@@ -179,9 +183,9 @@ class Resolver:
 
     def _fields(self, at: Steps, record: Record, name: str) -> list[Steps]:
         if field := record.type.fields_by_name.get(name):
-            return self._opened(at.field(field))
+            return self._opened(self._field(at, field))
         if oneof := record.type.oneofs_by_name.get(name):
-            return [opened for field in oneof.fields for opened in self._opened(at.field(field))]
+            return [opened for field in oneof.fields for opened in self._opened(self._field(at, field))]
         fields = [field.name for field in record.type.fields]
         near = difflib.get_close_matches(name, [*fields, *record.type.oneofs_by_name], n=1)
         hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(fields) or 'none'}"
@@ -193,8 +197,15 @@ class Resolver:
         contents = self._contents.get(tuple(name for name in names if name != "*"))
         if contents is None:
             return [at]
-        where = ".".join(names)
-        return [self._open(at, get, inside) for get, inside in self._contained(_single(at.to), contents, where)]
+        if names not in self._inside:
+            self._inside[names] = list(self._contained(_single(at.to), contents, ".".join(names)))
+        return [self._open(at, get, inside) for get, inside in self._inside[names]]
+
+    def _field(self, at: Steps, field: FieldDescriptor) -> Steps:
+        names = (*at.names, field.name)
+        if names not in self._fields_at:
+            self._fields_at[names] = nodes.node_of(field), nodes.content_of(field.message_type)
+        return at.field(field, *self._fields_at[names])
 
     def _contained(self, node: Node, contents: Names, where: str) -> Iterator[tuple[Getter, Node]]:
         """Yields a getter and a node for each type that a value may contain; the getter returns None for another."""
@@ -230,10 +241,10 @@ class Resolver:
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
-            known = [
+            known = (
                 (value, item) for item in items_of(items) if item is not None and (value := value_of(item)) is not None
-            ]
-            return better(known, key=lambda pair: pair[0])[1] if known else None
+            )
+            return better(known, key=lambda pair: pair[0], default=(None, None))[1]
 
         return at.then(get, item)
 
@@ -269,10 +280,10 @@ class Resolver:
 
     def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
-        deep, after, leaves_out, names, prefix, _ = star
+        deep, after, left_out, names, prefix, _ = star
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
-            get = stars.plain_items(deep, rest_of, names, leaves_out, prefix, itself=bool(prefix))
+            get = stars.plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
             yield Items(get, Plain(), names)
             return
         if isinstance(node, Record):
@@ -291,15 +302,15 @@ class Resolver:
         else:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
-            get = stars.each_named(pairs, content, of_item.get, prefix, names, leaves_out)
-            yield Items(get, of_item.node, of_item.names, stars.whole_map(node, prefix, after, leaves_out))
+            get = stars.each_named(pairs, content, of_item.get, prefix, names, left_out)
+            yield Items(get, of_item.node, of_item.names, stars.whole_map(node, prefix, after, left_out))
 
     def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
-        deep, after, leaves_out, names, prefix, within = star
+        deep, after, left_out, names, prefix, within = star
         names, prefix = (*names, field.name), (*prefix, field.name)
-        if leaves_out(names):
+        if names in left_out:
             return
-        for at in self._opened(Steps(record, names=names[:-1]).field(field)):
+        for at in self._opened(self._field(Steps(record, names=names[:-1]), field)):
             if after:
                 try:
                     ends = self._walk(at, after)
@@ -322,14 +333,14 @@ class Resolver:
 
     def _of_item(self, item: Node, star: "_AtStar") -> Iterator[Items]:
         """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
-        deep, after, leaves_out, names, _, within = star
+        deep, after, left_out, names, _, within = star
         if after:
             for end in self._walk(Steps(item, names=names), after):
                 yield Items(stars.named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
             yield Items(stars.named("", nodes.itself), item, names)
         elif isinstance(item, Plain):
-            all_of = stars.plain_items(True, None, names, leaves_out, (), itself=True)
+            all_of = stars.plain_items(True, None, names, left_out, (), itself=True)
             yield Items(all_of if deep else stars.named("", nodes.itself), item, names)
         elif deep:
             if isinstance(item, Record):

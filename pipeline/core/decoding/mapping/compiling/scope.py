@@ -6,15 +6,23 @@ from typing import Any
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.events.dead_letter import dead_letter_name, published_at
 from pipeline.core.events.message import Message
-from pipeline.core.events.reasons import BadData
+from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import format_time, from_datetime
 
 Scope = list[Any]
 """The message as Pub/Sub delivered it, what its payload contains, and the current element of each level below."""
+MAX_ELEMENTS = 100_000
+"""A message is refused if ``each`` or a star goes through more elements."""
+
 ENVELOPE, ROOT = 0, 1
 """The depths of the first two in a scope."""
 
 ScopeGetter = Callable[[Scope], Any]
+
+
+def too_many_elements(what: str) -> BadData:
+    """Returns the problem of a message with too many elements."""
+    return BadData(Reason.TOO_MANY_ELEMENTS, f"{what} more than {MAX_ELEMENTS:,} elements of the message")
 
 
 def at_depth(depth: int, get: Getter) -> ScopeGetter:

@@ -1,13 +1,13 @@
 """Writers of readings and metadata: each puts the values of one entry of a mapping into an event."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any
 
 from pipeline.core.decoding.mapping.compiling.scope import Scope, ScopeGetter
 from pipeline.core.decoding.mapping.language.model import MappingEntry
 from pipeline.core.decoding.mapping.values.nodes import Getter
 from pipeline.core.decoding.mapping.values.texts import Inexact
-from pipeline.core.events.event import MAX_READINGS
+from pipeline.core.events.event import MAX_NAME, MAX_READINGS
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 
@@ -36,7 +36,7 @@ def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, *, is_reading: b
         try:
             write(scope, readings, metadata)
         except Inexact as inexact:
-            _put(metadata, name, inexact.text)
+            _put(metadata, name, inexact.text, is_reading=False)
 
     return write_or_keep
 
@@ -45,7 +45,10 @@ def _collision(name: str) -> BadData:
     return BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
 
 
-def _put(into: dict[str, Any], name: str, value: Any) -> None:
+def _put(into: dict[str, Any], name: str, value: Any, *, is_reading: bool) -> None:
+    if len(name) > MAX_NAME:  # now, as each element would copy a long name
+        reason = Reason.INVALID_METRIC_NAME if is_reading else Reason.INVALID_METADATA_NAME
+        raise BadData(reason, f"the name {shown(name)} has more than {MAX_NAME} characters")
     if name in into:
         raise _collision(name)
     into[name] = value
@@ -67,26 +70,34 @@ def labelled(
         name = None if label is None else name_of(label)
         if label is not None and name is None:
             return
-        into, value = _converted(value_of, scope, readings if is_reading else metadata, metadata, keeps_inexact)
+        try:
+            value = value_of(scope)
+        except Inexact as inexact:
+            value = inexact
         if value is None:
             return
         if name is None:
             raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
-        _put(into, name, value)
+        _put_converted(name, value, readings, metadata, is_reading=is_reading, keeps_inexact=keeps_inexact)
 
     return write
 
 
-def _converted(
-    convert: Callable[[Any], Any], raw: Any, into: dict[str, Any], metadata: dict[str, str], keeps_inexact: bool
-) -> tuple[dict[str, Any], Any]:
-    """Returns where a value goes, and the value: an inexact integer goes to the metadata if ``keeps_inexact``."""
-    try:
-        return into, convert(raw)
-    except Inexact as inexact:
-        if not keeps_inexact:
-            raise
-        return metadata, inexact.text
+def _put_converted(
+    name: str,
+    value: Any,
+    readings: dict[str, Any],
+    metadata: dict[str, str],
+    *,
+    is_reading: bool,
+    keeps_inexact: bool,
+) -> None:
+    """Puts a value into an event, or raises it if it is a problem. An inexact integer becomes metadata if so chosen."""
+    if isinstance(value, Inexact) and keeps_inexact:
+        is_reading, value = False, value.text
+    elif isinstance(value, BadData):
+        raise value.with_traceback(None)
+    _put(readings if is_reading else metadata, name, value, is_reading=is_reading)
 
 
 def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
@@ -99,7 +110,7 @@ def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
         into = readings if is_reading else metadata
         if into:
             for name, value in values.items():
-                _put(into, name, value)
+                _put(into, name, value, is_reading=is_reading)
         else:
             into.update(values)
         _check_size(into, is_reading)
@@ -107,45 +118,65 @@ def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
     return write
 
 
-def _check_size(into: dict[str, Any], is_reading: bool) -> None:
+def _check_size(into: Sized, is_reading: bool) -> None:
     # This bounds memory. How many a valid event may have is checked later.
     if len(into) > MAX_READINGS:
         reason = Reason.TOO_MANY_READINGS if is_reading else Reason.TOO_MUCH_METADATA
         raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
 
 
-def starred(
-    sources: list[list[tuple[ScopeGetter, Getter]]],
+def taken(
+    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
+    convert: Getter,
     name_of: Callable[[str], str | None],
     *,
     is_reading: bool,
-    keeps_inexact: bool,
-) -> Writer:
+) -> Callable[[Any], list[tuple[str, str, Any]]]:
+    """Returns the getter of what a star takes: a label, a name, and a value or its problem, for each.
+
+    It raises BadData for more values than an event may have.
+
+    Args:
+        items_of: yields labels and values.
+        convert: converts a value; returns None for one that the star leaves out.
+        name_of: returns the name for a label; None if it is left out.
+        is_reading: whether the values are readings, not metadata.
+    """
+
+    def take(container: Any) -> list[tuple[str, str, Any]]:
+        found: list[tuple[str, str, Any]] = []
+        for label, raw in items_of(container):
+            name = name_of(label)
+            if name is None:
+                continue
+            try:
+                value = convert(raw)
+            except BadData as problem:  # it does not count if an earlier source has the label
+                value = problem
+            if value is not None:
+                found.append((label, name, value))
+                _check_size(found, is_reading)
+        return found
+
+    return take
+
+
+def starred(sources: list[list[ScopeGetter]], *, is_reading: bool, keeps_inexact: bool) -> Writer:
     """Returns the writer of an entry with a star. If it has several sources, each name takes the first that has it.
 
     Args:
-        sources: each source's getters, which yield labels and values, with the functions that convert the values.
-        name_of: returns the name for a label; None if it is left out.
+        sources: getters of each source, of what :func:`taken` returns.
         is_reading: whether it writes readings, not metadata.
         keeps_inexact: whether integers that a double can't hold become metadata.
     """
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        into = readings if is_reading else metadata
-        earlier: frozenset[str] = frozenset()
+        earlier: set[str] = set()
         for fields in sources:
-            own = []
-            for items_of, convert in fields:
-                for label, raw in items_of(scope) or ():
-                    name = name_of(label)
-                    if name is None or label in earlier:
-                        continue
-                    into_of_value, value = _converted(convert, raw, into, metadata, keeps_inexact)
-                    if value is None:
-                        continue
-                    _check_size(into, is_reading)
-                    own.append(label)
-                    _put(into_of_value, name, value)
-            earlier = earlier.union(own)
+            found = [one for taken_of in fields for one in taken_of(scope) or () if one[0] not in earlier]
+            for _, name, value in found:
+                _put_converted(name, value, readings, metadata, is_reading=is_reading, keeps_inexact=keeps_inexact)
+            _check_size(readings if is_reading else metadata, is_reading)
+            earlier.update(label for label, _, _ in found)
 
     return write

@@ -114,8 +114,8 @@ def node_of(field: FieldDescriptor) -> Node:
     message = field.message_type
     if message is not None and message.GetOptions().map_entry:
         key, value = message.fields_by_name["key"], message.fields_by_name["value"]
-        return Entries(_single(key), _single(value), _content(value.message_type))  # type: ignore[arg-type]
-    return Many(_single(field), _content(field.message_type)) if field.is_repeated else _single(field)
+        return Entries(_single(key), _single(value), content_of(value.message_type))  # type: ignore[arg-type]
+    return Many(_single(field), content_of(field.message_type)) if field.is_repeated else _single(field)
 
 
 def _single(field: FieldDescriptor) -> Node:
@@ -175,13 +175,12 @@ class Steps:
     pending: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
-    def field(self, field: FieldDescriptor) -> "Steps":
-        """Returns the steps, and then the field of the message that they lead to."""
-        node = node_of(field)
+    def field(self, field: FieldDescriptor, node: Node, content: Getter) -> "Steps":
+        """Returns the steps, and then the field of the message that they lead to, with its node and its content."""
         names = (*self.names, field.name)
         if isinstance(node, Record):
             return Steps(node, self.get, (*self.pending, field.name), names)
-        return Steps(node, composed(self.get, _read(self.pending, field, node)), (), names)
+        return Steps(node, composed(self.get, _read(self.pending, field, node, content)), (), names)
 
     def then(self, get: Getter, node: Node, name: str = "") -> "Steps":
         """Returns the steps, and then another step, which may have a name."""
@@ -219,12 +218,12 @@ def _any_value(value: Any) -> Any:
     return value
 
 
-def _read(pending: tuple[str, ...], field: FieldDescriptor, node: Node) -> Getter:
+def _read(pending: tuple[str, ...], field: FieldDescriptor, node: Node, content: Getter) -> Getter:
     name = field.name
     if isinstance(node, (Many, Entries)):
         return attrgetter(".".join((*pending, name)))
     if field.message_type is not None:
-        return composed(_if_set(pending, name), _content(field.message_type))
+        return composed(_if_set(pending, name), content)
     if field.has_presence:
         return _if_set(pending, name)
     if node.kind in ("string", "bytes"):  # type: ignore[union-attr] # without presence, empty is not set
@@ -245,7 +244,7 @@ def _if_set(parents: tuple[str, ...], name: str) -> Getter:
     return get
 
 
-def _content(message: Descriptor | None) -> Getter:
+def content_of(message: Descriptor | None) -> Getter:
     """Returns the getter of a message's value: the content of a well-known type, or the message itself."""
     if message is None:
         return itself

@@ -1,11 +1,16 @@
 """Messages that a mapping would multiply: what is above elements is read once, and texts and names are bounded."""
 
+import contextlib
 import json
+import tracemalloc
 
 import pytest
 
+from pipeline.core.decoding.decoded import refused_once
+from pipeline.core.decoding.mapping.compiling import stars
 from pipeline.core.decoding.mapping.values import conditions
 from pipeline.core.decoding.mapping.values.texts import plainly
+from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
 JSON = 'message = "json"\nsensor = "id"\ntime = { path = "t", unit = "s" }\n'
@@ -53,12 +58,12 @@ def test_a_text_that_is_composed_for_each_element_is_bounded(text, reason, mappe
 
 
 @pytest.mark.parametrize("values", [{"1": 1}, {"1": {"2": 1}}])
-def test_a_long_key_is_not_copied_for_each_value_below_it(values, mapped):
-    """Names are cut, so that a long key costs its length once."""
-    result = mapped(JSON + '[readings]\n"*" = "o.**"\n', json.dumps({"id": "a", "t": T, "o": {"k" * 100_000: values}}))
-    (made,) = result.events
-    assert all(128 < len(name) < 1100 for name in made.readings)
-    assert len(made.readings) == 1
+def test_a_name_that_is_too_long_is_refused_at_once(values, mapped):
+    """A long key is not copied for each value below it."""
+    document = {"id": "a", "t": T, "o": {"k" * 100_000: values}}
+    with pytest.raises(BadData, match="has more than 128 characters") as error:
+        mapped(JSON + '[readings]\n"*" = "o.**"\n', json.dumps(document))
+    assert error.value.reason is Reason.INVALID_METRIC_NAME
 
 
 def test_metadata_above_the_elements_that_is_too_long_is_told_once(mapped):
@@ -66,3 +71,75 @@ def test_metadata_above_the_elements_that_is_too_long_is_told_once(mapped):
     text = JSON + 'each = "e[]"\n[readings]\nv = ".v"\n[metadata]\nm = "m"\n'
     with pytest.raises(BadData, match="METADATA_TOO_LONG"):
         mapped(text, json.dumps({"id": "a", "t": T, "m": "x" * 5000, "e": [{"v": 1}, {"v": 2}]}))
+
+
+EACH = JSON + 'each = "e[]"\n'
+HEAD = f'{{"id":"a","t":{T},'
+TIMES = "".join(f"{time}," for time in range(T, T + 2000))
+MULTIPLIED = {
+    "arrays below many names": (
+        JSON + 'rewrite_names = true\nreadings = { v = "t" }\nmetadata = { "*" = "o.**" }\n',
+        f'{HEAD}"o":{"[" * 300 + "[]," * 20_000 + "[]" + "]" * 300}}}',
+    ),
+    "a name for each element": (
+        EACH.replace('"t"', '"."') + '[readings]\n"*" = { path = ".", name = "n" }\n',
+        f'{HEAD}"n":"{"n" * 50_000}","e":[{TIMES}1]}}',
+    ),
+    "values for each element": (
+        EACH.replace('"t"', '"."') + '[readings]\n"*" = "o.*"\nv = "."\n',
+        f'{HEAD}"o":{json.dumps({f"n{index}": 1 for index in range(900)})},"e":[{TIMES}1]}}',
+    ),
+    "a text for each element": (
+        EACH.replace('"t"', '"."') + 'readings = { v = "." }\nmetadata = { m = "{n} {.}" }\n',
+        f'{HEAD}"n":"{"n" * 4000}","e":[{TIMES}1]}}',
+    ),
+    "a problem of each element": (EACH + 'readings = { v = "." }\n', f'{HEAD}"e":[{"{}," * 20_000}{{}}]}}'),
+    "JSON in text, read by many paths": (
+        JSON + "types = { p = 'json' }\n[readings]\n" + "".join(f'v{index} = "p[{index}]"\n' for index in range(50)),
+        f'{HEAD}"p":"[{"1," * 10_000}1]"}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MULTIPLIED)
+def test_memory_is_a_small_multiple_of_the_message(case, mapper):
+    """What the message has once is not held once for each element, path or problem."""
+    text, payload = MULTIPLIED[case]
+    compiled, message = mapper(text), Message(payload.encode(), {})
+    tracemalloc.start()
+    with contextlib.suppress(BadData):
+        compiled.map(message, compiled.parse(message))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 * len(payload) + 1_000_000
+
+
+@pytest.mark.parametrize("star", ['"*" = "o.**"', '"*" = "o.*"', '"*" = { path = "o.*.v" }'])
+def test_a_star_goes_through_at_most_100_000_elements(star, mapped):
+    """Whether or not any of them is a reading."""
+    document = {"id": "a", "t": T, "o": [{}] * 100_000}
+    assert not mapped(f"{JSON}[readings]\n{star}\n", json.dumps(document)).events[0].readings
+    document["o"].append({})
+    with pytest.raises(BadData, match="a star stands for more than 100,000 elements") as error:
+        mapped(f"{JSON}[readings]\n{star}\n", json.dumps(document))
+    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
+
+
+def test_a_star_above_the_elements_is_gone_through_once(mapped, monkeypatch):
+    """Also if a condition on each element decides whether its values count."""
+    seen = []
+    monkeypatch.setattr(stars, "bounded", lambda label: seen.append(label) or label)
+    text = EACH + '[readings]\n"*" = { path = "o.*", when = { path = ".v", is = 1 } }\nv = ".v"\n'
+    text = text.replace('"t"', '".t"')
+    elements = [{"v": index % 2, "t": T + index} for index in range(10)]
+    result = mapped(text, json.dumps({"id": "a", "o": {"x": 1, "y": 2}, "e": elements}))
+    assert [made.readings for made in result.events] == [{"v": 0}, {"v": 1, "x": 1, "y": 2}] * 5
+    assert seen == ["x", "y"]
+
+
+def test_problems_beyond_a_thousand_are_not_kept(mapped):
+    """The detail of the dead letter says so."""
+    result = mapped(EACH + 'readings = { v = ".v" }\n', json.dumps({"id": "a", "t": T, "e": [{"v": ""}] * 5000}))
+    assert len(result.problems) == 1001
+    ((_, problem),) = refused_once(Message(b"", {}), result.problems)
+    assert problem.detail.endswith("; and over 999 more problems")

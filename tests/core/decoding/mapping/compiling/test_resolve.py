@@ -7,6 +7,7 @@ from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.document import parse_mapping
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
 T = 1_771_324_200
@@ -127,7 +128,7 @@ def test_reading_an_entry_does_not_create_it(mapper):
     """Looking up a missing entry leaves the message as it is."""
     compiled = mapper(KINDS + '[readings]\nr = "positions.home.latitude"\n')
     message = compiled.message_class(time=T)
-    compiled.map(None, message)
+    compiled.map(Message(b"", {}), message)
     assert not message.positions
 
 
