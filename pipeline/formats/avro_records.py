@@ -29,6 +29,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _MAX_HEADER = 1 << 20  # bytes
 _CHUNK = 1 << 16  # bytes to read at a time
 _MAGIC, _SYNC = b"Obj\x01", 16
+_LEAST_JSON = 2  # bytes of a value and what divides it from the next
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # bytes
 _HEADER = parse_schema(
     {
@@ -94,6 +95,7 @@ class AvroFile:
             lines.check_columns(names, maker.columns)
         self._decompress = _CODECS[codec]
         self._sync = header["sync"]
+        self._is_nested = any(self._has_values(kind) for field in fields for kind in _kinds(field["type"]))
         self._first_block = head.tell()
 
     def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
@@ -172,7 +174,9 @@ class AvroFile:
                 raise ValueError("a block has a negative size")
             content = self._decompress(section)
             start = _read_up_to(content, limit + 1)
-            if len(start) <= limit:
+            if len(start) <= limit and count > len(start):
+                raise ValueError("a block has more records than bytes")
+            if len(start) <= limit and not self._is_nested:
                 data = io.BytesIO(start)
                 for _ in range(count):
                     yield self._decode_record(data)
@@ -181,16 +185,22 @@ class AvroFile:
                 for _ in range(count):
                     reader.begin_record()
                     self._skip_value(self._schema, reader)
-                    yield None if reader.size > limit else self._decode_record(io.BytesIO(reader.copy))
+                    is_long = max(reader.size, reader.as_json) > limit
+                    yield None if is_long else self._decode_record(io.BytesIO(reader.copy))
             _skip_rest(section)
             if file.read(_SYNC) != self._sync:
                 raise ValueError("a block does not end with the sync marker")
+
+    def _has_values(self, kind: Any) -> bool:
+        """Returns whether a value of a type is made of others."""
+        return kind in self._types if isinstance(kind, str) else kind["type"] in ("record", "array", "map")
 
     def _decode_record(self, data: BinaryIO) -> Any:
         return schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
 
     def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:
-        """Skips a value of this schema without decoding it."""
+        """Skips a value of this schema without decoding it, and adds the least that it takes as JSON."""
+        reader.as_json += _LEAST_JSON
         if isinstance(schema, list):
             self._skip_value(schema[reader.long()], reader)
             return
@@ -206,6 +216,7 @@ class AvroFile:
                 reader.skip(schema["size"])
             case "record" | "error":
                 for field in schema["fields"]:
+                    reader.as_json += len(field["name"])
                     self._skip_value(field["type"], reader)
             case "array":
                 self._skip_items((schema["items"],), reader)
@@ -217,11 +228,14 @@ class AvroFile:
     def _skip_items(self, schemas: tuple[Any, ...], reader: "_BoundedReader") -> None:
         while count := reader.long():
             if count < 0:  # the size of the items in bytes follows
-                reader.skip(reader.long())
-                continue
-            for _ in range(count):
+                reader.long()
+            for index in range(abs(count)):
+                size = reader.size
                 for schema in schemas:
                     self._skip_value(schema, reader)
+                if reader.size == size:  # values of this type have no bytes, so nothing bounds their number
+                    reader.as_json += _LEAST_JSON * (abs(count) - index)
+                    break
 
     def _count_before(self, end: int) -> int:
         """Counts the records before ``end``; a large negative number if damaged. Restores the file's position."""
@@ -236,6 +250,10 @@ class AvroFile:
         finally:
             self._file.seek(position)
         return total
+
+
+def _kinds(schema: Any) -> list[Any]:
+    return schema if isinstance(schema, list) else [schema]
 
 
 def _long(read: Callable[[int], bytes]) -> int:
@@ -308,6 +326,9 @@ _CODECS: dict[str, Callable[[Any], Any]] = {
 class _BoundedReader:
     """Reads over records, and copies the bytes of the current record unless it exceeds the limit.
 
+    ``size`` is the record's size so far, and ``as_json`` the least that it would take as JSON: records of few bytes may
+    have values without number.
+
     Args:
         start: the first bytes.
         rest: the bytes after them.
@@ -323,6 +344,7 @@ class _BoundedReader:
     def begin_record(self) -> None:
         self.copy = bytearray()
         self.size = 0
+        self.as_json = 0
 
     def skip(self, count: int) -> None:
         """Skips ``count`` bytes."""

@@ -24,6 +24,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
+_MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names of all columns
 _FIELD_OVERHEAD = 64  # bytes of memory
 
 _Parsed = TypeVar("_Parsed", SensorEvent, MappedRecord)
@@ -44,6 +45,8 @@ def csv_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Recor
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
     _, _, names = header
+    if sum(map(len, names)) > _MAX_HEADER:
+        raise UnreadableFile(f"the header has more than {_MAX_HEADER:,} characters")
     if isinstance(maker, MappedMaker):
         return _mapped(rows, names, maker)
     return _below_header(rows, _RowParser(names, maker), _SAMPLE_FACTOR * maker.max_record_bytes)

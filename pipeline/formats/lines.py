@@ -15,6 +15,9 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _Raw = TypeVar("_Raw")
 _Parsed = TypeVar("_Parsed", bound="SensorEvent | Replay | MappedRecord")
 
+MAX_COLUMNS = 10_000
+"""The most columns of a file. An event has at most 1,100 values, but each may leave most columns blank."""
+
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
 
@@ -77,8 +80,15 @@ def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _
     return record._replace(line=line) if isinstance(record, MappedRecord) else record
 
 
+def check_width(names: Sequence[str]) -> None:
+    """Raises UnreadableFile if a file has too many columns."""
+    if len(names) > MAX_COLUMNS:
+        raise UnreadableFile(f"it has {len(names):,} columns, more than {MAX_COLUMNS:,}")
+
+
 def check_columns(names: Sequence[str], columns: FileColumns) -> None:
-    """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name."""
+    """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name, or too many."""
+    check_width(names)
     found = ", ".join(map(shown, names))
     for required in (columns.sensor, columns.time):
         if required not in names:

@@ -27,7 +27,7 @@ from pipeline.core.events.reasons import BadData
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, too_long
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
 from pipeline.formats.mappings import BadValue
 from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -131,9 +131,10 @@ class MappedMaker:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
 
         Raises:
-            UnreadableFile: two columns have the same name, or none is the sensor or the time.
+            UnreadableFile: there are too many, two have the same name, or none is the sensor or the time.
         """
         self.check_json()
+        check_width(names)
         found = ", ".join(map(shown, names))
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):

@@ -23,6 +23,7 @@ _BATCH_ROWS = 1000  # rows that are Python objects at the same time
 # The most bytes of a column of text in one row group, in multiples of --max-record-bytes. A page is read as a whole.
 _MAX_COLUMN_FACTOR = 16
 _MAX_FIXED_SIZE = 1 << 16  # bytes of a fixed-size value; numbers and UUIDs are much smaller
+_LEAST_JSON = 2  # bytes of a value and what divides it from the next
 _PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _DECODE_ERRORS = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
 """The errors that pyarrow raises for damaged bytes."""
@@ -103,7 +104,10 @@ class ParquetFile:
                     failure.__cause__ = error
                     break
                 number += 1
-                yield lines.parse_or_refuse(number, self._event, row)
+                if row is None:
+                    yield Refusal(number, lines.too_long(limit))
+                else:
+                    yield lines.parse_or_refuse(number, self._event, row)
         if failure is not None:
             raise failure
 
@@ -112,13 +116,17 @@ class ParquetFile:
             return self._maker.of_object(row)
         return event_of(row, self._maker)
 
-    def _rows(self, group: int) -> Iterator[dict[str, Any]]:
+    def _rows(self, group: int) -> Iterator[dict[str, Any] | None]:
+        """Yields the rows of a group; None for a row that is too long."""
         limit, whole = self._maker.max_record_bytes, isinstance(self._maker, MappedMaker)
         for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
-            columns = [_values(column, limit, whole) for column in batch.columns]
-            names = batch.schema.names
-            for values in zip(*columns, strict=True):
-                yield dict(zip(names, values, strict=True))
+            for part in _parts(batch, limit):
+                if part is None:
+                    yield None
+                    continue
+                columns = [_values(column, limit, whole) for column in part.columns]
+                for values in zip(*columns, strict=True):
+                    yield dict(zip(part.schema.names, values, strict=True))
 
 
 def _has_bytes(leaf: Any) -> bool:
@@ -139,6 +147,47 @@ def _oversized_column(group: Any, most: int) -> str | None:
         if each.physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY") and each.total_uncompressed_size > most
     )
     return next(large, None)
+
+
+def _parts(batch: pyarrow.RecordBatch, limit: int) -> Iterator[pyarrow.RecordBatch | None]:
+    """Yields parts that become at most ``limit`` bytes of JSON, as far as that is known; None for a longer row.
+
+    Equal values are stored once in the file and in Arrow, but each is an object of its own in Python.
+    """
+    names = sum(len(name) + _LEAST_JSON for name in batch.schema.names)
+    todo = [batch]
+    while todo:
+        part = todo.pop()
+        if names * len(part) + sum(_json_size(column, limit) for column in part.columns) <= limit:
+            yield part
+        elif len(part) == 1:
+            yield None
+        else:
+            half = len(part) // 2
+            todo += [part.slice(half), part.slice(0, half)]
+
+
+def _json_size(column: pyarrow.Array, limit: int) -> int:
+    """Returns the least that values take as JSON, in bytes, without texts over the limit, which are refused alone."""
+    kind, size = column.type, _LEAST_JSON * len(column)
+    if not size:
+        return 0
+    if types.is_dictionary(kind):
+        lengths = pc.binary_length(column.dictionary) if _has_length(kind.value_type) else pyarrow.nulls(0)
+        found = pc.take(lengths, column.indices) if len(lengths) else lengths
+        return size + (pc.sum(pc.if_else(pc.less_equal(found, limit), found, 0)).as_py() or 0 if len(found) else 0)
+    if types.is_struct(kind):
+        names = sum(len(field.name) + _LEAST_JSON for field in kind)
+        return size + names * len(column) + sum(_json_size(child, limit) for child in column.flatten())
+    if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
+        start, stop = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        inner = [column.keys, column.items] if types.is_map(kind) else [column.values]
+        return size + sum(_json_size(values.slice(start, stop - start), limit) for values in inner)
+    return size + _json_size(column.flatten(), limit) if types.is_fixed_size_list(kind) else size
+
+
+def _has_length(kind: pyarrow.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _WITH_LENGTHS)
 
 
 def _values(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
@@ -232,7 +281,7 @@ def _timestamps(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
 
 def _scalars(column: pyarrow.Array, limit: int, _: bool) -> list[Any]:
     kind = column.type
-    if any(is_kind(kind) for is_kind in _WITH_LENGTHS) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
+    if _has_length(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
     try:
         return column.to_pylist()

@@ -59,7 +59,7 @@ class Reason(StrEnum):
     NAME_COLLISION = "NAME_COLLISION"
     """A mapping gives two values of one sensor and time the same name."""
     TOO_MANY_ELEMENTS = "TOO_MANY_ELEMENTS"
-    """A mapping would make events of more than 100,000 elements of one message."""
+    """A mapping goes through more than 100,000 elements of one message, or a decoder yields more events."""
     UNKNOWN_REVISION = "UNKNOWN_REVISION"
     """The message's schema revision does not exist, or does not fit its mapping."""
     UNKNOWN_FIELDS = "UNKNOWN_FIELDS"

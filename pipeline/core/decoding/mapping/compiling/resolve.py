@@ -282,7 +282,7 @@ class Resolver:
         """Yields the values that a star at a node stands for."""
         deep, after, left_out, names, prefix, _ = star
         if isinstance(node, Plain):
-            rest_of = _first(self.resolve(node, after, names), _as_it_is, "") if after else None
+            rest_of = _first(self.resolve(node, after, names), lambda *_: nodes.itself, "") if after else None
             get = stars.plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
             yield Items(get, Plain(), names)
             return
@@ -373,10 +373,6 @@ def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path
         return next((one for get_one in getters if (one := get_one(value)) is not None), None)
 
     return get
-
-
-def _as_it_is(node: Node, path: str) -> Getter:  # noqa: ARG001 (the signature of a converter)
-    return nodes.itself
 
 
 def _key(kind: Leaf, name: str) -> Any:
