@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.core.decoding.decoded import Check, Decoded, refused_once, valid_events
+from pipeline.core.decoding.mapping.compiling.execution import kept_digits
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_conditions
 from pipeline.core.decoding.mapping.language.document import parse_mapping
 from pipeline.core.decoding.mapping.language.model import MappingError
@@ -91,10 +92,11 @@ class MappedType:
         root, mapper = self.parse(message)
         mapped = mapper.map(message, root)
         events, problems = valid_events(mapped.events, valid_event, latest_us, checks)
-        mapped.problems.extend(
-            BadData(problem.reason, f"sensor {shown(mapped.events[index].sensor_id)}: {problem.detail}")
-            for index, problem in problems
-        )
+        for index, problem in problems:
+            made = mapped.events[index]
+            if problem.reason is Reason.NO_READINGS:
+                problem = kept_digits(made.metadata) or problem
+            mapped.problems.append(BadData(problem.reason, f"sensor {shown(made.sensor_id)}: {problem.detail}"))
         return Decoded(self.name, events, refused_once(message, mapped.problems), mapped.skipped)
 
     def parse(self, message: Message) -> tuple[Any, Mapper]:

@@ -147,6 +147,37 @@ def test_attributes_that_mappings_read():
     assert MessageTypes([MappedType("a", text), MappedType("b", other)]).attribute_names == {"a", "b", "c", "e"}
 
 
+NOW, BIG = "2026-02-17T10:30:00Z", 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('time = "t"\nreadings = { v = "v" }', {"t": NOW, "v": BIG}),
+        ('each = "e[]"\ntime = ".t"\nreadings = { v = ".v" }', {"e": [{"t": NOW, "v": BIG}]}),
+        ('each = "e[]"\ntime = ".t"\nreadings = { "*" = ".r.*" }', {"e": [{"t": NOW, "r": {"v": BIG}}]}),
+        ('each = "e[]"\ntime = "t"\nrewrite_names = true\nreadings = { "*" = { path = ".v", name = ".n" } }',
+         {"t": NOW, "e": [{"n": "v", "v": BIG}, {"n": "w", "v": None}]}),
+        ('each = "e[].f[]"\ntime = "t"\nreadings = { v = "e[].v" }', {"t": NOW, "e": [{"v": BIG, "f": [1]}]}),
+    ],
+)  # fmt: skip
+def test_an_integer_that_became_metadata_is_not_lost_with_its_event(keys, message):
+    """An event whose only reading it was is a dead letter that says so."""
+    mapped = MappedType("m", f'message = "json"\ninexact_integers = "metadata"\nsensor = "id"\n{keys}')
+    decoded = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, [])
+    assert (decoded.events, decoded.skipped) == ([], 0)
+    ((_, problem),) = decoded.refused
+    assert problem.reason is Reason.INEXACT_INTEGER
+    assert "the only reading, 'v', is '9007199254740993'" in problem.detail
+    beside = decoded_beside_another(mapped.text, message)
+    assert [event[2:4] for event in beside.events] == [({"beside": 1}, {"v": str(BIG)})]
+
+
+def decoded_beside_another(text, message):
+    text = text.replace("readings = {", 'readings = { beside = "one",')
+    return MappedType("m", text).decode(Message(json.dumps({"id": "s", "one": 1} | message).encode(), {}), T, [])
+
+
 def test_a_replay_keeps_the_event_time_and_attributes():
     """The publish time as event time is that of the first publication, and renamed attributes are found."""
     text = 'message = "json"\nsensor = "@topic"\ntime = "$publish_time"\nreadings.x = "x"'

@@ -11,6 +11,7 @@ from pipeline.core.decoding.mapping.compiling.scope import MAX_ELEMENTS, ROOT, S
 from pipeline.core.decoding.mapping.compiling.writers import Writer
 from pipeline.core.decoding.mapping.language.model import Mapping
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
+from pipeline.core.decoding.mapping.values.texts import KeptDigits
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_READINGS
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
@@ -114,9 +115,9 @@ class EventCollector:
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
         if mapping.each:
-            with_readings = [event for event in events if event.readings]
-            self.without_readings += len(events) - len(with_readings)
-            events = with_readings
+            found = [event for event in events if event.readings or kept_digits(event.metadata)]
+            self.without_readings += len(events) - len(found)
+            events = found
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
         skipped = len(self.skipped) + absent + self.without_readings
         if mapping.each and not self.elements:
@@ -220,7 +221,7 @@ class CompiledBranch:
     def _add(self, collector: EventCollector, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         sensor, time_us = self.sensor(scope), self.time(scope)
         if sensor is None or time_us is None:
-            if not readings and self._elements:
+            if not readings and self._elements and not kept_digits(metadata):
                 collector.without_readings += 1
                 return
             if sensor is None:
@@ -229,6 +230,15 @@ class CompiledBranch:
         event_id = (self.event_id(scope) if self.event_id else None) or ""
         collector.count({}, {"event_id": event_id})
         collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id))
+
+
+def kept_digits(metadata: dict[str, str]) -> BadData | None:
+    """Returns why a reading is metadata instead, as the problem of an event that has no other; None if none is."""
+    for name, text in metadata.items():
+        if isinstance(text, KeptDigits):
+            problem = f"the only reading, {shown(name)}, is {shown(text)}, which a double can't hold exactly"
+            return BadData(Reason.INEXACT_INTEGER, problem)
+    return None
 
 
 def _merge(into: dict[str, Any], new: dict[str, Any], what: str) -> None:

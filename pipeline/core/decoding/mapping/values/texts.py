@@ -82,9 +82,15 @@ def kind_of(value: Any) -> str:
     return kinds.get(type(value), "a number" if isinstance(value, (int, float)) else f"a {type(value).__name__}")
 
 
+class KeptDigits(str):
+    """The digits of a reading that became metadata, since a double can't hold them."""
+
+    __slots__ = ()
+
+
 class Inexact(BadData):
     """Raised for an integer that a double cannot hold exactly. ``text`` contains its digits."""
 
     def __init__(self, key: str, value: int) -> None:
         super().__init__(Reason.INEXACT_INTEGER, f"{key} is {shown(str(value))}, which a double can't hold exactly")
-        self.text = str(value)
+        self.text = KeptDigits(value)
