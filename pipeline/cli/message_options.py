@@ -38,10 +38,10 @@ def message_options(command: Command) -> Command:
     @descriptors_option
     @functools.wraps(command)
     def with_mapped(*args: Any, mappings: tuple[str, ...], descriptors: tuple[str, ...], **kwargs: Any) -> Any:
-        from pipeline.cloud.pubsub.message_files import load_message_types
+        from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 
         with mapping_problems():
-            mapped = load_message_types(mappings, descriptors) if mappings else []
+            mapped = load_message_types(mappings, load_descriptors(descriptors)) if mappings else []
         return command(*args, mapped=mapped, **kwargs)
 
     return with_mapped

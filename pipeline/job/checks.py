@@ -12,7 +12,7 @@ from google.cloud import pubsub_v1
 from pipeline.cloud.connection.emulators import PUBSUB, check_emulator
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.pubsub.message_files import load_message_types
+from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_job, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
@@ -38,8 +38,10 @@ def read_types(flags: MessageFlags) -> MessageTypes:
         BadFlag: a mapping or a descriptor is invalid, the function is missing, or the default type is unknown.
         ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
+    with _blamed_on("--message_descriptors"):
+        files = load_descriptors(flags.descriptors)
     with _blamed_on("--message_mapping"):
-        mapped = load_message_types(flags.mappings, flags.descriptors)
+        mapped = load_message_types(flags.mappings, files)
     with _blamed_on("--message_decoder"):
         decoder = DecoderFunction(flags.decoder) if flags.decoder else None
     with _blamed_on("--default_message_type"):

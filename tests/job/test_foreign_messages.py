@@ -101,8 +101,12 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
         ({"message_mapping": "{folder}/no.toml"}, "--message_mapping: {folder}/no.toml: No such file or directory"),
         (
             {"message_descriptors": "{folder}/typo.toml"},
-            "--message_mapping: {folder}/typo.toml: descriptors: they are not a FileDescriptorSet, which protoc "
+            "--message_descriptors: {folder}/typo.toml: descriptors: they are not a FileDescriptorSet, which protoc "
             "--descriptor_set_out writes",
+        ),
+        (
+            {"message_descriptors": "{folder}/no.binpb"},
+            "--message_descriptors: {folder}/no.binpb: No such file or directory",
         ),
         (
             {"message_decoder": "tests.job.foreign:nothing"},

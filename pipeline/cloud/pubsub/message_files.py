@@ -31,25 +31,28 @@ class DescriptorFile(NamedTuple):
     types: Descriptors
 
 
-def load_message_types(mappings: Sequence[str], descriptors: Sequence[str]) -> list[MappedType]:
+def load_message_types(mappings: Sequence[str], files: Sequence[DescriptorFile]) -> list[MappedType]:
     """Returns the types that mappings describe, each compiled against the first descriptors that have its type.
 
     Args:
         mappings: paths of TOML files, local or in a bucket (``gs://…``).
-        descriptors: paths of serialized ``FileDescriptorSet``s, likewise, or of schemas that Pub/Sub holds.
+        files: the descriptors, as :func:`load_descriptors` returns them.
 
     Raises:
         MappingError: a file can't be read, is invalid, or maps what another one maps. The line begins with its path.
         ServerProblem: a bucket or Pub/Sub is out of reach, or lacks the file or schema.
     """
-    files = load_descriptors(descriptors)
     loaded = [load_mapping(place, files) for place in mappings]
     check_distinct(loaded)
     return loaded
 
 
 def load_descriptors(places: Sequence[str]) -> list[DescriptorFile]:
-    """Returns the descriptors of each file or schema. Raises as :func:`load_message_types` does."""
+    """Returns the descriptors of each file or schema. Raises as :func:`load_message_types` does.
+
+    Args:
+        places: paths of serialized ``FileDescriptorSet``s, local or in a bucket, or of schemas that Pub/Sub holds.
+    """
     return [_of_schema(place) if is_schema_path(place) else _of_file(place) for place in places]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.cloud.pubsub.message_files import load_message_types
+from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.core.decoding.mapping.language.model import MappingError
 from tests.core.decoding.mapping.protos import descriptor_set
 from tests.support.google_cloud import BUCKET, running_storage
@@ -34,7 +34,7 @@ def test_each_mapping_takes_the_first_descriptors_with_its_type(write: Write):
         write("alarm.toml", TEXT.replace("Report", "Alarm").replace("celsius", "level")),
         write("any.toml", JSON),
     ]
-    loaded = load_message_types(mappings, [write("a", ALARM), write("b", REPORT), write("c", REPORT)])
+    loaded = load_message_types(mappings, load_descriptors([write("a", ALARM), write("b", REPORT), write("c", REPORT)]))
     assert [(mapped.file, mapped.name) for mapped in loaded] == list(
         zip(mappings, ["acme.Report", "acme.Alarm", "json"], strict=True)
     )
@@ -57,7 +57,7 @@ def test_a_mapping_that_does_not_hold(write: Write, content: str | bytes, proble
     """The message names the file and the key."""
     path = write("report.toml", content)
     with pytest.raises(MappingError) as raised:
-        load_message_types([path], [write("a", ALARM), write("b", REPORT)])
+        load_message_types([path], load_descriptors([write("a", ALARM), write("b", REPORT)]))
     assert str(raised.value) == f"{path}: {problem}"
 
 
@@ -72,7 +72,7 @@ def test_descriptors_that_do_not_hold(write: Write, content: bytes, problem: str
     """The message names the file."""
     path = write("report.binpb", content)
     with pytest.raises(MappingError) as raised:
-        load_message_types([write("report.toml", TEXT)], [path])
+        load_message_types([write("report.toml", TEXT)], load_descriptors([path]))
     assert str(raised.value) == f"{path}: {problem}"
 
 
@@ -80,7 +80,7 @@ def test_without_descriptors(write: Write):
     """The message says what to pass."""
     path = write("report.toml", TEXT)
     with pytest.raises(MappingError) as raised:
-        load_message_types([path], [])
+        load_message_types([path], load_descriptors([]))
     assert str(raised.value) == f"{path}: message: pass the descriptors that define acme.Report"
 
 
@@ -88,21 +88,21 @@ def test_two_mappings_of_one_type(write: Write):
     """Two mappings of one type without conditions are an error."""
     first, second = write("a.toml", JSON), write("b.toml", JSON)
     with pytest.raises(MappingError) as raised:
-        load_message_types([first, second], [])
+        load_message_types([first, second], load_descriptors([]))
     assert str(raised.value) == f"{second}: {first} maps json too; tell them apart with match"
 
 
 def test_two_mappings_of_one_type_with_conditions(write: Write):
     """Conditions tell two mappings of one type apart."""
     matched = 'match = {path = "kind", is = "b"}\n' + JSON
-    assert len(load_message_types([write("a.toml", JSON), write("b.toml", matched)], [])) == 2
+    assert len(load_message_types([write("a.toml", JSON), write("b.toml", matched)], load_descriptors([]))) == 2
 
 
 def test_two_default_types(write: Write):
     """Only one type takes the messages without a type."""
     first, second = write("a.toml", "unmarked = true\n" + JSON), write("b.toml", "unmarked = true\n" + TEXT)
     with pytest.raises(MappingError, match=rf"^{second}: {first} has unmarked = true too"):
-        load_message_types([first, second], [write("a", REPORT)])
+        load_message_types([first, second], load_descriptors([write("a", REPORT)]))
 
 
 def test_files_in_a_bucket(monkeypatch: pytest.MonkeyPatch):
@@ -112,10 +112,10 @@ def test_files_in_a_bucket(monkeypatch: pytest.MonkeyPatch):
         storage.write("maps/report.toml", TEXT.encode())
         storage.write("maps/report.binpb", REPORT)
         folder = f"gs://{BUCKET}/maps"
-        (mapped,) = load_message_types([f"{folder}/report.toml"], [f"{folder}/report.binpb"])
+        (mapped,) = load_message_types([f"{folder}/report.toml"], load_descriptors([f"{folder}/report.binpb"]))
         assert (mapped.file, mapped.text, mapped.descriptors) == (f"{folder}/report.toml", TEXT, REPORT)
         with pytest.raises(ServerProblem, match=rf"^{folder}/alarm.toml does not exist$"):
-            load_message_types([f"{folder}/alarm.toml"], [])
+            load_message_types([f"{folder}/alarm.toml"], load_descriptors([]))
 
 
 @pytest.mark.parametrize(
@@ -128,5 +128,5 @@ def test_files_in_a_bucket(monkeypatch: pytest.MonkeyPatch):
 def test_files_that_are_none(path: str, problem: str):
     """A file that can't be opened is named."""
     with pytest.raises(MappingError) as raised:
-        load_message_types([path], [])
+        load_message_types([path], load_descriptors([]))
     assert str(raised.value) == f"{path}: {problem}"

@@ -1,7 +1,8 @@
 """Compares a mapping with the type of its messages: what it reads, what it reads twice, and what it leaves out."""
 
 import fnmatch
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,10 +10,11 @@ from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, 
 from pipeline.core.decoding.mapping.compiling.compiler import Use
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
-from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, Path, Root, Star
+from pipeline.core.decoding.mapping.language.paths import Current, Extreme, Field, Lookup, Names, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
 
+_MOST_ALONE = 4  # values of a field that are listed one by one if all are left out
 _CONDITIONS = ("match", "skip_if", "skip_unless")
 
 
@@ -91,7 +93,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
         list(checker.same_name()),
         [Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "partly"],
         [
-            *(Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "unmapped"),
+            *_together(left),
             *checker.keys_left(),
         ],
     )
@@ -99,6 +101,23 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
 
 def _place(place: Place) -> str:
     return str(place) or "the message"
+
+
+def _together(left: Sequence[tuple[Place, tuple[str, str]]]) -> Iterator[Left]:
+    """Yields what is left out: a field with many values once, if all are."""
+    kept = {place.steps[:end] for place, (state, _) in left if state != "unmapped" for end in range(len(place.steps))}
+    sizes = Counter(place.steps[:end] for place, _ in left for end in range(1, len(place.steps)))
+    told = set()
+    for place, (state, note) in left:
+        if state != "unmapped":
+            continue
+        around = (place.steps[:end] for end in range(1, len(place.steps)) if place.steps[:end] not in kept)
+        first = next(around, place.steps)
+        if note or sizes[first] <= _MOST_ALONE:
+            yield Left(_place(place), str(place.node), note)
+        elif first not in told:
+            told.add(first)
+            yield Left(_place(Place(first, place.node)), f"{sizes[first]:,} values")
 
 
 class _Checker:
@@ -114,6 +133,8 @@ class _Checker:
             for node, names in zip(branch.levels, branch.names, strict=True)
             if isinstance(node, KeyAndValue)
         }
+        # What selectors compare, such as the key in tags[key=site].
+        self._selecting = {names for use in self._uses for names in _selecting(use)}
         self._selects_elements = any(map(_selectors, mapping.each))
 
     def lines(self) -> Iterator[Line]:
@@ -152,11 +173,15 @@ class _Checker:
     def left(self, place: Place) -> tuple[str, str]:
         """Returns ``mapped``, ``partly`` or ``unmapped``, and a note."""
         taken, kinds, conditions = [], set(), []
+        if any(self._covers(place, names) for names in self._selecting):
+            return "mapped", ""
         for use in self._uses:
             covers = self._covers(place, use.names)
             if covers is None:
                 continue
             if not _takes(use):
+                if covers and not self._is_one_element(use.path):
+                    return "mapped", ""
                 conditions.append(use.key.removesuffix(".when"))
                 continue
             note = _note(use, self._entries.get(use.key))
@@ -237,6 +262,15 @@ def _takes(use: Use) -> bool:
 
 def _selectors(path: Path) -> list[object]:
     return [step for step in path.steps if not isinstance(step, (Field, Star, Current))]
+
+
+def _selecting(use: Use) -> Iterator[Names]:
+    """Yields the names of what the selectors of a path compare."""
+    after = 0
+    for step in reversed(use.path.steps):
+        if isinstance(step, (Extreme, Lookup)):
+            yield use.names[: len(use.names) - after] + step.path.names
+        after += isinstance(step, Field)
 
 
 def _note(use: Use, entry: MappingEntry | None) -> str:

@@ -1,5 +1,6 @@
 """Proposes a mapping for a message type, by the names and types of its fields."""
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -29,11 +30,19 @@ def draft(types: Descriptors, message: str) -> str:
 
 
 class _Each(NamedTuple):
-    """A repeated field whose elements may become events. ``steps`` end with ``MANY``; empty for the message itself."""
+    """A repeated field whose elements may become events.
+
+    Attributes:
+        steps: the path, which ends with ``MANY``; empty for the message itself.
+        name: the field that names the reading of an element.
+        score: a measure of how well the field fits.
+        others: fields with the same elements and the same name: a gauge's points, and a sum's.
+    """
 
     steps: Steps
-    name: Place | None  # names the reading of an element
+    name: Place | None
     score: int
+    others: tuple[Steps, ...] = ()
 
 
 class _DraftEntry(NamedTuple):
@@ -47,6 +56,7 @@ class _Draft:
         self._message = message
         self._places = found
         self._each = self._chosen()
+        found = self._places = [place for place in found if not any(_within(place, one) for one in self._each.others)]
         self._single = [place for place in found if not _wild(place.steps[self._level(place) :])]
         self._sensor, self._own_id = self._sensors()
         self._times = self._found_times()
@@ -57,7 +67,9 @@ class _Draft:
         yield "# tidetable mapping check tells what it leaves out, and tidetable mapping try what it makes of messages."
         yield f"message = {_text(self._message)}"
         if self._each.steps:
-            yield f"each = {_text(_path(self._each.steps))} # guess: its elements are the events, or parts of them"
+            paths = [_text(_path(steps)) for steps in (self._each.steps, *self._each.others)]
+            each = paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
+            yield f"each = {each} # guess: its elements are the events, or parts of them"
         yield self._sensor_line()
         yield self._time_line()
         readings, metadata = list(self._readings()), list(self._metadata())
@@ -93,7 +105,21 @@ class _Draft:
         is_empty = not any(guesses.is_reading(place) or isinstance(place.node, Plain) for place in of_message)
         scored = [self._scored(prefix, is_empty=is_empty) for prefix in prefixes]
         best = max(scored, key=lambda each: (each.score, -len(each.steps)), default=None)
-        return best if best and best.score >= 2 else _Each((), None, 0)
+        if best is None or best.score < 2:
+            return _Each((), None, 0)
+        others = [
+            each.steps
+            for each in scored
+            if each.name and each.name == best.name and each.steps != best.steps and self._same(each.steps, best.steps)
+        ]
+        return best._replace(others=tuple(others))
+
+    def _same(self, one: Steps, other: Steps) -> bool:
+        """Returns whether the elements of two repeated fields have the same places."""
+        return self._places_in(one) == self._places_in(other)
+
+    def _places_in(self, prefix: Steps) -> list[Place]:
+        return [Place(place.steps[len(prefix) :], place.node) for place in self._places if _within(place, prefix)]
 
     def _scored(self, prefix: Steps, *, is_empty: bool) -> _Each:
         inside = [place for place in self._places if _within(place, prefix) and not _wild(place.steps[len(prefix) :])]
@@ -137,8 +163,10 @@ class _Draft:
         The latter is None unless elements have no time of their own.
         """
         ranked = sorted(filter(guesses.sensor_rank, self._single), key=guesses.sensor_rank, reverse=True)
+        # What stands beside the name of a reading describes the reading: its unit is no device.
+        metric = self._each.name.steps[:-1] if self._each.name else None
         ranked = [
-            place for place in ranked if guesses.time_rank(place) < guesses.CALLED_TIME and place != self._each.name
+            place for place in ranked if guesses.time_rank(place) < guesses.CALLED_TIME and place.steps[:-1] != metric
         ]
         inner = [place for place in ranked if self._in_element(place)]
         if not self._each.steps or not inner or self._each.name or (ranked and self._in_element(ranked[0])):
@@ -150,6 +178,10 @@ class _Draft:
 
     def _sensor_line(self) -> str:
         likely = [place for place in self._sensor if guesses.sensor_rank(place) >= guesses.LIKELY]
+        attribute = self._attribute()
+        if attribute and (not likely or guesses.sensor_rank(likely[0]) < guesses.CALLED_ID):
+            known = ", ".join(_text(attribute.format(key)) for key in guesses.ATTRIBUTES)
+            return f"sensor = [{known}] # guess: the first attribute that is set"
         if not likely:
             return 'sensor = "@device_id" # guess: no field looks like a sensor\'s id; name a field or an attribute'
         first, *others = [self._written(place) for place in likely[: _MAX_OTHERS + 1]]
@@ -157,6 +189,20 @@ class _Draft:
             inner = self._written(self._own_id)
             return f"sensor = {_text(f'{{{first}}}/{{{inner}}}')} # guess: elements without a time of their own"
         return f"sensor = {_text(first)} # guess" + (f"; or {', '.join(others)}" if others else "")
+
+    def _attribute(self) -> str | None:
+        """Returns the path of an attribute in a list of keys and values around the elements; its key is ``{}``."""
+        if not self._each.steps:
+            return None
+        for place in self._places:
+            around, key = place.steps[:-2], place.steps[-2:]
+            if key != (MANY, "key") or not guesses.is_text(place) or self._in_element(place):
+                continue
+            values = [one for one in self._places if _within(one, (*around, MANY, "value")) and guesses.is_text(one)]
+            single = [one for one in values if not _wild(one.steps[len(around) + 1 :])]
+            if single and _level_of(around, self._each.steps) == _wild(around):
+                return f"{_path(around)}[key={{}}].{_path(single[0].steps[len(around) + 1 :])}"
+        return None
 
     def _found_times(self) -> list[Place]:
         """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
@@ -245,6 +291,12 @@ def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
         yield f"{name if _BARE.fullmatch(name) else _text(name)} = {value} # {kind}"
     if len(lines) > most:
         yield f"# {len(lines) - most:,} more fields, beyond the {most:,} that an event can have"
+
+
+def _level_of(steps: Steps, each: Steps) -> int:
+    """Returns the number of repeated fields that lead to both."""
+    shared = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(steps, each, strict=False)))
+    return sum(step == MANY for step, _ in shared)
 
 
 def _within(place: Place, prefix: Steps) -> bool:

@@ -7,6 +7,10 @@ from pipeline.core.decoding.mapping.values.nodes import Leaf
 
 LIKELY = 20
 """The least rank of a field that may name the sensor."""
+CALLED_ID = 50
+"""The least rank of a field that is called an id."""
+ATTRIBUTES = ("service.instance.id", "host.name", "service.name")
+"""Keys of attributes that tell sensors apart, by OpenTelemetry's conventions."""
 CALLED_TIME = 80
 """The least rank of a field that is called time or timestamp."""
 

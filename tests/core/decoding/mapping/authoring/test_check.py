@@ -173,9 +173,36 @@ def test_numbers_and_text_are_all_of_a_struct():
 
 
 def test_what_only_conditions_read():
-    """A value that decides only what is skipped is left out, and the report says what reads it."""
+    """A value that decides what is skipped is read, unless the condition is on one of several elements."""
     report = report_of('skip_if = {path = "mode", is = "OFF"}\n[readings]\na = "place.height"')
-    assert [left for left in report.unmapped if left.note] == [("mode", "acme.Mode", "skip_if reads it")]
+    assert "mode" not in [left.path for left in report.unmapped]
+    report = report_of('skip_if = {path = "probes[0].port", is = 1}\n[readings]\na = "place.height"')
+    assert ("probes[].port", "uint32", "skip_if reads it") in report.unmapped
+
+
+def test_what_a_selector_compares_is_read():
+    """The key of a tag, and the value by which the greatest element is found."""
+    report = report_of('[readings]\na = "probes[max port].celsius"\nb = "probes[id=x].celsius"\n')
+    assert not {"probes[].port", "probes[].id"} & {left.path for left in report.unmapped}
+
+
+def test_many_values_that_are_left_out_together_are_one_line():
+    """Up to four values of a field are listed, and so are those of a field that is read in part."""
+    inside = "".join(f"double v{index} = {index}; " for index in range(1, 6))
+    types = Descriptors(
+        descriptor_set(
+            f"package acme; message Five {{ {inside} }} message Side {{ Five five = 1; double own = 2; }}"
+            "message Report { string serial = 1; double at = 2; repeated Side all = 3; Side some = 4; }"
+        )
+    )
+    text = (
+        'message = "acme.Report"\nsensor = "serial"\ntime = {path = "at", unit = "s"}\nreadings = {a = "some.five.v2"}'
+    )
+    assert [left[:2] for left in check(parse_mapping(text), types).unmapped] == [
+        ("all", "6 values"),
+        *((f"some.five.v{index}", "double") for index in (1, 3, 4, 5)),
+        ("some.own", "double"),
+    ]
 
 
 def test_keys_of_a_map():

@@ -98,6 +98,19 @@ def test_elements_with_a_time():
     }
 
 
+def test_elements_of_the_same_form_and_name(types):
+    """Points of gauges and of sums are taken; the sensor is an attribute, not the metric's unit."""
+    document = tomllib.loads(draft(types, "telemetry.Request"))
+    metric = "resources[].scopes[].metrics[]"
+    assert document["each"] == [f"{metric}.gauge.points[]", f"{metric}.sum.points[]"]
+    assert document["sensor"] == [
+        f"resources[].resource.attributes[key={key}].value.text"
+        for key in ("service.instance.id", "host.name", "service.name")
+    ]
+    assert document["readings"] == {"*": {"name": f"{metric}.name", "first": [".as_double", ".as_int"]}}
+    assert document["metadata"]["unit"] == f"{metric}.unit"
+
+
 def test_elements_with_an_id():
     """Elements with an id, and no time, become sensors below the message's own."""
     document = drafted(
