@@ -28,6 +28,7 @@ from pipeline.core.decoding.mapping.language.paths import (
 from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.conditions import tester
 from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, Record
+from pipeline.core.decoding.mapping.values.nulls import check_nulls
 from pipeline.core.decoding.mapping.values.numbers import number_of, star_number_of
 from pipeline.core.decoding.mapping.values.text_values import formatted, star_text_of, text_of
 from pipeline.core.decoding.mapping.values.times import time_of
@@ -194,7 +195,10 @@ class Compiler:
         """Returns the deepest level that sources read, and the getter of the first one that is set."""
         depths, found = [ROOT], []
         for source in value:
-            for at, get in compile_one(key, source):
+            read = len(self.uses)
+            ways = list(compile_one(key, source))
+            check_nulls(key, source, [use.node for use in self.uses[read:] if use.path == source.path])
+            for at, get in ways:
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
                 found.append(scopes.conditional(get, holds))
@@ -342,7 +346,12 @@ class Compiler:
 
     def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
         depths, tests = [ROOT], []
-        for at, get, node in self._ways(key, condition.path, reads=condition.kind != "set"):
+        ways = list(self._ways(key, condition.path, reads=condition.kind != "set"))
+        # Below another field, a number is not set if the message around it is absent.
+        is_own = len(condition.path.steps) == 1 == len(ways)
+        if condition.kind == "set" and is_own and isinstance(node := ways[0][2], Leaf) and node.is_always_set:
+            raise MappingError(key, f"{condition.path} is {node} without presence, which is always set")
+        for at, get, node in ways:
             depths.append(at)
             tests.append(self._at(at, nodes.composed(get, tester(key, condition, node))))
 

@@ -202,13 +202,15 @@ class _MappingParser:
         def optional(name: str, parse: Callable[[str, Any], _T]) -> _T | None:
             return parse(f"{key}.{name}", table[name]) if name in table else None
 
+        own_null = _nulls(f"{key}.null", table.get("null", []))
         return Source(
             path=_path(key, text) if "path" in table and not is_template else None,
             name_of=_path(key, table["name_of"]) if "name_of" in table else None,
             template=_located(key, paths.parse_template, text) if is_template else None,
             constant=optional("constant", _text),
             when=_conditions(f"{key}.when", table.get("when", [])),
-            null=self._null | _nulls(f"{key}.null", table.get("null", [])),
+            null=self._null | own_null,
+            own_null=own_null,
             scale=optional("scale", _decimal),
             offset=optional("offset", _decimal),
             signed=optional("signed", _bits),

@@ -44,6 +44,7 @@ class Source:
         constant: the value itself.
         when: conditions; unless all hold, the source counts as not set.
         null: values that count as not set.
+        own_null: those that the source itself declares, not the mapping for all.
         scale, offset: a reading is value · scale + offset, computed in decimal.
         signed: the number of bits of a two's complement number in an unsigned field.
         invalid: whether a value of the wrong kind refuses the event or counts as not set.
@@ -58,6 +59,7 @@ class Source:
     constant: str | None = None
     when: tuple[Condition, ...] = ()
     null: frozenset[Scalar] = frozenset()
+    own_null: frozenset[Scalar] = frozenset()
     scale: Decimal | None = None
     offset: Decimal | None = None
     signed: int | None = None

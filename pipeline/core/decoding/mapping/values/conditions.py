@@ -1,14 +1,15 @@
 """Compares values: with what a condition expects, with each other, and with the text of a selector."""
 
 import fnmatch
+import math
 import re
 from collections.abc import Callable, Collection
 from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import Condition, MappingError, Scalar
 from pipeline.core.decoding.mapping.language.paths import PathError
-from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, itself
-from pipeline.core.decoding.mapping.values.nulls import as_in
+from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain
+from pipeline.core.decoding.mapping.values.nulls import as_in, as_texts, can_be, can_fit
 from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -21,6 +22,8 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
     if not isinstance(node, (Leaf, Plain)):
         raise MappingError(key, f"{condition.path} is {node}; a condition on it can only be set = true or set = false")
     if kind == "glob":
+        if impossible := [value for value in values if not can_fit(node, str(value))]:
+            raise MappingError(key, f"{condition.path} is {node}, which never fits {impossible[0]!r}")
         text = leaf_text(node) if isinstance(node, Leaf) else plainly
         globs = [re.compile(fnmatch.translate(str(value))) for value in values]
         return lambda value: (found := text(value)) is not None and any(glob.fullmatch(found) for glob in globs)
@@ -30,31 +33,30 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
 
 
 def _comparison(key: str, condition: Condition, node: Leaf | Plain) -> tuple[Getter, Collection]:
-    """Returns how a value is converted to be compared, and what with."""
+    """Returns how a value is converted to be compared, and what with. Raises MappingError for what can't match."""
     values = condition.values
-    match node.kind if isinstance(node, Leaf) else "":
-        case "enum":
-            return itself, _numbers(key, node, values)
+    kind = node.kind if isinstance(node, Leaf) else ""
+    match kind:
         case "string" | "bytes" | "timestamp" | "duration":
             _check_kinds(key, condition, node, (str,), "text")
-            return leaf_text(node), values  # type: ignore[arg-type]
         case "bool":
             _check_kinds(key, condition, node, (bool,), "true or false")
         case "int" | "float" | "double":
             _check_kinds(key, condition, node, (int, float), "a number")
-    # True equals 1 in Python.
-    return _compared, {(isinstance(value, bool), value) for value in as_in(node, values)}
+    if impossible := [value for value in values if not can_be(node, value)]:
+        hint = "; empty text counts as not set, so test it with set = false" if "" in impossible else ""
+        if isinstance(node, Leaf) and node.enum:
+            hint = f"; it has {', '.join(list(node.enum.values_by_name)[:20])}"
+        raise MappingError(key, f"{condition.path} is {node}, which is never {impossible[0]!r}{hint}")
+    if kind in ("string", "bytes", "timestamp", "duration"):
+        return leaf_text(node), values  # type: ignore[arg-type]
+    # JSON has numbers that are not finite as text.
+    texts = {text for value in values if not _is_finite(value) for text in as_texts(value)} if not kind else set()
+    return _compared, {_compared(value) for value in (*as_in(node, values), *texts)}
 
 
-def _numbers(key: str, node: Node, values: tuple[Scalar, ...]) -> set[int]:
-    """Returns the numbers of an enum's values, which a condition may name. Raises MappingError for other names."""
-    known = node.enum.values_by_name  # type: ignore[union-attr]
-    for name in values:
-        if isinstance(name, str) and name not in known:
-            raise MappingError(key, f"{node} has no value {name!r}; it has {', '.join(list(known)[:20])}")
-    return {
-        known[value].number if isinstance(value, str) else value for value in values if not isinstance(value, float)
-    }
+def _is_finite(value: Scalar) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _check_kinds(key: str, condition: Condition, node: Node, kinds: tuple[type, ...], expected: str) -> None:
@@ -63,7 +65,13 @@ def _check_kinds(key: str, condition: Condition, node: Node, kinds: tuple[type, 
 
 
 def _compared(value: Any) -> tuple[bool, Any]:
-    return isinstance(value, bool), None if isinstance(value, (list, dict)) else value
+    """Returns a value so that true is not 1, NaN equals itself, and an array or an object equals nothing."""
+    if isinstance(value, (list, dict)):
+        return False, None
+    return isinstance(value, bool), _NAN if value != value else value
+
+
+_NAN = object()
 
 
 def order_of(node: Node, path: str) -> Getter:

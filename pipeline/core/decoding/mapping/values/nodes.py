@@ -4,6 +4,7 @@ A getter takes a value and returns what a step leads to, or None if that is not 
 merged: an unset message reads as an empty one, so only the last message of a path has to be checked for being set.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter, itemgetter
@@ -41,6 +42,8 @@ class Leaf:
         enum: the descriptor of an ``enum``.
         is_checked: whether parsing refuses bytes in a ``string`` that are not UTF-8. Proto2 does not refuse them, and
             such a value is ``bytes`` in Python.
+        can_be_empty: whether empty text is a value; in a field without presence, it counts as not set.
+        is_always_set: whether it is a number in a field without presence.
     """
 
     kind: str
@@ -48,6 +51,8 @@ class Leaf:
     is_unsigned: bool = False
     enum: EnumDescriptor | None = None
     is_checked: bool = True
+    can_be_empty: bool = dataclasses.field(default=True, compare=False)
+    is_always_set: bool = dataclasses.field(default=False, compare=False)
 
     def __str__(self) -> str:
         return self.enum.full_name if self.enum else f"{'u' if self.is_unsigned else ''}{self.kind}{self.bits or ''}"
@@ -115,7 +120,13 @@ def node_of(field: FieldDescriptor) -> Node:
     if message is not None and message.GetOptions().map_entry:
         key, value = message.fields_by_name["key"], message.fields_by_name["value"]
         return Entries(_single(key), _single(value), content_of(value.message_type))  # type: ignore[arg-type]
-    return Many(_single(field), content_of(field.message_type)) if field.is_repeated else _single(field)
+    node = _single(field)
+    if field.is_repeated:
+        return Many(node, content_of(field.message_type))
+    if isinstance(node, Leaf) and not field.has_presence:
+        is_text = node.kind in ("string", "bytes")
+        return dataclasses.replace(node, can_be_empty=not is_text, is_always_set=not is_text)
+    return node
 
 
 def _single(field: FieldDescriptor) -> Node:

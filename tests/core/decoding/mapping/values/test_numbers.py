@@ -384,7 +384,7 @@ def test_conditions(mapped, value, condition, holds):
         ("status", 2, 'is = "STOPPED"', True), ("status", 2, "is = 2", True),
         ("status", 1, 'is_not = ["STOPPED", 0]', True),
         ("status", 2, 'glob = "STOP*"', True), ("status", 9, 'glob = "9"', True), ("flag", True, "is = true", True),
-        ("flag", None, "is = false", True), ("text", None, 'is = ""', False), ("raw", b"\xab", 'is = "ab"', True),
+        ("flag", None, "is = false", True), ("raw", b"\xab", 'is = "ab"', True),
         ("at", {"seconds": T}, 'is = "2026-02-17T10:30:00Z"', True), ("took", {"seconds": 2}, 'is = "2"', True),
         ("took", {"seconds": 2}, 'is_not = "2"', False),
         ("i32", 5, "is = [4, 5]", True), ("i32", 5, 'glob = "5"', True),
@@ -402,7 +402,7 @@ def test_conditions_on_fields(mapped, field, value, condition, holds):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('skip_if = { path = "status", is = "STOPED" }', "no value 'STOPED'; it has STATUS_UNSPECIFIED"),
+        ('skip_if = { path = "status", is = "STOPED" }', "is never 'STOPED'; it has STATUS_UNSPECIFIED"),
         ('skip_if = { path = "text", is = 1 }', "compare it with text"),
         ('skip_if = { path = "i32", is = "1" }', "compare it with a number"),
         ('skip_if = { path = "i32", is = true }', "compare it with a number"),
@@ -501,3 +501,88 @@ def test_floats_of_32_bits_are_exact_or_as_short_as_they_can_be(mapped):
     short = mapped("shortest_floats = true\n" + mapping, {"f32": 21.3}, **NOW).events[0]
     assert (exact.readings["r"], exact.metadata) == (FLOAT, {"m": "21.3"})
     assert (short.readings, short.metadata) == ({"r": 21.3, "scaled": 213}, {"m": "21.3"})
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("field", ["f64", "f32", "wrapped", "object"])
+def test_numbers_that_are_not_finite_can_be_left_out(kind, mapped, field, number):
+    """Metric by metric: null and conditions know them, also as the text that JSON and files have for them."""
+    path, value = (f"{field}.x", {"x": float(number)}) if field == "object" else (field, float(number))
+    value = {"value": value} if field == "wrapped" else value
+    assert kind(field, value, f"path = '{path}'\nnull = {number}") is None
+    assert kind(field, value, f"path = '{path}'\nnull = -999") is not None
+    text = KINDS + f"readings = {{ i = {{ path = 'i32', when = {{ path = '{path}', is = {number} }} }} }}"
+    assert mapped(text, {field: value}, **NOW).events[0].readings == {"i": 0}
+    assert (
+        mapped(text, {field: {"value": 1} if field == "wrapped" else {"x": 1} if field == "object" else 1}, **NOW)
+        .events[0]
+        .readings
+        == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "texts"), [("nan", ["NaN", "nan"]), ("inf", ["Infinity", "+Inf"]), ("-inf", ["-Infinity", "-Inf"])]
+)
+def test_numbers_that_are_not_finite_as_text(reading, mapped, number, texts):
+    """JSON has no others; a star leaves texts out in any case."""
+    for text in texts:
+        assert reading(text, f'{{ path = "v", null = {number} }}') is None
+        mapping = HEAD + f'skip_if = {{ path = "v", is = {number} }}\nreadings = {{ r = "w" }}'
+        assert not mapped(mapping, json.dumps({"s": "s", "v": text, "w": 1}), **NOW).events
+        assert mapped(mapping, json.dumps({"s": "s", "v": 1, "w": 1}), **NOW).events
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ('path = "i32", is = nan', "i32 is int32, which is never nan"),
+        ('path = "i32", is = [1, 1.5]', "never 1.5"),
+        ('path = "i32", is = 2147483648', "never 2147483648"),
+        ('path = "u32", is_not = -1', "never -1"),
+        ('path = "by_number.1", is = "1"', "compare it with a number"),
+        ('path = "status", is = 1.5', "never 1.5"),
+        ('path = "text", is = ""', "never ''; empty text counts as not set, so test it with set = false"),
+        ('path = "raw", is = "AB"', "never 'AB'"),
+        ('path = "at", is = "2026-02-17"', "never '2026-02-17'"),
+        ('path = "took", is = "1s"', "never '1s'"),
+        ('path = "status", glob = "STOPED*"', "never fits 'STOPED*'"),
+        ('path = "flag", glob = "yes"', "never fits 'yes'"),
+        ('path = "i32", glob = "a*"', "never fits 'a*'"),
+        ('path = "i32", set = false', "i32 is int32 without presence, which is always set"),
+    ],
+)
+def test_a_condition_that_never_holds_is_an_error(mapper, condition, problem):
+    """Whatever the message contains."""
+    for text in (
+        f"skip_if = {{ {condition} }}\n{KINDS}readings = {{}}",
+        f"{KINDS}readings = {{ r = {{ path = 'f64', when = {{ {condition} }} }} }}",
+    ):
+        with pytest.raises(MappingError) as error:
+            mapper(text)
+        assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "source", "problem"),
+    [
+        ("readings", '{ path = "i32", null = nan }', "readings.r.null: i32 is int32, which is never nan"),
+        ("readings", '{ path = "f64", null = "n/a" }', "never 'n/a'"),
+        ("readings", '{ path = "flag", null = 0 }', "never 0"),
+        ("metadata", '{ path = "status", null = "NONE" }', "never 'NONE'"),
+        ("metadata", '{ path = "raw", null = "00" }', "never '00'"),
+    ],
+)
+def test_a_null_that_no_value_is(mapper, table, source, problem):
+    """A value's own null is checked; that of all values need not fit each."""
+    with pytest.raises(MappingError) as error:
+        mapper(f"{KINDS}readings.i = 'i32'\n{table}.r = {source}")
+    assert problem in str(error.value)
+    mapper(f"null = [nan, 'n/a']\n{KINDS}[readings]\ni = 'i32'")
+
+
+def test_an_enum_has_null_values_by_name(kind):
+    """As a condition names them."""
+    assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'") is None
+    assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'", table="metadata") is None
+    assert kind("status", 1, "path = 'status'\nnull = 'STOPPED'") == 1
