@@ -15,7 +15,11 @@ from click.testing import CliRunner
 from pipeline.cli import profiles
 from pipeline.cli.root import main
 from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.reasons import Reason
+from pipeline.core.notation import durations
+from pipeline.core.notation.times import format_time
+from pipeline.core.schema import gc_policies
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
@@ -41,6 +45,16 @@ def rows_of(page: str, heading: str) -> dict[str, list[str]]:
     lines = re.search(r"(?:^\|.*\n)+", section, re.MULTILINE)[0].splitlines()[2:]
     rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines)
     return {first.strip("` "): rest for first, *rest in rows}
+
+
+def test_limits_are_named():
+    """Each limit that refuses a time, a duration or a policy stands on the page that describes it."""
+    longest = f"`{durations._LONGEST.days}d`"
+    assert f"at most `{durations._LONGEST.days}d`" in text("flags.md")
+    assert f"{longest} at" in text("messages.md")
+    assert f"{format_time(LATEST_US)}, the last time of a row key" in text("messages.md")
+    age, versions = f"{gc_policies._LONGEST_AGE.days}d", f"{gc_policies._MAX_VERSIONS:,} versions"
+    assert f"an age over {age} or more than {versions}" in text("schema-reference.md")
 
 
 @cache
