@@ -11,7 +11,7 @@ import click
 
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
-from pipeline.cli.message_options import attribute_option, check_attributes, message_options
+from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
 from pipeline.cli.options import Parsed, schema_options, table_options
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud.connection.errors import ServerProblem
@@ -36,6 +36,7 @@ from pipeline.transforms import metrics
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.run import Backfill, BackfillResult
     from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import DecoderFunction
 
 _DURATION = Parsed("duration", parse_duration)
 _BEAM_FLAGS = "tidetable.beam_flags"
@@ -59,6 +60,7 @@ class BeamCommand(click.Command):
 @schema_options
 @column_options
 @message_options
+@decoder_option
 @attribute_option
 @max_record_bytes_option
 @accept_expired_option
@@ -94,6 +96,7 @@ def backfill(
     declared: DeclaredSchema,
     columns: FileColumns,
     mapped: Sequence["MappedType"],
+    decoder: "DecoderFunction | None",
     attributes: dict[str, str],
     max_record_bytes: int,
     accept_expired: bool,
@@ -111,7 +114,8 @@ def backfill(
     seconds.
 
     With --message-mapping, a record becomes events as a message of the job does. Records are delimited messages of
-    another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet.
+    another type, or, with message = "json", lines of NDJSON or rows of CSV, Avro and Parquet. A --message-decoder
+    takes each of these as a payload, rows as JSON.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
     replaces the aggregate row. Running the same files again changes nothing.
@@ -134,10 +138,10 @@ def backfill(
     from pipeline.job.settings import BadFlag, Target
 
     started = time.monotonic()
-    check_attributes(attributes, mapped)
+    check_attributes(attributes, mapped, decoder)
     maker: Maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
-    if mapped:
-        maker = MappedMaker(mapped, max_record_bytes, attributes)
+    if mapped or decoder:
+        maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
     flags = ctx.meta[_BEAM_FLAGS]
     try:
         options = bounded.beam_options(flags, table.project)
@@ -156,7 +160,7 @@ def backfill(
             allowed_lateness,
             late_firing,
             dead_letters,
-            partial(_letter_line, Trials(mapped) if mapped else None),
+            partial(_letter_line, Trials(mapped, decoder) if mapped or decoder else None),
             flags,
         )
         total = job.bytes_of(files, options)

@@ -57,18 +57,38 @@ attribute_option = click.option(
 )
 
 
-def check_attributes(attributes: dict[str, str], mapped: Sequence["MappedType"]) -> None:
-    """Raises UsageError for attributes without a mapping."""
-    if attributes and not mapped:
-        raise click.UsageError("--attribute is for messages that a mapping reads: pass --message-mapping too")
+def _decoder(ctx: click.Context, param: click.Parameter, path: str | None) -> Any:  # noqa: ARG001 (what click passes)
+    if path is None:
+        return None
+    from pipeline.core.decoding.message_types import DecoderFunction
+
+    with mapping_problems("--message-decoder: "):
+        return DecoderFunction(path)
+
+
+decoder_option = click.option(
+    "--message-decoder",
+    "decoder",
+    metavar="MODULE:FUNCTION",
+    callback=_decoder,
+    help="A function of this environment that reads the messages that no mapping takes.",
+)
+
+
+def check_attributes(attributes: dict[str, str], mapped: Sequence["MappedType"], decoder: object) -> None:
+    """Raises UsageError for attributes without a mapping or a decoder."""
+    if attributes and not mapped and not decoder:
+        raise click.UsageError(
+            "--attribute is for messages that a mapping or a decoder reads: pass --message-mapping or --message-decoder"
+        )
 
 
 @contextmanager
-def mapping_problems() -> Iterator[None]:
+def mapping_problems(prefix: str = "") -> Iterator[None]:
     """Turns a MappingError in the block into the one line that the command ends with."""
     from pipeline.core.decoding.mapping.language.model import MappingError
 
     try:
         yield
     except MappingError as error:
-        raise click.ClickException(plain(str(error))) from error
+        raise click.ClickException(plain(f"{prefix}{error}")) from error

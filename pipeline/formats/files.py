@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import DecoderFunction
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, Record, UnreadableFile
@@ -113,6 +114,7 @@ def open_records(
     max_record_bytes: int = MAX_RECORD_BYTES,
     mapped: Sequence[MappedType] = (),
     attributes: Mapping[str, str] | None = None,
+    decoder: DecoderFunction | None = None,
 ) -> Iterator[RecordFile]:
     """Opens a file to publish its records; see :func:`records_of`.
 
@@ -123,10 +125,11 @@ def open_records(
         max_record_bytes: longer records are refused.
         mapped: types whose mappings turn records into events; the columns then don't matter.
         attributes: the attributes of the messages that mappings read.
+        decoder: the function that reads what no mapping takes.
     """
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
-    if mapped:
-        maker = MappedMaker(mapped, max_record_bytes, attributes)
+    if mapped or decoder:
+        maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
 
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
         return published(records, maker, now_us) if isinstance(maker, MappedMaker) else records

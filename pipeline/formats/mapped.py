@@ -19,7 +19,7 @@ from pipeline.core.dead_letters.records import Replay
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
-from pipeline.core.decoding.message_types import MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import identified
@@ -47,12 +47,13 @@ class SkippedElements(NamedTuple):
 
 
 class MappedMaker:
-    """Makes messages of records, whose types are those of mappings.
+    """Makes messages of records, whose types are those of mappings or of a decoder.
 
     Args:
-        mapped: the types; at least one.
+        mapped: the types.
         attributes: the attributes of every message, besides ``message_type``.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
+        decoder: the function that reads what no mapping takes.
 
     Attributes:
         types: reads the messages.
@@ -63,19 +64,23 @@ class MappedMaker:
         mapped: Sequence[MappedType],
         max_record_bytes: int = MAX_RECORD_BYTES,
         attributes: Mapping[str, str] | None = None,
+        decoder: DecoderFunction | None = None,
     ) -> None:
-        self.types = MessageTypes(mapped, default=None)
+        self.types = MessageTypes(mapped, decoder, default=None)
+        self._has_decoder = decoder is not None
         self.max_record_bytes = max_record_bytes
-        self._attributes = attributes or {}
+        self._attributes = dict(attributes or {})
         self._json = [one for one in mapped if one.name == JSON]
         self._protobuf = [one for one in mapped if one.name != JSON]
-        self._columns = _columns_of(self._json)
+        self._columns = None if decoder else _columns_of(self._json)
 
     def protobuf_attributes(self) -> dict[str, str]:
         """Returns the attributes of the messages in a file of protobuf messages.
 
         Raises UnreadableFile unless a mapping is for them, or several, each with conditions.
         """
+        if not self._protobuf and self._has_decoder:
+            return dict(self._attributes)
         if not self._protobuf:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
         names = {one.name for one in self._protobuf}
@@ -90,13 +95,15 @@ class MappedMaker:
 
     def check_json(self) -> None:
         """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
-        if not self._json:
+        if not self._json and not self._has_decoder:
             raise UnreadableFile('only a mapping with message = "json" reads it: records here are no protobuf messages')
 
     @property
     def csv(self) -> CsvFormat:
         """How CSV files are written. Raises UnreadableFile if mappings disagree, or none is for CSV."""
         self.check_json()
+        if not self._json:
+            return CsvFormat()
         first = self._json[0]
         for other in self._json:
             if other.mapping.csv != first.mapping.csv:
@@ -105,7 +112,8 @@ class MappedMaker:
 
     def of_json(self, data: bytes) -> MappedRecord:
         """Returns a line of JSON as a message."""
-        return MappedRecord(0, Message(data, {MESSAGE_TYPE: JSON, **self._attributes}))
+        marked = {MESSAGE_TYPE: JSON} if self._json else {}
+        return MappedRecord(0, Message(data, marked | self._attributes))
 
     def of_object(self, record: Mapping[str, Any]) -> MappedRecord:
         """Returns the message of a record's columns. Raises Malformed for values that JSON can't express."""
@@ -139,7 +147,7 @@ class MappedMaker:
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):
             raise UnreadableFile(f"two columns have the same name; the columns are {found}")
-        if len(self._json) > 1:  # the records of each may have columns of their own
+        if len(self._json) != 1 or self._has_decoder:  # the records of each may have columns of their own
             return []
         mapping = self._json[0].mapping
         for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):

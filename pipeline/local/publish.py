@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.message_options import attribute_option, check_attributes, message_options
+from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
 from pipeline.cli.options import Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
@@ -38,6 +38,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import DecoderFunction
 
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # all events in a message; Pub/Sub accepts 10 MB with all overhead
@@ -61,6 +62,7 @@ class _PublishCounts:
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
 @message_options
+@decoder_option
 @attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
@@ -76,6 +78,7 @@ def publish(
     topic: str,
     columns: FileColumns,
     mapped: Sequence["MappedType"],
+    decoder: "DecoderFunction | None",
     attributes: dict[str, str],
     max_record_bytes: int,
     batch: int,
@@ -97,7 +100,7 @@ def publish(
 
     With --message-mapping, FILE contains messages of another type, delimited or as lines of JSON, which are published
     unchanged with their message_type. A mapping with message = "json" may also read the columns of CSV, Avro or
-    Parquet; then the events that it makes are published.
+    Parquet; then the events that it makes are published. --message-decoder reads files likewise.
 
     Records that are not valid events are refused, and the reason is printed.
 
@@ -114,9 +117,15 @@ def publish(
       130  Ctrl-C; messages already sent are published, the rest of the file is not
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     started = time.monotonic()
-    check_attributes(attributes, mapped)
+    check_attributes(attributes, mapped, decoder)
     opened = partial(
-        open_records, file, columns, max_record_bytes=max_record_bytes, mapped=mapped, attributes=attributes
+        open_records,
+        file,
+        columns,
+        max_record_bytes=max_record_bytes,
+        mapped=mapped,
+        attributes=attributes,
+        decoder=decoder,
     )
     try:
         if table is not None and not accept_expired:

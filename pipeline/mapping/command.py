@@ -12,7 +12,13 @@ from click.core import ParameterSource
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
-from pipeline.cli.message_options import attribute_option, descriptors_option, mapping_problems, message_options
+from pipeline.cli.message_options import (
+    attribute_option,
+    decoder_option,
+    descriptors_option,
+    mapping_problems,
+    message_options,
+)
 from pipeline.cli.options import COUNT, TIME, Parsed
 from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.connection.names import subscription_path
@@ -26,6 +32,7 @@ from pipeline.mapping.views import print_report, print_trial, report_document
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import DecoderFunction
 
 _MAX_FUTURE_US = 3_600_000_000  # of the job, unless it sets --max_future
 
@@ -46,12 +53,19 @@ def mapping() -> None:
 
 
 @mapping.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
 @descriptors_option
+@decoder_option
 @json_option
 @click.pass_context
-def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ...], as_json: bool) -> None:
-    """Check mappings against the types of their messages.
+def check(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    descriptors: tuple[str, ...],
+    decoder: "DecoderFunction | None",
+    as_json: bool,
+) -> None:
+    """Check mappings against the types of their messages, and that a decoder can be called.
 
     Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
     left out. FILE is local or in a bucket (gs://…).
@@ -60,8 +74,13 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     from pipeline.core.decoding.mapping.language.model import MappingError
     from pipeline.mapping.checking import checked
 
+    if not files and not decoder:
+        raise click.UsageError("pass the files of mappings, or --message-decoder")
     with mapping_problems():
         sets = load_descriptors(descriptors)
+    if decoder:
+        found = {"decoder": decoder.name, "problems": []}
+        print_json_line(found) if as_json else click.echo(f"{decoder.name} takes a payload and its attributes\n")
     results = [checked(file, sets) for file in files]
     for result in results:
         if as_json:
@@ -87,6 +106,7 @@ def check(ctx: click.Context, files: tuple[str, ...], descriptors: tuple[str, ..
     help="Take messages from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
 )
 @message_options
+@decoder_option
 @attribute_option
 @click.option(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
@@ -108,6 +128,7 @@ def try_(
     files: tuple[Path, ...],
     subscription: str | None,
     mapped: Sequence["MappedType"],
+    decoder: "DecoderFunction | None",
     attributes: dict[str, str],
     publish_time: int,
     limit: int,
@@ -125,19 +146,20 @@ def try_(
     on_command_line = ctx.get_parameter_source("subscription") is ParameterSource.COMMANDLINE
     if bool(files) == bool(subscription and (on_command_line or not files)):
         raise click.UsageError("pass either payload files or --subscription")
-    if not mapped:
-        raise click.UsageError("--message-mapping is missing: pass the file of a mapping")
+    if not mapped and not decoder:
+        raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
+    trials = Trials(mapped, decoder)
     if files:
         messages = [
             (str(file), Message(file.read_bytes(), attributes, "", to_datetime(publish_time))) for file in files
         ]
-        _try(Trials(mapped), messages, as_json=as_json)
+        _try(trials, messages, as_json=as_json)
         return
     if attributes:
         raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
     stopped = False
     with _pulled(str(subscription), limit, wait) as pulled:
-        _try(Trials(mapped), pulled.messages, as_json=as_json)
+        _try(trials, pulled.messages, as_json=as_json)
         stopped = pulled.stopped()
     ctx.exit(130 if stopped else 0)
 

@@ -254,7 +254,7 @@ def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> Non
         (
             ["a.csv", "--attribute", "a=b"],
             (),
-            "--attribute is for messages that a mapping reads: pass --message-mapping",
+            "--attribute is for messages that a mapping or a decoder reads: pass --message-mapping",
         ),
         (
             ["a.csv", "--attribute", "=b"],

@@ -235,7 +235,7 @@ def test_try_an_empty_subscription(inbox: Inbox):
     [
         (["try", "--message-mapping=any.toml"], "pass either payload files or --subscription"),
         (["try", "any.toml", f"--subscription={NOWHERE}"], "pass either payload files or --subscription"),
-        (["try", "any.toml"], "--message-mapping is missing: pass the file of a mapping"),
+        (["try", "any.toml"], "--message-mapping is missing: pass the file of a mapping, or --message-decoder"),
         (["try", "any.toml", "--message-mapping=any.toml", "--attribute=x"],
          "Invalid value for '--attribute': 'x' is not NAME=VALUE, such as device=N-1"),
         (["try", f"--subscription={NOWHERE}", "--message-mapping=any.toml", "--attribute=x=y"],

@@ -42,7 +42,7 @@ VALUES = {
 OF_MESSAGES = {
     "message_mapping": f"gs://{BUCKET}/report.toml",
     "message_descriptors": f"gs://{BUCKET}/types.binpb",
-    "message_decoder": "json:loads",  # any function of the image's
+    "message_decoder": "posixpath:join",  # any function of the image with two arguments
     "default_message_type": foreign.REPORT,
 }
 

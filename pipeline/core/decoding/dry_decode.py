@@ -8,7 +8,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from pipeline.core.decoding.decoded import MessageType
 from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import MessageTypes
+from pipeline.core.decoding.mapping.values.plain import parse_plain
+from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.protobuf_json import event_json
@@ -22,7 +23,7 @@ class Trial(NamedTuple):
 
     Attributes:
         type: the name of the message's type; empty if it has none.
-        is_mapped: whether a mapping reads it.
+        is_mapped: whether a mapping or a decoder reads it.
         message: the message as JSON; None if it can't be parsed.
         events: the valid events.
         problems: the problems that would make the message, or events of its batch, dead letters.
@@ -55,18 +56,19 @@ class Trial(NamedTuple):
 
 
 class Trials:
-    """Tries mappings on messages.
+    """Tries mappings and a decoder on messages.
 
     A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag gives their
     type. A single mapping is tried on them all the same.
 
     Args:
         mapped: the mappings.
+        decoder: the function that reads what no mapping takes.
     """
 
-    def __init__(self, mapped: Sequence[MappedType]) -> None:
-        self._types = MessageTypes(mapped, default=None)
-        self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None else None
+    def __init__(self, mapped: Sequence[MappedType], decoder: DecoderFunction | None = None) -> None:
+        self._types = MessageTypes(mapped, decoder, default=None)
+        self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None and not decoder else None
 
     def of(self, message: Message, latest_us: int) -> Trial:
         """Returns what a job would make of a message.
@@ -81,7 +83,8 @@ class Trials:
             one = only if only and is_assumed else self._types.of(message)
         except BadData as problem:
             return Trial("", False, None, [], [problem])
-        tried = Trial(one.name, isinstance(one, MappedType), _json_of(one, message), [], [], is_assumed=is_assumed)
+        is_mapped = isinstance(one, (MappedType, DecoderFunction))
+        tried = Trial(one.name, is_mapped, _json_of(one, message), [], [], is_assumed=is_assumed)
         try:
             decoded = one.decode(message, latest_us, ())
         except BadData as problem:
@@ -93,6 +96,11 @@ class Trials:
 def _json_of(one: MessageType, message: Message) -> Any:
     """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed."""
     pool: DescriptorPool | None = None
+    if isinstance(one, DecoderFunction):
+        try:
+            return parse_plain(message.data, "the message")
+        except BadData:
+            return None
     try:
         if isinstance(one, MappedType):
             parsed, mapper = one.parse(message)

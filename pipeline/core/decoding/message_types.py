@@ -4,8 +4,12 @@ The attribute ``message_type`` names the type of a message, unless a mapping dec
 """
 
 import importlib
+import inspect
+import logging
+import traceback
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from pathlib import PurePath
 from typing import Literal
 
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -20,9 +24,10 @@ from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, M
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.refusals import RefusedMessage
 from pipeline.core.events.wire import parse
-from pipeline.core.notation.text import shown
+from pipeline.core.notation.text import error_line, shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
+_log = logging.getLogger(__name__)
 _new = tuple.__new__
 
 UnknownFields = Literal["count", "refuse"]
@@ -89,34 +94,55 @@ class DecoderFunction:
         path: the function as ``module:function``. It takes the payload and the attributes, and returns SensorEvents.
 
     Raises:
-        MappingError: there is no such function in this environment.
+        MappingError: there is no such function in this environment, or it takes other arguments.
     """
 
     def __init__(self, path: str) -> None:
         self.name = path
+        self._logged: set[str] = set()  # places whose exceptions were logged
         module, _, function = path.partition(":")
         try:
             self._function = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError, ValueError) as error:
+        except Exception as error:  # the module's code is the user's
             raise MappingError(
-                "", f"{path!r} is not a function of this environment, as module:function: {error}"
+                "", f"{path!r} is not a function of this environment, as module:function: {error_line(error)}"
             ) from error
-        if not callable(self._function):
-            raise MappingError("", f"{path!r} is not a function")
+        if not callable(self._function) or inspect.iscoroutinefunction(self._function):
+            raise MappingError("", f"{path!r} is not a function that returns events")
+        try:
+            inspect.signature(self._function).bind(b"", {})
+        except (TypeError, ValueError) as error:
+            raise MappingError(
+                "", f"{path!r} does not take a payload and attributes, as f(data, attributes): {error}"
+            ) from error
 
     def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
         return DecoderFunction, (self.name,)
 
     def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
-        """See :meth:`MessageType.decode`. Exceptions but RefusedMessage are bugs: they end the bundle."""
+        """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
         try:
             protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
+            if others := [one for one in protos if not isinstance(one, SensorEvent)]:
+                raise TypeError(f"it yielded a {type(others[0]).__name__}, not a SensorEvent")
         except RefusedMessage as refusal:
             raise BadData(Reason.REFUSED_BY_DECODER, str(refusal)) from refusal
+        except Exception as error:
+            place = _place_of(error)
+            if place not in self._logged:  # once: a broken publisher may send thousands a second
+                self._logged.add(place)
+                _log.exception("%s failed on message %s", self.name, message.message_id)
+            raise BadData(Reason.DECODER_FAILED, f"{place}{error_line(error)}") from error
         if len(protos) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
         events, problems = valid_events(protos, validate, latest_us, checks)
         return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))
+
+
+def _place_of(error: Exception) -> str:
+    """Returns the file and line of the function at which an exception was raised; nothing if it did not get there."""
+    _, *inside = traceback.extract_tb(error.__traceback__)
+    return f"{PurePath(inside[-1].filename).name}:{inside[-1].lineno}: " if inside else ""
 
 
 class MessageTypes:

@@ -66,6 +66,8 @@ class Reason(StrEnum):
     """The message has fields that SensorEvent does not have, and --unknown_fields=refuse is set."""
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
     """The function of --message_decoder refused the message."""
+    DECODER_FAILED = "DECODER_FAILED"
+    """The function of --message_decoder raised another exception, or yielded something else than SensorEvents."""
 
 
 class BadData(Exception):

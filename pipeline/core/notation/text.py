@@ -33,6 +33,12 @@ def parse_pair(text: str, form: str = "NAME=VALUE", example: str = "location=us-
     return name, value
 
 
+def error_line(error: BaseException) -> str:
+    """Returns an error's message, shortened and in one line; its type before that, or alone."""
+    text = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def counted(number: int, noun: str) -> str:
     """Returns the number with its noun in the singular or the plural: ``1 window``, ``2,000 windows``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

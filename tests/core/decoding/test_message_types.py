@@ -193,6 +193,50 @@ def test_a_function_that_does_not_exist(path):
         DecoderFunction(path)
 
 
+def take_one(data):
+    return []
+
+
+async def wait(data, attributes):
+    return []
+
+
+def raise_at_once(data, attributes):
+    return 1 / 0
+
+
+def yield_something_else(data, attributes):
+    yield EVENT
+    yield {"sensor_id": "a"}
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        ("take_one", r"does not take a payload and attributes, as f\(data, attributes\): too many positional"),
+        ("wait", "is not a function that returns events"),
+        ("T", "is not a function that returns events"),
+    ],
+)
+def test_a_function_that_can_not_be_called(function, problem):
+    """It is an error at launch, not of each message."""
+    with pytest.raises(MappingError, match=f"^'{__name__}:{function}' {problem}"):
+        DecoderFunction(f"{__name__}:{function}")
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        ("raise_at_once", r"test_message_types\.py:\d+: ZeroDivisionError: division by zero"),
+        ("yield_something_else", "TypeError: it yielded a dict, not a SensorEvent"),
+    ],
+)
+def test_a_function_that_fails(function, problem):
+    """Its message is refused, and no event of it is written."""
+    with pytest.raises(BadData, match=f"^DECODER_FAILED: {problem}$"):
+        DecoderFunction(f"{__name__}:{function}").decode(Message(b"", {}), T, ())
+
+
 def test_the_exception_of_decoders_needs_no_beam():
     """A decoder's module can be imported, and its function tested, where there is no Beam."""
     script = (

@@ -55,7 +55,7 @@ _KEYS = (
 )  # fmt: skip
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
 _TIME_KEYS = ("path", "unit", "format", "time_zone", "when", "null", "invalid")
-_READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "invalid")
+_READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "invalid")
 _ENTRY_KEYS = ("name", "except", "required")
 
 
@@ -214,6 +214,7 @@ class _MappingParser:
             scale=optional("scale", _decimal),
             offset=optional("offset", _decimal),
             signed=optional("signed", _bits),
+            suffix=optional("suffix", _text) or "",
             invalid=self._choice(key, {"invalid": self._invalid} | table, "invalid", ("refuse", "null")),
             unit=optional("unit", _unit),
             time_format=optional("format", _time_format),

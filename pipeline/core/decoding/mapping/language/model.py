@@ -47,6 +47,7 @@ class Source:
         own_null: those that the source itself declares, not the mapping for all.
         scale, offset: a reading is value · scale + offset, computed in decimal.
         signed: the number of bits of a two's complement number in an unsigned field.
+        suffix: the end of a text that is a number before it, such as a unit.
         invalid: whether a value of the wrong kind refuses the event or counts as not set.
         unit: the unit of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
         time_format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
@@ -63,6 +64,7 @@ class Source:
     scale: Decimal | None = None
     offset: Decimal | None = None
     signed: int | None = None
+    suffix: str = ""
     invalid: Literal["refuse", "null"] = "refuse"
     unit: str | None = None
     time_format: str | None = None

@@ -114,7 +114,7 @@ def _number_parser(
     grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
 
     def parse(text: str) -> float | None:
-        number = text.strip()
+        number = text.strip().removesuffix(source.suffix).rstrip()
         if thousands and thousands in number and grouped.fullmatch(number):
             number = number.replace(thousands, "")
         if decimal != "." and "." not in number:

@@ -1,5 +1,6 @@
 """Turns the values of messages into metadata and parts of ids."""
 
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,7 @@ from pipeline.core.decoding.mapping.values.numbers import MAX_DIGITS, decimal_in
 from pipeline.core.decoding.mapping.values.texts import kind_of, leaf_text, plainly
 from pipeline.core.events.reasons import BadData, Reason
 
+_NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
 _TEXTS = frozenset({"double", "float", "int", "bool", "enum", "string", "bytes", "timestamp", "duration"})
 
 
@@ -74,6 +76,8 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
         if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
             raise MappingError(key, f"the format {spec} is for {' and '.join(kinds)}, not for {node}")
         return composed(text_of(key, node, source), str.upper if spec == "upper" else str.lower)
+    if spec == "id":
+        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
     integral = spec[-1] in "dxXob"
     if not is_plain and not (
         isinstance(node, Leaf) and node.kind in (("int", "enum") if integral else ("int", "float", "double"))

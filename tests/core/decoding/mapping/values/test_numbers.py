@@ -586,3 +586,24 @@ def test_an_enum_has_null_values_by_name(kind):
     assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'") is None
     assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'", table="metadata") is None
     assert kind("status", 1, "path = 'status'\nnull = 'STOPPED'") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "suffix", "number"),
+    [("0.056576s", "s", 0.056576), (" 21.5 °C ", "°C", 21.5), ("48", "%", 48), (48, "%", 48), ("1e3ms", "ms", 1000)],
+)
+def test_a_number_with_a_unit(reading, value, suffix, number):
+    """The suffix may be absent."""
+    assert reading(value, f'{{ path = "v", suffix = "{suffix}" }}') == number
+
+
+def test_another_unit(reading):
+    """It is not a number."""
+    assert refused(reading, "21.5 °F", '{ path = "v", suffix = "°C" }') is Reason.NOT_A_NUMBER
+
+
+def test_an_id_of_any_text(mapped, kind):
+    """Each character that an id can't have becomes an underscore."""
+    text = HEAD.replace('sensor = "s"', 'sensor = "plant/{s:id}"') + "[readings]\n"
+    assert mapped(text, json.dumps({"s": "Room 1#é~"}), **NOW).events[0].sensor_id == "plant/Room_1__~"
+    assert kind("i32", 5, 'path = "{i32:id}"', table="metadata") == "5"
