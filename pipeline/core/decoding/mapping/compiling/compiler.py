@@ -26,9 +26,9 @@ from pipeline.core.decoding.mapping.language.paths import (
     Step,
 )
 from pipeline.core.decoding.mapping.values import nodes
-from pipeline.core.decoding.mapping.values.conditions import tester
+from pipeline.core.decoding.mapping.values.conditions import NeverHolds, tester
 from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, Record
-from pipeline.core.decoding.mapping.values.nulls import check_nulls
+from pipeline.core.decoding.mapping.values.nulls import useless_null
 from pipeline.core.decoding.mapping.values.numbers import number_of, star_number_of
 from pipeline.core.decoding.mapping.values.text_values import formatted, star_text_of, text_of
 from pipeline.core.decoding.mapping.values.times import time_of
@@ -197,7 +197,9 @@ class Compiler:
         for source in value:
             read = len(self.uses)
             ways = list(compile_one(key, source))
-            check_nulls(key, source, [use.node for use in self.uses[read:] if use.path == source.path])
+            problem = useless_null(source, [use.node for use in self.uses[read:] if use.path == source.path])
+            if problem and source.path:
+                self.unresolved[f"{key}.null", source.path] = problem
             for at, get in ways:
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
@@ -345,15 +347,20 @@ class Compiler:
         return max((depth for depth, _ in found), default=ROOT), [holds for _, holds in found]
 
     def _condition(self, key: str, condition: Condition) -> tuple[int, ScopeGetter]:
-        depths, tests = [ROOT], []
+        depths, tests, never = [ROOT], [], ""
         ways = list(self._ways(key, condition.path, reads=condition.kind != "set"))
+        for at, get, node in ways:
+            depths.append(at)
+            try:
+                tests.append(self._at(at, nodes.composed(get, tester(key, condition, node))))
+            except NeverHolds as error:
+                never = str(error)
         # Below another field, a number is not set if the message around it is absent.
         is_own = len(condition.path.steps) == 1 == len(ways)
         if condition.kind == "set" and is_own and isinstance(node := ways[0][2], Leaf) and node.is_always_set:
-            raise MappingError(key, f"{condition.path} is {node} without presence, which is always set")
-        for at, get, node in ways:
-            depths.append(at)
-            tests.append(self._at(at, nodes.composed(get, tester(key, condition, node))))
+            self.unresolved[key, condition.path] = f"it is {node} without presence, which is always set"
+        elif never and not tests:  # an error, unless an older revision of the type has another field here
+            self.unresolved[key, condition.path] = never
 
         def holds(scope: Scope) -> bool:
             for test in tests:

@@ -14,8 +14,17 @@ from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
 from pipeline.core.events.reasons import BadData, Reason
 
 
+class NeverHolds(ValueError):
+    """Raised for a condition that no value of a node fulfils. ``str()`` is the reason."""
+
+
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
-    """Returns the function that tells whether a value that is set fulfils a condition. Raises MappingError."""
+    """Returns the function that tells whether a value that is set fulfils a condition.
+
+    Raises:
+        MappingError: the condition does not fit the node.
+        NeverHolds: no value of the node fulfils it.
+    """
     kind, values = condition.kind, condition.values
     if kind == "set":
         return lambda _: values == (True,)
@@ -23,7 +32,7 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
         raise MappingError(key, f"{condition.path} is {node}; a condition on it can only be set = true or set = false")
     if kind == "glob":
         if impossible := [value for value in values if not can_fit(node, str(value))]:
-            raise MappingError(key, f"{condition.path} is {node}, which never fits {impossible[0]!r}")
+            raise NeverHolds(f"it is {node}, which never fits {impossible[0]!r}")
         text = leaf_text(node) if isinstance(node, Leaf) else plainly
         globs = [re.compile(fnmatch.translate(str(value))) for value in values]
         return lambda value: (found := text(value)) is not None and any(glob.fullmatch(found) for glob in globs)
@@ -33,7 +42,7 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
 
 
 def _comparison(key: str, condition: Condition, node: Leaf | Plain) -> tuple[Getter, Collection]:
-    """Returns how a value is converted to be compared, and what with. Raises MappingError for what can't match."""
+    """Returns how a value is converted to be compared, and what with. Raises as :func:`tester` does."""
     values = condition.values
     kind = node.kind if isinstance(node, Leaf) else ""
     match kind:
@@ -47,7 +56,7 @@ def _comparison(key: str, condition: Condition, node: Leaf | Plain) -> tuple[Get
         hint = "; empty text counts as not set, so test it with set = false" if "" in impossible else ""
         if isinstance(node, Leaf) and node.enum:
             hint = f"; it has {', '.join(list(node.enum.values_by_name)[:20])}"
-        raise MappingError(key, f"{condition.path} is {node}, which is never {impossible[0]!r}{hint}")
+        raise NeverHolds(f"it is {node}, which is never {impossible[0]!r}{hint}")
     if kind in ("string", "bytes", "timestamp", "duration"):
         return leaf_text(node), values  # type: ignore[arg-type]
     # JSON has numbers that are not finite as text.

@@ -3,10 +3,10 @@
 import fnmatch
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pipeline.core.decoding.mapping.language.model import MappingError, Scalar, Source
+from pipeline.core.decoding.mapping.language.model import Scalar, Source
 from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain
 from pipeline.core.decoding.mapping.values.texts import Inexact, float_text
 from pipeline.core.events.reasons import BadData
@@ -76,12 +76,12 @@ def as_texts(value: Scalar) -> tuple[str, ...]:
     return _SPELLED.get(text, (text,)) if isinstance(value, float) else (text,)
 
 
-def check_nulls(key: str, source: Source, nodes: Iterable[Node]) -> None:
-    """Raises MappingError if one of a source's own null values is none that any of the nodes can have."""
-    found = list(nodes)
-    for value in source.own_null if found else ():
-        if not any(_can_be_null(node, value) for node in found):
-            raise MappingError(f"{key}.null", f"{source.path} is {found[0]}, which is never {value!r}")
+def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
+    """Returns why one of a source's own null values is none that any of the nodes can have; None if all may be."""
+    for value in source.own_null if nodes else ():
+        if not any(_can_be_null(node, value) for node in nodes):
+            return f"it is {nodes[0]}, which is never {value!r}"
+    return None
 
 
 def _can_be_null(node: Node, value: Scalar) -> bool:

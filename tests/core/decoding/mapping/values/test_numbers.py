@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
 T = 1_771_324_200  # 2026-02-17T10:30:00Z
@@ -536,7 +537,7 @@ def test_numbers_that_are_not_finite_as_text(reading, mapped, number, texts):
 @pytest.mark.parametrize(
     ("condition", "problem"),
     [
-        ('path = "i32", is = nan', "i32 is int32, which is never nan"),
+        ('path = "i32", is = nan', "i32: it is int32, which is never nan"),
         ('path = "i32", is = [1, 1.5]', "never 1.5"),
         ('path = "i32", is = 2147483648', "never 2147483648"),
         ('path = "u32", is_not = -1', "never -1"),
@@ -549,7 +550,7 @@ def test_numbers_that_are_not_finite_as_text(reading, mapped, number, texts):
         ('path = "status", glob = "STOPED*"', "never fits 'STOPED*'"),
         ('path = "flag", glob = "yes"', "never fits 'yes'"),
         ('path = "i32", glob = "a*"', "never fits 'a*'"),
-        ('path = "i32", set = false', "i32 is int32 without presence, which is always set"),
+        ('path = "i32", set = false', "i32: it is int32 without presence, which is always set"),
     ],
 )
 def test_a_condition_that_never_holds_is_an_error(mapper, condition, problem):
@@ -566,7 +567,7 @@ def test_a_condition_that_never_holds_is_an_error(mapper, condition, problem):
 @pytest.mark.parametrize(
     ("table", "source", "problem"),
     [
-        ("readings", '{ path = "i32", null = nan }', "readings.r.null: i32 is int32, which is never nan"),
+        ("readings", '{ path = "i32", null = nan }', "readings.r.null: i32: it is int32, which is never nan"),
         ("readings", '{ path = "f64", null = "n/a" }', "never 'n/a'"),
         ("readings", '{ path = "flag", null = 0 }', "never 0"),
         ("metadata", '{ path = "status", null = "NONE" }', "never 'NONE'"),
@@ -607,3 +608,24 @@ def test_an_id_of_any_text(mapped, kind):
     text = HEAD.replace('sensor = "s"', 'sensor = "plant/{s:id}"') + "[readings]\n"
     assert mapped(text, json.dumps({"s": "Room 1#é~"}), **NOW).events[0].sensor_id == "plant/Room_1__~"
     assert kind("i32", 5, 'path = "{i32:id}"', table="metadata") == "5"
+
+
+def test_a_condition_on_a_oneof_has_to_hold_for_one_member(mapped):
+    """A number of one of two types may be NaN only in one of them."""
+    text = 'message = "telemetry.NumberPoint"\nsensor = { constant = "s" }\ntime = "$publish_time"\n' + (
+        'skip_if = { path = "value", is = nan }\nreadings = { r = { path = "value", null = inf } }'
+    )
+    assert not mapped(text, {"as_double": math.nan}, **NOW).events
+    assert mapped(text, {"as_int": 1}, **NOW).events[0].readings == {"r": 1}
+    assert mapped(text, {"as_double": math.inf}, **NOW).events[0].readings == {}
+
+
+def test_a_condition_that_never_holds_in_an_older_revision(mapper):
+    """It is no error there: the field may have had no presence."""
+    text = KINDS + "readings = { r = { path = 'i32', when = { path = 'i32', set = false } } }"
+    with pytest.raises(MappingError):
+        mapper(text)
+    older = mapper(text, strict=False)
+    message = older.message_class(i32=5)
+    (made,) = older.map(Message(b"", {}, **NOW), message).events
+    assert made.readings == {}
