@@ -12,7 +12,7 @@ from google.pubsub_v1.types import Schema
 from pipeline.cloud.connection.names import is_schema_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.pubsub import message_schemas
-from pipeline.cloud.pubsub.message_files import load_message_types
+from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.pubsub.message_schemas import RevisionFetcher, compiled, load_schema
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import MappingError
@@ -113,11 +113,11 @@ def test_a_mapping_by_a_schema(server, tmp_path):
     newest = server.commit(SECOND)
     mapping = tmp_path / "m.toml"
     mapping.write_text(MAPPING.replace('"*" = "*"', 'kelvin = "kelvin"'))
-    (mapped,) = load_message_types([str(mapping)], [PATH])
+    (mapped,) = load_message_types([str(mapping)], load_descriptors([PATH]))
     assert list(mapped.descriptors.revisions)[-1] == newest
     server.commit(FIRST)
     with pytest.raises(MappingError, match=rf"^{mapping}: readings.kelvin: kelvin: Report has no field 'kelvin'"):
-        load_message_types([str(mapping)], [PATH])
+        load_message_types([str(mapping)], load_descriptors([PATH]))
 
 
 @pytest.mark.parametrize(
