@@ -115,8 +115,8 @@ class CompletedWindows(NamedTuple):
 class CompleteWindows(beam.PTransform):
     """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
 
-    The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the
-    event's value counts, which is then in the raw row too. Leaves a window unchanged, and lists it, if Bigtable may
+    The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
+    row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if Bigtable may
     have collected part of its raw rows: the new row would count less than the stored one. Writes and also lists a
     window if a job may still write it, or a longer window around it: the job's next pane will lack these events.
 
@@ -287,7 +287,8 @@ class _WritingFn(CompletingFn):
         sensor_id, start_us, _, fresh, written = pending
         completion = self._completion.tiers[self._tier]
         with suppress(ForeignRow):
-            found = completion.completed(sensor_id, start_us, now_us(), fresh, fresh if written else None)
+            known = fresh if written else None
+            found = completion.completed(sensor_id, start_us, now_us(), fresh, known, stored_count=True)
             if found is not None and self._carries:
                 self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
             return found

@@ -27,7 +27,7 @@ from pipeline.core.accumulation.gathering import Columns
 from pipeline.core.accumulation.pane import Pane
 from pipeline.core.accumulation.reading_columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
-from pipeline.core.statistics.window_stats import MAX_METRICS, WindowStats, covers
+from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers
 
 _MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
 _TOO_WIDE = 128  # a flag
@@ -38,14 +38,17 @@ FEW = 4  # below this many events, counting them one by one and serializing them
 class WindowReadings:
     """The accumulator of a window of the shortest tier.
 
-    A reading is identified by its event and its metric. Of several values for one reading, the first counts. Not
-    thread-safe: even reading a result may count buffered readings.
+    A reading is identified by its event and its metric. Of several values for one reading, the last counts, as in a
+    table. Not thread-safe: even reading a result may count buffered readings.
 
     Args:
         deduplicate: whether to keep readings to recognize redelivered ones; otherwise only statistics are kept.
+
+    Attributes:
+        differs: whether a reading had several values since it was made: its raw cell may contain another one.
     """
 
-    __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide")
+    __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide", "differs")
 
     def __init__(self, *, deduplicate: bool = True) -> None:
         # Added but not counted yet: readings by event time, or by a running number without deduplication.
@@ -57,6 +60,7 @@ class WindowReadings:
         self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
         self._has_restored = False
         self._too_wide = False
+        self.differs = False
 
     @classmethod
     def of(cls, columns: Columns) -> "WindowReadings":
@@ -67,7 +71,7 @@ class WindowReadings:
         return found
 
     def add(self, time_us: int, readings: Mapping[str, float], discriminator: str = "") -> None:
-        """Adds an event's readings, except those already known.
+        """Adds an event's readings, and replaces those already known.
 
         Args:
             time_us: the event time.
@@ -86,7 +90,8 @@ class WindowReadings:
                 time_us = event_key(time_us, discriminator)
             first = fresh.setdefault(time_us, readings)
             if first is not readings:
-                fresh[time_us] = {**readings, **first}
+                fresh[time_us] = {**first, **readings}
+                self.differs |= any(first.get(metric, value) != value for metric, value in readings.items())
 
     def extend(
         self,
@@ -95,7 +100,7 @@ class WindowReadings:
         values: Sequence[float],
         statistics: Statistics = BY_DEFAULT,
     ) -> None:
-        """Adds the readings of events with the same metrics, except those already known; as :meth:`add` does for each.
+        """Adds the readings of events with the same metrics, as :meth:`add` does for each.
 
         Args:
             metrics: the metric names, at least one.
@@ -135,7 +140,7 @@ class WindowReadings:
         """Adds what the table stored before the job saw the window.
 
         Args:
-            readings: the readings in its raw rows; those that were already added do not count again.
+            readings: the readings in its raw rows, each of which counts once.
             statistics: the statistics of other readings, which cannot be deduplicated.
             floor: the aggregate row's statistics; no pane that counts less may replace it.
         """
@@ -146,7 +151,7 @@ class WindowReadings:
         self._has_restored = True
 
     def merge(self, other: "WindowReadings") -> None:
-        """Adds everything from ``other``, which stays unchanged.
+        """Adds everything from ``other``, which stays unchanged; its values count where they differ.
 
         Raises:
             ValueError: one accumulator deduplicates and the other does not.
@@ -170,6 +175,7 @@ class WindowReadings:
         self._restored = _larger(self._restored, other._restored)
         self._floor = _larger(self._floor, other._floor)
         self._has_restored |= other._has_restored
+        self.differs |= other.differs
         self._check_width()
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
@@ -229,7 +235,7 @@ class WindowReadings:
         found: dict[int, Mapping[str, float]] = {}
         for events in (self._kept.events() if self._kept is not None else (), self._fresh.items()):
             for time_us, readings in events:
-                found[time_us] = {**readings, **found.get(time_us, {})}
+                found[time_us] = {**found.get(time_us, {}), **readings}
         return found
 
     def _settle(self) -> None:
@@ -238,7 +244,7 @@ class WindowReadings:
             self._count()
 
     def _count(self) -> None:
-        """Counts the fresh readings, except those already kept."""
+        """Counts the fresh readings; those already kept only replace the values."""
         if self._bulk and self._kept is not None:
             self._count_bulk(self._kept)
         if not self._fresh:
@@ -251,14 +257,28 @@ class WindowReadings:
             self._check_width()
             return
         more: dict[int, Mapping[str, float]] = {}  # new readings of events that are already counted
-        for time_us, metrics in self._kept.known(fresh).items():
-            readings = fresh.pop(time_us)
-            if new := {metric: value for metric, value in readings.items() if metric not in metrics}:
-                more[time_us] = new
+        if known := self._kept.known(fresh):
+            changed: dict[int, dict[str, float]] = {}
+            for time_us, stored in self._kept.readings_at(known).items():
+                readings = fresh.pop(time_us)
+                if new := {metric: value for metric, value in readings.items() if metric not in stored}:
+                    more[time_us] = new
+                if other := {metric: value for metric, value in readings.items() if stored.get(metric, value) != value}:
+                    changed[time_us] = other
+            if changed:
+                self._replace(self._kept, changed)
         _count_events(more, self._stats, self._kept)
         self._stats.events -= len(more)
         _count_events(fresh, self._stats, self._kept)
         self._check_width()
+
+    def _replace(self, kept: ReadingColumns, changed: Mapping[int, Mapping[str, float]]) -> None:
+        """Replaces values of kept readings, and counts their metrics anew."""
+        self.differs = True
+        kept.replace(changed)
+        for metric in {metric for readings in changed.values() for metric in readings}:
+            values = [value for name, of_name in kept.by_metric() if name == metric for value in of_name]
+            self._stats.metrics[metric] = MetricStats.of(values)
 
     def _count_bulk(self, kept: ReadingColumns) -> None:
         """Counts events that were added many at once. If any of them is known, all become fresh ones instead."""
@@ -295,7 +315,7 @@ class WindowReadings:
         self._has_restored, self._too_wide = False, True
 
     def _merge_kept(self, kept: ReadingColumns, other: ReadingColumns, stats: WindowStats) -> None:
-        self._count()  # readings that are already here win over those of ``other``
+        self._count()
         if kept.overlaps(other):
             for time_us, readings in other.events():
                 self.add(time_us, readings)

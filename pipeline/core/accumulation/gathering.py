@@ -14,8 +14,7 @@ Columns = dict[tuple[str, ...], tuple[list[int], list[float]]]
 class BundleReadings:
     """The readings of a bundle.
 
-    Readings are kept by the metrics of their events. Of two values for one reading, the one whose metrics came first in
-    the bundle counts.
+    Readings are kept by the metrics of their events, in the order in which these came.
 
     Args:
         window: the windows' length.

@@ -28,6 +28,10 @@ class Accumulator(Protocol):
     def exact(self) -> bool:
         """Whether it can be merged with raw rows without counting a reading twice: restored statistics cannot."""
 
+    @property
+    def differs(self) -> bool:
+        """Whether a reading had several values, of which its raw row may have another one."""
+
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
         """Returns the window's result so far, as a copy: the accumulator keeps accumulating.
 

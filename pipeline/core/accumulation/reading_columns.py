@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
 
 from pipeline.core.accumulation.packed_block import Sealed, seal
@@ -122,6 +123,38 @@ class ReadingColumns:
                 if inside:
                     _add_to_index(found, block.metrics, block.times().intersection(inside))
         return found
+
+    def readings_at(self, times_us: Collection[int]) -> dict[int, dict[str, float]]:
+        """Returns the readings stored for each of the times; times without any are left out."""
+        wanted, found = set(times_us), dict[int, dict[str, float]]()
+        for block in self._sealed_with(wanted):
+            for time_us, readings in block.by_event():
+                if time_us in wanted:
+                    found.setdefault(time_us, {}).update(readings)
+        for metrics, (times, values) in self.groups.items():
+            for index, time in enumerate(times):
+                if (time_us := self.base_us + time) in wanted:
+                    of_event = values[index * len(metrics) : (index + 1) * len(metrics)]
+                    found.setdefault(time_us, {}).update(zip(metrics, of_event, strict=True))
+        return found
+
+    def replace(self, changed: Mapping[int, Mapping[str, float]]) -> None:
+        """Replaces the values of readings that are stored, by event time."""
+        for block in self._sealed_with(changed):
+            self.sealed.remove(block)
+            times_us, of_metrics = block.series()
+            of_events = chain.from_iterable(zip(*of_metrics.values(), strict=True))
+            self.extend(Block(block.metrics, times_us, list(of_events)))
+        for metrics, (times, values) in self.groups.items():
+            for index, time in enumerate(times):
+                for metric, value in changed.get(self.base_us + time, {}).items():
+                    if metric in metrics:
+                        values[index * len(metrics) + metrics.index(metric)] = value
+
+    def _sealed_with(self, times_us: Collection[int]) -> list[Sealed]:
+        first_us, last_us = min(times_us), max(times_us)
+        overlapping = (block for block in self.sealed if first_us <= block.last and last_us >= block.first)
+        return [block for block in overlapping if not block.times().isdisjoint(times_us)]
 
     def overlaps(self, other: "ReadingColumns") -> bool:
         """Returns whether both contain the same time."""

@@ -37,6 +37,7 @@ class ShorterWindows:
     __slots__ = ("floor", "has_restored", "latest", "least", "restored", "settled", "settled_sizes", "settled_us")
 
     exact = True
+    differs = False
 
     def __init__(self, latest: dict[int, WindowStats] | None = None) -> None:
         self.latest = {} if latest is None else latest

@@ -1,5 +1,6 @@
-"""Compares what an aggregate row counts with readings."""
+"""Compares what an aggregate row counts with readings, and with other statistics of the same window."""
 
+from collections.abc import Mapping
 from math import isnan
 
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -32,3 +33,12 @@ def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
     told = [ours == theirs for ours, theirs in compared if not isnan(theirs)]
     told += [same_readings((one.parts or {}).get(name), part) for name, part in (row.parts or {}).items()]
     return one.count == row.count and bool(told) and all(told)
+
+
+def larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats]) -> dict[int, WindowStats]:
+    """Returns the union. Of a window in both, keeps the one that counts more; the fresh one if they count the same."""
+    found = dict(stored)
+    for start_us, stats in fresh.items():
+        if start_us not in found or stats.size >= found[start_us].size:
+            found[start_us] = stats
+    return found

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.row_matching import counts_exactly
+from pipeline.core.completion.row_matching import counts_exactly, larger
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.schema.retention import Retention
@@ -81,7 +81,14 @@ class TierCompletion(ABC, Generic[A]):
 
     @abstractmethod
     def completed(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: A, written: A | None = None
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: A,
+        written: A | None = None,
+        *,
+        stored_count: bool = False,
     ) -> Completed[A] | None:
         """Computes a window from the table and fresh readings.
 
@@ -93,6 +100,8 @@ class TierCompletion(ABC, Generic[A]):
             now_us: the current time.
             fresh: an accumulator of readings that the table may lack.
             written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
+            stored_count: whether the table's values count where they differ from fresh ones, which it has certainly
+                received.
         """
 
     def each(
@@ -176,9 +185,16 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         return found, False
 
     def completed(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: WindowReadings, written: WindowReadings | None = None
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: WindowReadings,
+        written: WindowReadings | None = None,
+        *,
+        stored_count: bool = False,
     ) -> Completed[WindowReadings] | None:
-        """Merges raw rows with fresh readings, each reading once; a fresh reading wins over a stored one.
+        """Merges raw rows with fresh readings, each reading once.
 
         If raw rows may have been collected, the window is complete in two cases: its aggregate row counts exactly the
         remaining raw rows, or there is no aggregate row although the tier existed when it would have been written. An
@@ -186,11 +202,15 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         """
         readings, row, complete = self._stored(sensor_id, start_us, now_us)
         merged = WindowReadings()  # ``fresh`` belongs to the caller
-        merged.merge(fresh)
-        merged.merge(readings)
+        for each in (fresh, readings) if stored_count else (readings, fresh):  # the last value counts
+            merged.merge(each)
         pane = merged.pane(self._tier.statistics)
         if complete:
-            exact = covers(pane.stats, self._floor(start_us, row))
+            floor = self._floor(start_us, row)
+            exact = covers(pane.stats, floor)
+            if not exact and written is not None and at_least([pane.stats], floor):
+                # The fresh readings include all that the row counts: one of them has another value now.
+                exact = counts_exactly(written, floor, self._tier.statistics)
         elif row.events:
             exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
@@ -261,6 +281,8 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         now_us: int,
         fresh: ShorterWindows,
         written: ShorterWindows | None = None,  # noqa: ARG002
+        *,
+        stored_count: bool = False,  # noqa: ARG002
     ) -> Completed[ShorterWindows] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more."""
         shorter, *_ = self._stored(sensor_id, start_us, now_us, fresh.latest)
@@ -300,7 +322,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         table, source, retention = self._table, self._source, self._table.retention
         row = table.row(self._tier, sensor_id, start_us)
         end_us = self._tier.window.end_of(start_us)
-        found = _larger(dict(table.rows(source, sensor_id, start_us, end_us)), fresh)
+        found = larger(dict(table.rows(source, sensor_id, start_us, end_us)), fresh)
         kept = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
         if complete := table.can_read_readings and table.keeps_readings(start_us, now_us):
             kept = True
@@ -343,8 +365,8 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         # Rows that were written before a statistic was declared lack it.
         whole = {each_us: stats for each_us, stats in found.items() if statistics.known_in(stats)}
         for gap_start_us, gap_end_us in _gaps(whole, window, start_us, end_us):
-            whole = _larger(whole | of_raw_rows(gap_start_us, gap_end_us), fresh)
-        return whole if at_least(whole.values(), row) else _larger(of_raw_rows(start_us, end_us), fresh)
+            whole = larger(whole | of_raw_rows(gap_start_us, gap_end_us), fresh)
+        return whole if at_least(whole.values(), row) else larger(of_raw_rows(start_us, end_us), fresh)
 
 
 class Completion(WindowRows):
@@ -367,15 +389,6 @@ class Completion(WindowRows):
             else CompletionFromShorterWindows(self, tier, longer, schema.tiers[source])
             for tier, source, longer in zip(schema.tiers, found, longer_tiers, strict=True)
         }
-
-
-def _larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats]) -> dict[int, WindowStats]:
-    """Returns the union. Of a window in both, keeps the one that counts more; the fresh one if they count the same."""
-    found = dict(stored)
-    for start_us, stats in fresh.items():
-        if start_us not in found or stats.size >= found[start_us].size:
-            found[start_us] = stats
-    return found
 
 
 def _gaps(found: Iterable[int], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:

@@ -230,6 +230,9 @@ class GroupFiring:
     def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow[Any]) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
         pane = entry.accumulator.pane(self._tiers[0].statistics)
+        if entry.accumulator.differs:
+            entry.moved = True  # it counts as much as before, of other values
+            self._begun.list_incomplete(sensor_id, start_us)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
         elif pane.complete or not entry.stored:
@@ -255,6 +258,8 @@ class GroupFiring:
             )
             if found is not None:
                 self._begun.add_newest(sensor_id, found.known)
+                if found.known.differs:
+                    self._begun.list_incomplete(sensor_id, start_us)
                 if self._retention.readings_from_us(now_us) > start_us:
                     # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.
                     entry.value = found.known
@@ -337,4 +342,4 @@ class GroupFiring:
             for window in windows.values():
                 for sensor_id, entry in window.entries.items():
                     for shorter_us, stats in entry.accumulator.latest.items():
-                        self._put(tier, shorter_us, {sensor_id: (stats, False)})
+                        self._put(tier, shorter_us, {sensor_id: (stats, True)})

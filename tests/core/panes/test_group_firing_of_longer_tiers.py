@@ -1,4 +1,6 @@
-"""Longer windows whose shorter ones fire at other times."""
+"""Longer windows whose shorter ones fire at other times, or again."""
+
+import pytest
 
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event
@@ -30,3 +32,28 @@ def test_a_window_that_a_new_job_begins_in_part():
         group.watermark(MIDNIGHT + hour * HOUR)
         found.append(group.row(schema.tiers[2], "a", MIDNIGHT)[0])
     assert found == [2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "first", "last", "counts"),
+    [(1, 5, 1, 1), (1, 1, 5, 5), (90, 1, 5, 5), (90, 5, 1, 1), (150, 1, 5, 1), (150, 5, 1, 5)],
+)
+def test_a_reading_with_two_values(minutes, first, last, counts):
+    """The last value counts, whether the window is open, rests or has left the state; its day follows. It is listed.
+
+    When the state has forgotten the first value, the row stays as it was if that was its minimum or maximum: it might
+    be that of another reading.
+    """
+    group = Group(parse_schema(TIERS), MIDNIGHT + HOUR)
+    group.receive(event("a", MIDNIGHT, {"t": first}))
+    group.pass_time()
+    group.watermark(MIDNIGHT + minutes * MINUTE)
+    group.pass_time(HOUR if minutes == 150 else MINUTE)
+    assert not group.listed
+    group.store(event("a", MIDNIGHT, {"t": last}))
+    group.receive(event("a", MIDNIGHT, {"t": last}), stored=False)
+    group.pass_time()
+    group.pass_time()
+    group.watermark(MIDNIGHT + 25 * HOUR)
+    assert [group.row(tier, "a", MIDNIGHT) for tier in group.schema.tiers] == [(1, counts), (1, counts)]
+    assert set(group.listed) == {("a", MIDNIGHT)}
