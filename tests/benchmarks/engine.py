@@ -6,7 +6,7 @@ many sensors some are simulated, and bytes and CPU time are multiplied.
 
 Each sensor sends three metrics at a constant rate; a reading reaches its group with those of ten seconds, or of a
 second at 1 Hz. Some events are late, by up to a day, and have their raw rows in the table. The defaults of the job
-apply: windows of an hour, early panes every five minutes, late panes every minute.
+apply: windows of an hour, early panes every five minutes, late panes every minute unless ``--late_firing`` is set.
 
 The largest commit contains the rows that are put out. CPU time includes that of reading the table, which is in memory
 here. A second table has the cost of a restart; see :mod:`tests.benchmarks.restart`.
@@ -71,8 +71,8 @@ class Cost:
 class _Measured(Group):
     """A group whose firings are measured."""
 
-    def __init__(self, schema: TableSchema, now_us: int) -> None:
-        super().__init__(schema, now_us, early_us=5 * MINUTE)
+    def __init__(self, schema: TableSchema, now_us: int, late_us: int) -> None:
+        super().__init__(schema, now_us, early_us=5 * MINUTE, late_us=late_us)
         self.moved: Counter[tuple[str, str]] = Counter()
         parts, late, opened, closed, *resting, deferred = (CountingBag(name, self.moved) for name in _NAMES)
         self.bags = Bags(parts, late, opened, closed, (resting[0], resting[1]), deferred)
@@ -96,7 +96,7 @@ class _Measured(Group):
         cost.reads += self.table.reads - reads
 
 
-def cost_of(every_us: int, sensors: int, late: float, *, most: int) -> Cost:
+def cost_of(every_us: int, sensors: int, late: float, *, most: int, late_us: int = MINUTE) -> Cost:
     """Returns the cost of one group of a fleet in an hour, after a first one.
 
     Args:
@@ -104,11 +104,12 @@ def cost_of(every_us: int, sensors: int, late: float, *, most: int) -> Cost:
         sensors: the number of the fleet's sensors.
         late: the share of late events.
         most: the number of sensors that are simulated at most.
+        late_us: the time from late readings to a late pane in µs.
     """
     of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
     simulated = min(of_group, most)
     rng = random.Random(1)
-    group = _Measured(TableSchema.for_new_table(), T)
+    group = _Measured(TableSchema.for_new_table(), T, late_us)
     step = 10 * SECOND if every_us >= MINUTE else SECOND
     hours = 2 if late else 1.2
     phases = [rng.randrange(every_us) for _ in range(simulated)]
@@ -146,9 +147,12 @@ _HEADINGS = [
 ]  # fmt: skip
 
 
-def line_of(every_us: int, sensors: int, late: float, most: int) -> str:
+def line_of(every_us: int, sensors: int, late: float, most: int, late_us: int = MINUTE) -> str:
     """Returns a fleet's line of the table."""
-    cost, groups = cost_of(every_us, sensors, late, most=most), groups_for(Rate(every_us, sensors=sensors))
+    cost, groups = (
+        cost_of(every_us, sensors, late, most=most, late_us=late_us),
+        groups_for(Rate(every_us, sensors=sensors)),
+    )
     simulated = sensors / groups / cost.scale
     fleet = (cost.read_bytes + cost.written_bytes) * cost.scale * groups / 3600 / 1e6
     values = [
@@ -172,10 +176,12 @@ def line_of(every_us: int, sensors: int, late: float, most: int) -> str:
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.engine", description=__doc__)
     parser.add_argument("--sensors", type=int, default=200, help="the most sensors of a group that are simulated")
-    most = parser.parse_args().sensors
+    parser.add_argument("--late_firing", type=int, default=1, help="the minutes from late readings to a late pane")
+    arguments = parser.parse_args()
+    most, late_us = arguments.sensors, arguments.late_firing * MINUTE
     _print_headings(_HEADINGS)
     for every_us, sensors, late in FLEETS:
-        print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10), flush=True)
+        print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10, late_us), flush=True)
     print("\nA restart:")
     _print_headings(restart.HEADINGS)
     for every_us, sensors in restart.FLEETS:

@@ -53,9 +53,11 @@ class CountingBag(Values):
 class Group:
     """A group with its state, as a runner keeps it, and a table."""
 
-    def __init__(self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE):
+    def __init__(
+        self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE, late_us=MINUTE
+    ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
-        firing = FiringRules(schema.tiers[0].window, early_us, MINUTE, LATENESS)
+        firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
