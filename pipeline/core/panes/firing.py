@@ -6,7 +6,7 @@ So a timer that fires counts as not set, whatever it was set to, and :meth:`Sche
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
@@ -203,7 +203,8 @@ class Schedule:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
         of_windows = [self.open_watermark_us, self.closed_until_us, self.closed_from_us]
-        of_windows += [time_us for each in self.resting for time_us in astuple(each)]
+        for each in self.resting:
+            of_windows += (each.since_us, each.until_us, each.first_us, each.last_us)
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
         numbers = array("q", [*times_us, self.batches, *of_windows, *pairs])
         return bytes([VERSION]) + numbers.tobytes()

@@ -73,7 +73,8 @@ class GroupFiring:
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         left: readings that wait for another firing, encoded as they came.
-        deferred: results of closed windows, for longer ones that are open and that this firing does not have.
+        deferred: results of closed windows, for longer ones that are open and that this firing does not have; None
+            without any.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
     """
@@ -104,7 +105,7 @@ class GroupFiring:
             self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, now_us, may_be_stored, each)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
-        self.deferred = GroupWindows(self._tiers, 0)
+        self.deferred: GroupWindows | None = None
         self.incomplete = self._begun.incomplete
         self.counts: Counter[str] = self._begun.counts
 
@@ -270,6 +271,7 @@ class GroupFiring:
         """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
         start_us = self._tiers[tier].window.start_of(shorter_us)
         if not (self._windows.has_open or self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)):
+            self.deferred = self.deferred or GroupWindows(self._tiers, 0)
             for sensor_id, (stats, _) in changed.items():
                 self.deferred.put(tier, start_us, sensor_id, shorter_us, stats)
             return

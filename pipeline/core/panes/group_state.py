@@ -120,7 +120,7 @@ class GroupState:
             schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
         if self.deferred:
             bags.deferred.clear()
-        for chunk in firing.deferred.open_chunks():
+        for chunk in firing.deferred.open_chunks() if firing.deferred else ():
             bags.deferred.add(chunk)
             schedule.wait(self._firing.window.start_of(schedule.passed_us), self._now_us, self._firing, group)
         if windows.has_open:

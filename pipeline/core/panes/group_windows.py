@@ -38,6 +38,7 @@ _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
+_FEW_BYTES = 300  # which are not worth compressing
 PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
 
@@ -170,7 +171,7 @@ class GroupWindows:
 
     def open_chunks(self) -> Iterator[bytes]:
         """Yields the open windows."""
-        return self._chunks(late=False, which=lambda _: True)
+        return self._chunks(late=False)
 
     def closed_chunks(self) -> Iterator[bytes]:
         """Yields the closed windows that do not rest."""
@@ -186,14 +187,14 @@ class GroupWindows:
     def _stays(self, entry: SensorWindow[Any]) -> bool:
         return not (entry.rests or self._begins_to_rest(entry))
 
-    def _chunks(self, *, late: bool, which: Callable[[SensorWindow[Any]], bool]) -> Iterator[bytes]:
+    def _chunks(self, *, late: bool, which: Callable[[SensorWindow[Any]], bool] | None = None) -> Iterator[bytes]:
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
                 if window.late != late:
                     continue
                 parts, count, size = list[bytes](), 0, 0
                 for sensor_id, entry in window.entries.items():
-                    if which(entry):
+                    if which is None or which(entry):
                         encoded = _entry_parts(sensor_id, entry, late=late)
                         parts += encoded
                         count += 1
@@ -207,7 +208,7 @@ class GroupWindows:
     def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
         body = b"".join(parts)
         flags = _LATE if late else 0
-        if entry_bytes < PACKED_BYTES:
+        if entry_bytes < PACKED_BYTES and len(body) > _FEW_BYTES:
             body, flags = compress(body, 1), flags | _COMPRESSED
         self.written_bytes += _HEADER.size + len(body)
         return _HEADER.pack(VERSION, tier, flags, start_us) + body
