@@ -22,7 +22,7 @@ from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.stored_windows import Completed
-from pipeline.core.completion.work_list import encoded_work_rows
+from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
@@ -210,7 +210,7 @@ class ListWindows(beam.PTransform):
 
 
 def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
-    return encoded_work_rows(schema.tiers[0], [element])
+    return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
 
 
 class _Pending(NamedTuple):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -16,6 +17,7 @@ from pipeline.cloud.tables.retention_notes import record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.auditable_windows import (
+    IN_FLIGHT,
     Bounds,
     SkippedWindows,
     bounds_of,
@@ -24,6 +26,7 @@ from pipeline.core.completion.auditable_windows import (
     lateness_of,
 )
 from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.rows.aggregate_rows import AggregateKey
@@ -40,6 +43,7 @@ MOST_LISTED = 20_000
 
 _MOST_SLICES = 50  # one pipeline each
 _SLICE_BYTES = 64 << 20  # the part of the table for each slice
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Slice(NamedTuple):
@@ -69,6 +73,7 @@ class RepairScope:
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
         retention: the retention of the table's cells.
         foreign: rows with a work list's prefix that are no entries of it.
+        in_flight_from_us: windows that a job has listed since then may have a pane on its way, and stay listed.
     """
 
     schema: TableSchema
@@ -80,6 +85,7 @@ class RepairScope:
     bounds: Mapping[Tier, Bounds] | None
     retention: Retention
     foreign: ForeignRows
+    in_flight_from_us: int = LATEST_US
 
     @property
     def nests(self) -> bool:
@@ -103,6 +109,7 @@ class RepairScope:
             each
             for each in self.listed
             if settles(each.key.start_us, self.extents, self.bounds)
+            and not each.may_have_panes(self.in_flight_from_us)
             and any(
                 span.start_us <= each.key.start_us < span.end_us and span.includes(each.key.sensor_id) for span in spans
             )
@@ -132,12 +139,15 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     schema = schema_of(request.table, request.declared)
     if not schema.tiers:
         raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
-    retention, bounds = Retention.of(schema), None
+    now_us = time.time_ns() // 1000 if now_us is None else now_us
+    retention, bounds, in_flight_from_us = Retention.of(schema), None, LATEST_US
     if not request.force:
-        retention, bounds = _bounds(request, schema, time.time_ns() // 1000 if now_us is None else now_us)
+        retention, bounds = _bounds(request, schema, now_us)
+        if request.allowed_lateness:
+            in_flight_from_us = now_us - IN_FLIGHT // _MICROSECOND
     whole = Span(request.start_us, request.end_us, request.sensors)
     foreign = ForeignRows()
-    listed = [each for tier in schema.tiers for each in _read_listed(request.table, tier, whole, foreign)]
+    listed = [each for tier in schema.tiers for each in _read_listed(request.table, schema, tier, whole, foreign)]
     if request.listed:
         _check_length(len(listed), here=here)
         whole = _enclosing_span([each.key.start_us for each in listed], schema.tiers, request.sensors)
@@ -148,7 +158,9 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     # On this machine, each slice has to fit in memory.
     most = min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES) if samples and here else 1
     slices = _slices(extents, most, request.sensors, listed if request.listed else None)
-    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign)
+    return RepairScope(
+        schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, in_flight_from_us
+    )
 
 
 def _check_length(listed: int, *, here: bool) -> None:
@@ -186,19 +198,24 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retenti
     return retention, bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 
 
-def _read_listed(table: TableName, tier: Tier, span: Span, foreign: ForeignRows) -> list[ListedWindow]:
+def _read_listed(
+    table: TableName, schema: TableSchema, tier: Tier, span: Span, foreign: ForeignRows
+) -> list[ListedWindow]:
     """Reads the windows of the span that were listed while the tier was the table's shortest."""
     with RowReader.open(table) as reader:
         rows = window_rows(
             reader.read_selection,
-            CellSelection((), keys_only=True),
+            CellSelection(schema.families, versions=1),
             work_range(tier.window),
             span,
             lambda key: parse_work_key(tier.window, key),
             lambda *windows: work_range_of(tier.window, *windows),
             foreign.add,
         )
-        return [ListedWindow(tier, key) for key, _ in rows]
+        return [
+            ListedWindow(tier, key, tuple(cell.qualifier for cell in row.cells if cell.family == tier.family))
+            for key, row in rows
+        ]
 
 
 def _enclosing_span(starts: list[int], tiers: Sequence[Tier], sensors: frozenset[str] | None) -> Span:

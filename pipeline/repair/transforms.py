@@ -19,7 +19,7 @@ from pipeline.core.queries.foreign import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
-from pipeline.core.rows.rows import EncodedRows, KeyRange
+from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -144,8 +144,7 @@ class RewriteWindows(beam.PTransform):
 class ListUntouched(beam.PTransform):
     """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
 
-    Replaces the work list row, while other writers of the list add a column: the row may have this repair's claim,
-    which the repair removes at its end.
+    Adds a column to the row, of which this repair removes its claim at its end, and what it has read before.
     """
 
     table: TableName
@@ -317,8 +316,8 @@ class _CompareFn(TableReadingFn):
                 yield audited.finding
 
 
-class _ReplaceFn(beam.DoFn):
-    """Replaces the rows of a bundle together. Idempotent, for bundles that Beam retries."""
+class _RowsFn(beam.DoFn):
+    """Writes the rows of a bundle together. Idempotent, for bundles that Beam retries."""
 
     def __init__(self, table: TableName) -> None:
         self._table = table
@@ -330,27 +329,29 @@ class _ReplaceFn(beam.DoFn):
     def teardown(self) -> None:
         self._stack.close()
 
-    def start_bundle(self) -> None:
-        self._replacements: list[Replacement] = []
 
-    def finish_bundle(self) -> None:
-        self._rewriter.replace(self._replacements)
-
-
-class _RewriteFn(_ReplaceFn):
+class _RewriteFn(_RowsFn):
     def __init__(self, table: TableName) -> None:
         super().__init__(table)
         self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
+
+    def start_bundle(self) -> None:
+        self._replacements: list[Replacement] = []
 
     def process(self, element: Finding) -> None:
         self._replacements.append(Replacement(element.key, element.tier.family, element.cells))
 
     def finish_bundle(self) -> None:
-        super().finish_bundle()
+        self._rewriter.replace(self._replacements)
         self._rewritten.inc(len(self._replacements))
 
 
-class _ListFn(_ReplaceFn):
+class _ListFn(_RowsFn):
+    def start_bundle(self) -> None:
+        self._rows: list[Row] = []
+
     def process(self, element: Untouched) -> None:
-        row = work_row(element.tier, element.sensor_id, element.start_us)
-        self._replacements.append(Replacement(row.key, element.tier.family, tuple(row.cells)))
+        self._rows.append(work_row(element.tier, element.sensor_id, element.start_us))
+
+    def finish_bundle(self) -> None:
+        self._rewriter.add(self._rows)

@@ -23,7 +23,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.completion.work_list import encoded_work_rows
+from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
@@ -223,7 +223,8 @@ class _AggregateFn(CompletingFn):
         self._schedules[group] = schedule.to_bytes()
         state.schedule.write(self._schedules[group])
         if firing.incomplete:
-            listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(firing.incomplete))
+            column = listing(LATE, now_us)
+            listed = encoded_work_rows(self._schema.tiers[0], dict.fromkeys(firing.incomplete), column)
             yield TaggedOutput(_LISTED, listed)
         for count, number in firing.counts.items():
             self._counters[count].inc(number)

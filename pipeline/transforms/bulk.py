@@ -25,7 +25,7 @@ from pipeline.cloud.connection.errors import explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.writing.request_retrier import Tally
-from pipeline.core.completion.work_list import encoded_work_rows, is_work_key
+from pipeline.core.completion.work_list import LATE, encoded_work_rows, is_work_key, listing
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
@@ -122,7 +122,8 @@ class _BulkWriteFn(beam.DoFn):
             refused = self._writer.finish()
             self._note(refused)
             if self._schema is not None and self._schema.tiers:
-                self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking))
+                column = listing(LATE, round(self._clock() * 1e6))
+                self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking), column)
             if self._last:
                 self._writer.add_encoded(self._last)
                 refused += self._writer.finish()

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import read_stored, write_schema
-from pipeline.core.completion.work_list import work_key, work_row
+from pipeline.core.completion.work_list import BACKFILLED, LATE, listing, work_key, work_row
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
@@ -91,6 +91,40 @@ def test_an_event_that_comes_late_meanwhile_stays_listed(written, monkeypatch):
     assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells
     assert repaired(name, *TWO_DAYS)[1]["work_list"] == {"settled": 1, "left": 0}
     assert work_key(HOURLY, "a", T) not in rows_of(name)
+
+
+@pytest.mark.parametrize(
+    ("writer", "minutes", "lateness", "settled"),
+    [(LATE, 19, "1h", 0), (LATE, 21, "1h", 1), (LATE, 19, "0s", 1), (BACKFILLED, 1, "1h", 1)],
+)
+def test_a_window_listed_while_a_pane_may_be_on_its_way(written, writer, minutes, lateness, settled):
+    """It is corrected, and stays listed until the pane has arrived, which may count less."""
+    name, schema = written
+    hours, now_us = schema.tiers[0], time.time_ns() // 1000
+    write(name, [work_row(hours, "a", T, listing(writer, now_us - n * MINUTE)) for n in (minutes, 60)])
+    pane = aggregates(schema, [Event("a", T, {"t": 1.0}, {})])[0]  # as if one of the readings had come later
+    write(name, [pane])
+    findings, sums = repaired(name, "--listed", "--allowed-lateness", lateness)
+    assert sums["wrong"] > 0, findings
+    assert sums["work_list"] == {"settled": settled, "left": 1 - settled}
+    write(name, [pane])  # it arrives
+    assert repaired(name, "--listed", "--allowed-lateness", "0s")[1]["wrong"] == (0 if settled else 1)
+
+
+def test_a_window_listed_after_the_list_was_read(written, monkeypatch):
+    """It stays listed by the later listing, even if that comes before the repair begins with the window."""
+    name, schema = written
+    first, second = (listing(LATE, time.time_ns() // 1000 - n * MINUTE) for n in (30, 1))
+    write(name, [work_row(schema.tiers[0], "a", T, first)])
+    carry_out = job.carry_out
+
+    def later(*arguments):
+        write(name, [work_row(schema.tiers[0], "a", T, second)])
+        return carry_out(*arguments)
+
+    monkeypatch.setattr(job, "carry_out", later)
+    repaired(name, "--listed")
+    assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T, second).cells
 
 
 def test_windows_that_a_job_may_still_write(bigtable):

@@ -1,4 +1,4 @@
-"""Replaces the cells of one family in rows, each row in one atomic step, and waits until all rows are written."""
+"""Rewrites cells of rows, each row in one atomic step, and waits until all rows are written."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from google.cloud.bigtable.data.exceptions import MutationsExceptionGroup
 
 from pipeline.cloud.connection.errors import TRANSIENT, ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.rows.rows import Cell
+from pipeline.core.rows.rows import Cell, Row
 
 _TIMEOUT_S = 60.0  # for a request with all retries
 _MAX_MUTATIONS = 50_000  # in a request; Bigtable accepts 100,000
@@ -55,6 +55,10 @@ class Rewriter:
     def replace(self, replacements: Iterable[Replacement]) -> None:
         """Replaces all cells of rows in a family, old columns and versions included. Pass each row at most once."""
         self._apply(entry for replacement in replacements for entry in _entries(replacement))
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Writes the cells of rows beside their other cells. Pass each row at most once."""
+        self._apply(RowMutationEntry(row.key, [*map(_set_cell, row.cells)]) for row in rows)
 
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:
         """Deletes a column of these rows."""

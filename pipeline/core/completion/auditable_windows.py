@@ -13,8 +13,10 @@ COLLECTED = "may be collected"  # the windows' raw rows
 KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
 OPEN = "still open"
 
+IN_FLIGHT = timedelta(minutes=20)
+"""The time after which a row that was on its way has certainly arrived: twice as long as writers retry."""
+
 _MICROSECOND = timedelta(microseconds=1)
-_IN_FLIGHT = timedelta(minutes=20)  # twice as long as writers retry
 
 
 class Bounds(NamedTuple):
@@ -120,4 +122,4 @@ def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelt
     kept: list[timedelta] = []
     for source in sources(tuple(tier.window for tier in tiers)):
         kept.append(allowed if source < 0 else kept[source] + late_firing + tiers[source].window.length)
-    return {tier: late + late_firing + _IN_FLIGHT for tier, late in zip(tiers, kept, strict=True)}
+    return {tier: late + late_firing + IN_FLIGHT for tier, late in zip(tiers, kept, strict=True)}

@@ -3,8 +3,12 @@
 Each row stands for a window of the table's shortest tier. Its key is that of the aggregate row with another first
 segment: ``repair#hourly#{sensor_id}#{YYYY-MM-DDTHH}``.
 
-Its cell is in the shortest tier's family, which every table with aggregates has. The cell's timestamp is the latest
-possible, so no policy by age collects it before a repair settles the window, however old the window is.
+Its cells are in the shortest tier's family, which every table with aggregates has. Their timestamp is the latest
+possible, so no policy by age collects them before a repair settles the window, however old the window is.
+
+Each listing is a column of its own, whose name ends with the time: ``late-1771322400000000``. So a repair removes the
+listings that it has read, and no other. When a job lists a window, a pane of the window may be on its way to the table:
+until it has certainly arrived, a repair corrects the window and leaves it listed.
 """
 
 from collections.abc import Iterable
@@ -23,10 +27,12 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.fixed import Window
 
 LATE = b"late"
+BACKFILLED = b"backfill"
 
 _LATEST_TIMESTAMP_US = LATEST_US - LATEST_US % 1000
 _PREFIX = b"repair#"
 _AGGREGATES = b"agg#"
+_TIME_DIGITS = 16
 
 
 def work_row(tier: Tier, sensor_id: str, start_us: int, column: bytes = LATE) -> Row:
@@ -36,20 +42,37 @@ def work_row(tier: Tier, sensor_id: str, start_us: int, column: bytes = LATE) ->
         tier: the table's shortest tier.
         sensor_id: the sensor.
         start_us: a time within the window.
-        column: the qualifier of the row's cell.
+        column: the qualifier of the row's cell, from :func:`listing`.
     """
     key = work_key(tier.window, sensor_id, tier.window.start_of(start_us))
     return Row(key, [Cell(tier.family, column, _LATEST_TIMESTAMP_US, b"1")])
 
 
-def encoded_work_rows(tier: Tier, windows: Iterable[tuple[str, int]]) -> EncodedRows:
+def encoded_work_rows(tier: Tier, windows: Iterable[tuple[str, int]], column: bytes = LATE) -> EncodedRows:
     """Returns the rows that record windows, encoded for Bigtable.
 
     Args:
-        tier: the table's shortest.
+        tier: the table's shortest tier.
         windows: sensor id, and a time in µs within the window.
+        column: the qualifier of the rows' cells, from :func:`listing`.
     """
-    return EncodedRows(encoded(work_row(tier, sensor_id, start_us)) for sensor_id, start_us in windows)
+    return EncodedRows(encoded(work_row(tier, sensor_id, start_us, column)) for sensor_id, start_us in windows)
+
+
+def listing(writer: bytes, now_us: int) -> bytes:
+    """Returns the column of windows that are listed now.
+
+    Args:
+        writer: ``LATE`` for a writer whose rows may be on their way, such as a job; ``BACKFILLED`` for a backfill.
+        now_us: the current time.
+    """
+    return b"%b-%0*d" % (writer, _TIME_DIGITS, now_us)
+
+
+def listing_time(column: bytes) -> tuple[bytes, int] | None:
+    """Returns the writer and the time that :func:`listing` wrote; None for another column of a work list row."""
+    writer, _, digits = column.rpartition(b"-")
+    return (writer, int(digits)) if writer and digits.isdigit() and len(digits) == _TIME_DIGITS else None
 
 
 def is_work_key(key: bytes) -> bool:

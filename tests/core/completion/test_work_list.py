@@ -3,7 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.completion.work_list import (
+    LATE,
     encoded_work_rows,
+    listing,
+    listing_time,
     parse_work_key,
     work_key,
     work_range,
@@ -34,6 +37,18 @@ def test_encoded_rows():
     tier = Tier(HOURLY, "stats")
     windows = [("b", START_US), ("a", START_US + HOURLY.length_us)]
     assert encoded_work_rows(tier, windows) == [encoded(work_row(tier, *window)) for window in windows]
+
+
+@given(st.sampled_from([LATE, b"backfill", b"a-b"]), st.integers(0, 10**16 - 1))
+def test_listings_round_trip(writer, now_us):
+    """A listing's column tells its writer and its time."""
+    assert listing_time(listing(writer, now_us)) == (writer, now_us)
+
+
+@pytest.mark.parametrize("column", [LATE, b"repair-0a1b2c3d", b"repair-12345678", b"-1771322400000000", b"late-17", b""])
+def test_columns_without_a_time(column):
+    """Columns of earlier releases, claims, and others tell no time."""
+    assert listing_time(column) is None
 
 
 @given(sensor_ids, st.sampled_from([HOURLY, DAILY, Window.parse("15m")]), st.integers(0, 10**6))
