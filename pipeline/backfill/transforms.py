@@ -320,7 +320,7 @@ class _CompleteFn(_WritingFn):
         late_firing: timedelta,
     ) -> None:
         super().__init__(name, schema, retention, tier)
-        lateness = lateness_of(schema.tiers, allowed_lateness, late_firing)
+        lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
         self._kept = [(tier.window, late // _MICROSECOND) for tier, late in lateness.items()]
 
     def start_bundle(self) -> None:

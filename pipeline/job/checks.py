@@ -14,7 +14,7 @@ from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.tables import tables
-from pipeline.cloud.tables.retention_notes import record_job, record_losses, retention_of
+from pipeline.cloud.tables.retention_notes import record_job, record_lateness, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
@@ -120,6 +120,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
                     earliest_us=now_us - max(settings.allowed_lateness, _BACKLOG) // _MICROSECOND,
                     latest_us=now_us + settings.max_future // _MICROSECOND + 1,
                 )
+                record_lateness(target.name, settings.allowed_lateness, settings.late_firing)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
 

@@ -194,7 +194,8 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retenti
     retention = retention_of(request.table, schema, policies)
     if not request.dry_run:
         record_losses(request.table, schema, retention, policies)
-    lateness = lateness_of(schema.tiers, request.allowed_lateness, request.late_firing)
+    of_jobs = retention.lateness_of_jobs(request.allowed_lateness, request.late_firing)
+    lateness = lateness_of(schema.tiers, *of_jobs)
     return retention, bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
 
 

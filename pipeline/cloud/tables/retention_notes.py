@@ -6,6 +6,7 @@
 | ``schema#seen`` | a family | the age at which its policy was last seen to collect, if less than in the schema |
 | ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
+| ``schema#lateness`` | a time, in 16 digits | allowed lateness and late firing interval of jobs launched from then on |
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
 """
@@ -13,6 +14,7 @@ Times are microseconds since the epoch. A tier that no job has written yet has a
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import islice
 
 from google.cloud.bigtable_v2.types import Mutation
 
@@ -35,9 +37,11 @@ _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
 _ADDED = b"schema#added"
 _REPEATS = b"schema#repeats"
+_LATENESS = b"schema#lateness"
 _KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
 _MAX_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
+_UPDATED = timedelta(hours=1)  # after a launch, until no row that an earlier job wrote is on its way
 
 
 def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> Retention:
@@ -64,7 +68,10 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
         for family, value in noted.get(_SEEN, {}).items()
     }
     repeats = _spans(name, noted.get(_REPEATS, {}))
-    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added)
+    of_jobs = _lateness_of_jobs(name, noted.get(_LATENESS, {})).values()
+    allowed, late_firing = (max((each[n] for each in of_jobs), default=0) * _MICROSECOND for n in range(2))
+    lateness = allowed, late_firing
+    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added, lateness=lateness)
 
 
 def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
@@ -142,6 +149,38 @@ def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_u
     last = noted[max(noted)] if noted else b"on"
     if last != (b"on" if deduplicate else b"off"):
         _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
+
+
+def record_lateness(name: TableName, allowed: timedelta, late_firing: timedelta) -> None:
+    """Notes how late the job about to start may write windows, if that differs from the job before.
+
+    Until the windows of an earlier job are written, its own note counts too: the new job may update it in place.
+
+    Args:
+        name: the table, which has the family tidetable.
+        allowed: the job's allowed lateness.
+        late_firing: the job's late firing interval.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    noted = _noted(name).get(_LATENESS, {})
+    value = b"%d %d" % (allowed // _MICROSECOND, late_firing // _MICROSECOND)
+    if not noted or noted[max(noted)] != value:
+        counting = {column: noted[column] for column in _lateness_of_jobs(name, noted)}
+        column = b"%016d" % (time.time_ns() // 1000)
+        _note(name, _LATENESS, counting | {column: value}, replace=True)
+
+
+def _lateness_of_jobs(name: TableName, noted: Mapping[bytes, bytes]) -> dict[bytes, tuple[int, int]]:
+    """Returns the noted lateness of jobs that may still write windows by it, in µs, by column."""
+    found, now_us = dict[bytes, tuple[int, int]](), time.time_ns() // 1000
+    times_us = {column: _number(name, _LATENESS, column) for column in sorted(noted)}
+    for column, until_us in zip(times_us, [*islice(times_us.values(), 1, None), now_us], strict=False):
+        allowed_us, late_us = (_number(name, _LATENESS, number) for number in noted[column].partition(b" ")[::2])
+        if until_us + allowed_us + late_us + _UPDATED // _MICROSECOND > now_us:
+            found[column] = allowed_us, late_us
+    return found
 
 
 def _shorter_ages(schema: TableSchema, policies: Mapping[str, Policy]) -> Iterator[tuple[str, int]]:

@@ -28,6 +28,7 @@ class Retention:
             deduplication wrote them.
         known: whether the table's own policies were read.
         added: the start of the first windows with rows, for each family of a tier that was added to a table with rows.
+        lateness: the longest allowed lateness, and late firing interval, by which jobs may still write windows.
     """
 
     ages: Mapping[str, timedelta | None]
@@ -37,6 +38,7 @@ class Retention:
     repeats: tuple[tuple[int, int], ...] = ()
     known: bool = True
     added: Mapping[str, int] = field(default_factory=dict)
+    lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0))
 
     @classmethod
     def of(
@@ -46,6 +48,7 @@ class Retention:
         since: Mapping[str, int] | None = None,
         repeats: tuple[tuple[int, int], ...] = (),
         added: Mapping[str, int] | None = None,
+        lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0)),
     ) -> "Retention":
         """Returns the retention under several sets of policies, such as those of the stored schema and of the table.
 
@@ -54,9 +57,10 @@ class Retention:
         Args:
             schema: the table's schema.
             policies: policies by family; the schema's own if empty.
-            since: the attribute of that name, like the two below.
+            since: the attribute of that name, like the three below.
             repeats: see above.
             added: see above.
+            lateness: see above.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -67,7 +71,7 @@ class Retention:
         loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
-        return cls(ages, readings, since or {}, loses_events, repeats, added=added or {})
+        return cls(ages, readings, since or {}, loses_events, repeats, added=added or {}, lateness=lateness)
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":
@@ -112,6 +116,18 @@ class Retention:
     def may_repeat(self, start_us: int, end_us: int) -> bool:
         """Whether the aggregate row of a window may count a reading twice."""
         return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
+
+    def lateness_of_jobs(self, allowed: timedelta, late_firing: timedelta) -> tuple[timedelta, timedelta]:
+        """Returns the longer of what is told of the running job and what the table has noted of jobs; zero if none runs.
+
+        Args:
+            allowed: the allowed lateness of the job that writes the table; zero if no job runs.
+            late_firing: the late firing interval of that job.
+        """
+        noted_allowed, noted_late_firing = self.lateness
+        if not allowed:
+            return allowed, late_firing
+        return max(allowed, noted_allowed), max(late_firing, noted_late_firing)
 
     def losses_under(self, after: "Retention", now_us: int) -> dict[str, int]:
         """Returns, by family, the time before which cells may be lost, if the retention ``after`` does not imply it."""

@@ -2,14 +2,22 @@
 
 import time
 import uuid
+from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.cloud.tables import tables
-from pipeline.cloud.tables.retention_notes import record_added_tiers, record_job, record_losses, retention_of
+from pipeline.cloud.tables import retention_notes, tables
+from pipeline.cloud.tables.retention_notes import (
+    record_added_tiers,
+    record_job,
+    record_lateness,
+    record_losses,
+    retention_of,
+)
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.work_list import work_key, work_row
@@ -145,9 +153,36 @@ def test_a_tier_that_was_added(name):
         assert (counted(999), counted(1000)) == ([False, True], [True, True])
 
 
+def test_the_lateness_of_jobs(name, monkeypatch):
+    """That of an earlier job counts until its windows are written: the next job may be an update of it."""
+    policies, begin_us = tables.describe(name), now_us()
+    ten, hour, two = timedelta(minutes=10), timedelta(hours=1), timedelta(hours=2)
+
+    def at(minutes):
+        clock = SimpleNamespace(time_ns=lambda: (begin_us + minutes * HOUR // 60) * 1000)
+        monkeypatch.setattr(retention_notes, "time", clock)
+        return retention_of(name, SCHEMA, policies).lateness_of_jobs(ten, ten)
+
+    assert at(0) == (ten, ten)
+    record_lateness(name, two, timedelta(minutes=1))
+    assert at(1) == at(100_000) == (two, ten)
+    for _ in range(2):
+        record_lateness(name, ten, hour)
+        at(100_001)
+    assert at(100_180) == (two, hour)
+    assert at(100_182) == (ten, hour)
+    assert retention_of(name, SCHEMA, policies).lateness_of_jobs(timedelta(0), ten) == (timedelta(0), ten)
+    record_lateness(name, two, ten)
+    at(100_240)
+    record_lateness(name, ten, ten)
+    assert at(100_241) == (two, hour)  # of the jobs before
+
+
 @pytest.mark.parametrize(
     ("key", "column", "value"),
     [
+        (b"schema#lateness", b"soon", b"1 2"),
+        (b"schema#lateness", b"0000000000000001", b"1"),
         (b"schema#kept", b"raw", b"soon"),
         (b"schema#kept", b"\xff", b"soon"),
         (b"schema#seen", b"\xff", b""),
