@@ -195,7 +195,8 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     tiers, windows, listed = target.schema.tiers, list[PCollection](), []
     for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
         if source < 0:
-            whole = CompleteWindows(table, written, backfill.allowed_lateness, backfill.late_firing)
+            of_job = backfill.allowed_lateness, backfill.late_firing, backfill.max_future
+            whole = CompleteWindows(table, written, *of_job)
             completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
             longer = CompleteLongerWindows(table, tier)

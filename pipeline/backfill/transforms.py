@@ -38,6 +38,7 @@ from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
+_MAX_FUTURE = timedelta(hours=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 _WINDOWS, _LISTED = "windows", "listed"
@@ -128,17 +129,20 @@ class CompleteWindows(beam.PTransform):
         written: the empty output of the step that writes the raw rows, which is ready when the step has ended.
         allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
         late_firing: the late firing interval of that job.
+        max_future: the maximum time by which an event may be ahead of now.
     """
 
     table: tuple[TableName, TableSchema, Retention]
     written: PCollection
     allowed_lateness: timedelta
     late_firing: timedelta
+    max_future: timedelta = _MAX_FUTURE
 
     def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
         _, schema, _ = self.table
         window = schema.tiers[0].window
-        complete_fn = _CompleteFn(*self.table, schema.tiers[0], self.allowed_lateness, self.late_firing)
+        of_job = self.allowed_lateness, self.late_firing, self.max_future
+        complete_fn = _CompleteFn(*self.table, schema.tiers[0], *of_job)
         outputs = (
             events
             | "GatherReadings" >> PreAggregateReadings(window, schema.identity)
@@ -318,14 +322,17 @@ class _CompleteFn(_WritingFn):
         tier: Tier,
         allowed_lateness: timedelta,
         late_firing: timedelta,
+        max_future: timedelta = _MAX_FUTURE,
     ) -> None:
         super().__init__(name, schema, retention, tier)
+        self._max_future_us = max_future // _MICROSECOND
         lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
         self._kept = [(tier.window, late // _MICROSECOND) for tier, late in lateness.items()]
 
     def start_bundle(self) -> None:
         super().start_bundle()
         self._following: set[tuple[str, int]] = set()
+        self._on_their_way: set[tuple[str, int]] = set()
 
     def process(
         self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
@@ -340,16 +347,30 @@ class _CompleteFn(_WritingFn):
         while self._following:
             following, self._following = self._following, set()
             for sensor_id, start_us in following:
-                start, end = (Timestamp(micros=each_us) for each_us in (start_us, self._tier.window.end_of(start_us)))
-                yield from self._add(_Pending(sensor_id, start_us, IntervalWindow(start, end), WindowReadings()), 1)
+                yield from self._add(_Pending(sensor_id, start_us, self._window_of(start_us), WindowReadings()), 1)
             yield from self._write()
+        for sensor_id, start_us in self._on_their_way:
+            self._listed.inc()
+            window = self._window_of(start_us)
+            yield TaggedOutput(_LISTED, WindowedValue((sensor_id, start_us), window.max_timestamp(), (window,)))
+
+    def _window_of(self, start_us: int) -> IntervalWindow:
+        return IntervalWindow(Timestamp(micros=start_us), Timestamp(micros=self._tier.window.end_of(start_us)))
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
-        """Notes windows after this one whose rows do not continue from its last readings."""
+        """Notes windows after this one whose rows do not continue from its last readings.
+
+        A row of the running job that does not may be on its way: then its window is listed.
+        """
         lasts = {metric: (last, LATEST_US) for metric, last in lasts_of(stats).items()}
         if lasts:
-            neighbours, end_us = self._completion.neighbours, self._tier.window.end_of(start_us)
-            self._following |= {(sensor_id, each_us) for each_us in neighbours.stale(sensor_id, lasts, end_us)}
+            window, now = self._tier.window, now_us()
+            neighbours, end_us = self._completion.neighbours, window.end_of(start_us)
+            stale, until_us = neighbours.following(sensor_id, lasts, end_us)
+            self._following |= {(sensor_id, each_us) for each_us in stale}
+            open_us = window.start_of(now - self._kept[0][1])
+            starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
+            self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 
     def _may_be_written(self, start_us: int) -> bool:
         return any(window.end_of(window.start_of(start_us)) + late_us > now_us() for window, late_us in self._kept)

@@ -10,7 +10,6 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.work_list import LATE, listing, listing_time, work_key, work_row
 from pipeline.core.rows.aggregate_rows import AggregateKey
-from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
 
 

@@ -1,12 +1,13 @@
 """Finds windows after rewritten ones: the last reading from which they continue may have changed."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import parse_time
@@ -14,30 +15,37 @@ from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.definitions import split_qualifier
-from pipeline.core.windows.fixed import Window
 from pipeline.repair.transforms import LOOKBACK_US
+
+_MAX_FUTURE_US = 3_600_000_000  # by which a job may be ahead of the clock, by default
 
 
 def windows_after(
     table: TableName,
     schema: TableSchema,
     retention: Retention,
-    longest: Window,
+    extents: Sequence[Extent],
     rewritten: Iterable[dict[str, Any]],
+    open_us: int | None = None,
 ) -> Iterator[AggregateKey]:
-    """Yields windows of the shortest tier whose rows do not continue from the last readings before them.
+    """Yields windows of the shortest tier whose rows may not continue from the last readings before them.
+
+    These are rows that the table has, and those of a running job that may be on their way.
 
     Args:
         table: the table's name.
         schema: the table's schema.
         retention: the retention of the table's cells.
-        longest: the longest windows, each audited as a whole.
+        extents: the windows that were audited, of tiers that nest, the shortest first.
         rewritten: findings; see :meth:`pipeline.core.completion.audit.Finding.record`.
+        open_us: the start of the first window that a job may still write; None without a job.
     """
-    metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the longest window
+    window, longest = schema.tiers[0].window, extents[-1].tier.window
+    metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the audited windows
     for finding in rewritten:
-        if finding["window"] == schema.tiers[0].window.text:
-            end_us = longest.end_of(longest.start_of(parse_time(finding["start"])))
+        if finding["window"] == window.text:
+            start_us = parse_time(finding["start"])
+            end_us = min(longest.end_of(longest.start_of(start_us)), extents[0].end_us)
             names = metrics.setdefault((finding["sensor_id"], end_us), set())
             for name in finding["differences"].keys() - {READING_COUNT}:
                 with suppress(ValueError):  # another program's column
@@ -48,6 +56,10 @@ def windows_after(
         for (sensor_id, end_us), names in metrics.items():
             carried = [name for name in names if schema.statistics.carries_to(name)]
             lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
+            if not lasts:
+                continue
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
-            for start_us in neighbours.stale(sensor_id, bounds, end_us) if bounds else ():
-                yield AggregateKey(sensor_id, start_us)
+            found, until_us = neighbours.following(sensor_id, bounds, end_us)
+            if open_us is not None:
+                found.update(window.starts(max(open_us, end_us), min(until_us, now_us + _MAX_FUTURE_US + 1)))
+            yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))

@@ -121,9 +121,10 @@ class _RepairRun:
             ]
             yield self._repair(part, prefixes)
             if self._scope.schema.statistics.carries and not self._request.dry_run:
-                longest, rewritten = part.extents[-1].tier.window, read_findings(prefixes[0], in_order=False)
+                table, scope = self._request.table, self._scope
+                rewritten = read_findings(prefixes[0], in_order=False)
                 self._following |= set(
-                    windows_after(self._request.table, self._scope.schema, self._scope.retention, longest, rewritten)
+                    windows_after(table, scope.schema, scope.retention, part.extents, rewritten, scope.open_us)
                 )
 
     def _slices(self) -> Iterator[Slice]:

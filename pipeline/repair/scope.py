@@ -93,6 +93,12 @@ class RepairScope:
         return len(chains_of(self.extents)) == 1
 
     @property
+    def open_us(self) -> int | None:
+        """The start of the first window of the shortest tier that a job may still write; None without bounds."""
+        shortest = self.schema.tiers[0]
+        return None if self.bounds is None else shortest.window.start_of(self.bounds[shortest].latest_us)
+
+    @property
     def expired(self) -> list[ListedWindow]:
         """The listed windows with no aggregate row left to repair."""
         return [each for each in self.listed if self._has_expired(each)]
@@ -158,9 +164,7 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     # On this machine, each slice has to fit in memory.
     most = min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES) if samples and here else 1
     slices = _slices(extents, most, request.sensors, listed if request.listed else None)
-    return RepairScope(
-        schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, in_flight_from_us
-    )
+    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, in_flight_from_us)
 
 
 def _check_length(listed: int, *, here: bool) -> None:

@@ -453,6 +453,24 @@ def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
     courses.check(courses.stored(table, schema), readings)
 
 
+def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way(bigtable, tmp_path):
+    """The hours after it that a job may still write are listed, up to the first that has a row with the metric."""
+    schema = lasting(parse_schema('[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]'))
+    hours, now_us = schema.tiers[0], time.time_ns() // 1000
+    this_us = hours.window.start_of(now_us)
+    for number, row_us in enumerate([None, this_us, this_us - HOUR]):
+        table, sensor_id = table_of(schema), f"s-{number}"
+        if row_us is not None:
+            stats = schema.statistics.stats_of([row_us], {"t": [1.0]})
+            write(table, [aggregate_row(hours.window, sensor_id, row_us, stats, hours.family, hours.statistics)])
+        events = [Event(sensor_id, this_us - 5 * HOUR + n, {"t": 5.0}, {}) for n in range(2)]
+        load(plan(table, schema, write_delimited(tmp_path / f"{number}.pb", events), lateness=timedelta(hours=1)))
+        first_us = hours.window.start_of(now_us - HOUR - 21 * MINUTE)
+        last_us = {None: this_us + HOUR, this_us: this_us, this_us - HOUR: this_us - HOUR}[row_us]
+        starts = range(first_us, last_us + 1, HOUR)
+        assert listed(table) == {work_key(hours.window, sensor_id, each_us) for each_us in starts}
+
+
 def test_newest_readings(bigtable, tmp_path):
     """A backfill writes each sensor's newest readings, and an older file changes none."""
     schema = lasting(parse_schema('latest = "now"'))

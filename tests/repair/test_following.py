@@ -79,6 +79,21 @@ def test_a_following_window_that_a_job_may_still_write(bigtable):
     assert work_row(hours, "a", this_hour, b"x").key in rows_of(name)
 
 
+def test_hours_of_the_same_day_that_a_repair_leaves_out(bigtable):
+    """They continue from its readings: those that are over are repaired, and those that a job may write are listed."""
+    name, schema = table_of('[tiers]\n1h = "hours"\n1d = "days"\n[statistics]\nt = ["increase"]')
+    write(name, raw_rows(schema, events_of({T + HOUR: {"t": 1.0}, T + 5 * HOUR: {"t": 9.0}})))
+    repaired(name, *TWO_DAYS)
+    write(name, raw_rows(schema, events_of({T + HOUR + MINUTE: {"t": 4.0}})))
+    repaired(name, "--from", "2026-02-17", "--to", "2026-02-17T03")
+    rows = {start_us: record.metrics["t"].more["increase"] for (_, start_us), record in stored(name, schema).items()}
+    assert rows == {T: 8, T + HOUR: 3, T + 5 * HOUR: 5}
+    hours, now_us = schema.tiers[0], time.time_ns() // 1000
+    write(name, raw_rows(schema, events_of({now_us - 3 * HOUR: {"t": 9.0}})))
+    repaired(name, "--from", format_time(now_us - DAY), "--to", format_time(now_us + DAY))
+    assert work_row(hours, "a", now_us, b"x").key in rows_of(name)
+
+
 def test_the_month_after_a_repaired_window(bigtable):
     """The windows that were audited as a whole are longer than the time for which raw rows are read."""
     name, schema = table_of('[tiers]\n1h = "hours"\n1mo = "months"\n[statistics]\nt = ["increase"]')

@@ -94,18 +94,28 @@ class Neighbours:
                 metric: only earlier ones are read.
             from_us: the earliest start.
         """
-        waiting, found = dict(lasts), set[int]()
+        return self.following(sensor_id, lasts, from_us)[0]
+
+    def following(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> tuple[set[int], int]:
+        """Finds the windows that continue from a sensor's last readings before a time.
+
+        Returns the starts of those whose rows do not, like :meth:`stale`, and the start of the first window that can't
+        continue from one of them, since earlier windows that have rows do. A row may be on its way of any window before
+        that.
+        """
+        waiting, found, until_us = dict(lasts), set[int](), from_us
         end_us = max(bound_us for _, bound_us in lasts.values())
         for start_us, stats in self._rows(sensor_id, waiting, from_us, end_us):
             for metric in waiting.keys() & stats.metrics.keys():
                 last, bound_us = waiting.pop(metric)
                 parts = stats.metrics[metric].parts
+                until_us = max(until_us, start_us)
                 # A row that was written before the statistic was declared does not know its course.
                 if start_us < bound_us and last_of(parts) is not None and before_of(parts) != last:
                     found.add(start_us)
             if not waiting:
                 break
-        return found
+        return found, max([until_us, *(bound_us for _, bound_us in waiting.values())])
 
     def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int) -> None:
         """Adds the last reading before each of a sensor's windows to its statistics.

@@ -72,7 +72,9 @@ class CarryIn:
                 if of_metric.parts:
                     of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
 
-    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
+    def beyond(
+        self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()
+    ) -> list[tuple[str, int]]:
         """Hands the last readings of a window to the windows after it, which then have to fire.
 
         Returns sensor and start of further windows to compute again, which only the table has.
@@ -80,6 +82,8 @@ class CarryIn:
         Args:
             start_us: the window's start.
             found: the window's statistics by sensor.
+            again: the sensors whose later windows are looked up again: others may have written one without knowing of
+                these readings, whose raw rows were on their way.
         """
         window, end_us = self._windows[start_us], self._tier.window.end_of(start_us)
         later = sorted(each_us for each_us in self._windows if each_us > start_us)
@@ -87,7 +91,8 @@ class CarryIn:
         stored: dict[str, dict[str, tuple[At, int]]] = {}
         for sensor_id, stats in found.items():
             entry = window.entries[sensor_id]
-            changed = {name: last for name, last in lasts_of(stats).items() if entry.last.get(name) != last}
+            lasts, known = lasts_of(stats), {} if sensor_id in again else entry.last
+            changed = {name: last for name, last in lasts.items() if known.get(name) != last}
             entry.last |= changed
             bounds = self._hand_on(sensor_id, changed, later)
             unknown = {name: (last, bounds[name]) for name, last in changed.items() if bounds[name] > end_us}

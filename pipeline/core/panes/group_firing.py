@@ -217,7 +217,7 @@ class GroupFiring:
             return
         known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
         self._carry_in.into(start_us, known, again)
-        for sensor_id, next_us in self._carry_in.beyond(start_us, known):
+        for sensor_id, next_us in self._carry_in.beyond(start_us, known, again):
             window = self._begun.of_start(0, next_us)
             if sensor_id not in window.entries:
                 if not window.late and not self._begun.may_be_stored(0, next_us):

@@ -118,7 +118,7 @@ class Retention:
         return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
 
     def lateness_of_jobs(self, allowed: timedelta, late_firing: timedelta) -> tuple[timedelta, timedelta]:
-        """Returns the longer of what is told of the running job and what the table has noted of jobs; zero if none runs.
+        """Returns the longer of what is told of the running job and what was noted of jobs; zero if none runs.
 
         Args:
             allowed: the allowed lateness of the job that writes the table; zero if no job runs.

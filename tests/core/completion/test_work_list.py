@@ -45,7 +45,9 @@ def test_listings_round_trip(writer, now_us):
     assert listing_time(listing(writer, now_us)) == (writer, now_us)
 
 
-@pytest.mark.parametrize("column", [LATE, b"repair-0a1b2c3d", b"repair-12345678", b"-1771322400000000", b"late-17", b""])
+@pytest.mark.parametrize(
+    "column", [LATE, b"repair-0a1b2c3d", b"repair-12345678", b"-1771322400000000", b"late-17", b""]
+)
 def test_columns_without_a_time(column):
     """Columns of earlier releases, claims, and others tell no time."""
     assert listing_time(column) is None
