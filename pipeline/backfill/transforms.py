@@ -262,15 +262,17 @@ class _WritingFn(CompletingFn):
         completed: list[Completed[Any] | None] = [self._completed(each) for each in pending]
         changed = {index: each for index, each in enumerate(completed) if each is not None}
         while changed:
-            self._replace([(pending[index], stats) for index, (stats, _) in changed.items()])
+            self._replace([(pending[index], found.stats) for index, found in changed.items()])
             written, changed = changed, {}
-            for index, (stats, known) in written.items():
+            for index, (stats, known, _) in written.items():
                 # All that the written row counts is fresh now, from the files or from the table.
                 again = self._completed(pending[index]._replace(fresh=known, written=True))
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
-                elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
-                    completed[index] = changed[index] = again
+                else:
+                    completed[index] = again
+                    if not at_least([stats], again.stats) or not same_before(stats, again.stats):
+                        changed[index] = again
         for (sensor_id, start_us, window, *_), final in zip(pending, completed, strict=True):
             if final is not None:
                 self._written(sensor_id, start_us, final.stats)
@@ -278,7 +280,7 @@ class _WritingFn(CompletingFn):
                 yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
             else:
                 self._left.inc()
-            if final is None or self._may_be_written(start_us):
+            if final is None or not final.proven or self._may_be_written(start_us):
                 self._listed.inc()
                 key = sensor_id, start_us
                 yield TaggedOutput(_LISTED, WindowedValue(key, window.max_timestamp(), (window,)))

@@ -1,7 +1,6 @@
 """Takes windows off the work list after a repair has audited them."""
 
 import secrets
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -76,9 +75,9 @@ class Claim:
         return Replacement(rows[0].key, window.tier.family, tuple(cell for row in rows for cell in row.cells))
 
 
-def list_windows(table: TableName, tier: Tier, windows: Iterable[AggregateKey]) -> None:
+def list_windows(table: TableName, tier: Tier, windows: Iterable[AggregateKey], now_us: int) -> None:
     """Puts windows of the shortest tier on the work list, for a later repair."""
-    column = listing(LATE, time.time_ns() // 1000)
+    column = listing(LATE, now_us)
     rows = [work_row(tier, *window, column) for window in windows]
     if rows:
         with Rewriter.open(table) as rewriter:

@@ -133,7 +133,7 @@ class _RepairRun:
         while more := sorted(self._following - known):
             known.update(more)
             slices, left = self._scope.after(more)
-            list_windows(self._request.table, self._shortest, left)
+            list_windows(self._request.table, self._shortest, left, time.time_ns() // 1000)
             yield from slices
 
     def _repair(self, part: Slice, prefixes: list[str]) -> SliceResult:

@@ -300,9 +300,10 @@ class _CompareFn(TableReadingFn):
             for start_us, stats, magnitudes, too_wide in found["recomputed"]
         }
         if self._schema.statistics.carries:
-            stats = {start_us: each.stats for start_us, each in recomputed.items()}
-            neighbours = Neighbours(self._schema, self._retention, self._read, LOOKBACK_US)
-            neighbours.carry(sensor_id, stats, now_us())
+            first_us = min((extent.start_us for extent in self._extents if extent.windows), default=0)
+            stats = {start_us: each.stats for start_us, each in recomputed.items() if start_us >= first_us}
+            neighbours, now = Neighbours(self._schema, self._retention, self._read, LOOKBACK_US), now_us()
+            neighbours.carry(sensor_id, stats, now, self._retention.readings_from_us(now))
         stored = {(self._extents[tier].tier, start_us): values for tier, start_us, values in found["stored"]}
         held_up = set(found[_HELD_UP])
         for audited in audit(sensor_id, self._extents, recomputed, stored, held_up):

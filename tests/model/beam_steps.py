@@ -84,6 +84,13 @@ class Step:
             if time_us <= times[self._timers[name].time_domain]
         ]
 
+    def clock_times(self):
+        """Yields the time in µs of each timer of the clock."""
+        for of_key in self._keys.values():
+            for name, (time_us, _) in of_key.timers.items():
+                if self._timers[name].time_domain == TimeDomain.REAL_TIME:
+                    yield time_us
+
     def hold_us(self, default_us):
         """Returns the least time in µs at which a timer holds the output watermark."""
         holds = [hold_us for of_key in self._keys.values() for _, hold_us in of_key.timers.values()]

@@ -24,10 +24,11 @@ from pipeline.transforms import process as processing
 from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
-from tests.model.reference import MINUTE
+from tests.model.reference import MINUTE, start_of
 
 FOREVER_US = 1 << 60
-_MOST_DELAY_US = 10 * MINUTE  # between two steps, of a timer, or for all tries of a writer
+_MOST_DELAY_US = 10 * MINUTE  # between two steps, or of a timer
+_MOST_WRITING_US = 19 * MINUTE  # until a row is in the table
 
 
 class _Outputs(dict):
@@ -108,8 +109,8 @@ class Stage:
         while self._aggregate(1.0, old_us):
             pass
 
-    def collect_all(self, old_us=FOREVER_US):
-        while self._collect(1.0, old_us):
+    def collect_all(self, old_us=FOREVER_US, timers_us=None):
+        while self._collect(1.0, old_us, timers_us):
             pass
 
     def _aggregate(self, share, old_us):
@@ -126,8 +127,8 @@ class Stage:
                 self.panes.append((now_us, _with_shard(output, shards_for(1))))
         return True
 
-    def _collect(self, share, old_us):
-        calls = self._calls(self.collect, self.panes, share, old_us)
+    def _collect(self, share, old_us, timers_us=None):
+        calls = self._calls(self.collect, self.panes, share, old_us, timers_us)
         if not calls:
             return False
         if self.job.random.random() < 0.2:
@@ -136,13 +137,13 @@ class Stage:
         self._write(self.collect.run(calls), 1)
         return True
 
-    def _calls(self, step, queue, share, old_us):
+    def _calls(self, step, queue, share, old_us, timers_us=None):
         """Takes elements from a queue, and timers; elements may come twice."""
         job, random = self.job, self.job.random
         taken = [each for each in queue if each[0] <= old_us and random.random() < share]
         again = [each for each in taken if share < 1 and random.random() < 0.1]
         queue[:] = [each for each in queue if each not in taken] + again
-        due = step.due(job.watermark_us, min(job.world.now_us, old_us))
+        due = step.due(job.watermark_us, min(job.world.now_us, old_us if timers_us is None else timers_us))
         timers = [each for each in due if random.random() < share]
         calls = [element for _, element in taken] + timers
         random.shuffle(calls)
@@ -301,9 +302,32 @@ class Job:
             stage.collect_all(old_us)
         self.write_sink(old_us)
 
-    def pass_time(self):
-        """Completes what has been in flight for too long after the clock has moved."""
-        self.settle(self.world.now_us - _MOST_DELAY_US)
+    def pass_time(self, by_us):
+        """Moves the clock; completes on the way what has been in flight for too long."""
+        world, end_us = self.world, self.world.now_us + by_us
+        while True:
+            self._complete_old()
+            if world.now_us >= end_us:
+                return
+            world.now_us = max(min(end_us, self._next_us()), world.now_us + 1)
+
+    def _complete_old(self):
+        old_us, unwritten_us = self.world.now_us - _MOST_DELAY_US, self.world.now_us - _MOST_WRITING_US
+        self.write_sink(unwritten_us)
+        for stage in self.stages.values():
+            stage.aggregate_all(old_us)
+            stage.collect_all(unwritten_us, old_us)
+        self.write_sink(unwritten_us)
+
+    def _next_us(self):
+        """Returns the next time at which something has been in flight for too long."""
+        found = [written.since_us + _MOST_WRITING_US for written in self.sink]
+        for stage in self.stages.values():
+            found += [since_us + _MOST_DELAY_US for since_us, _ in stage.parts]
+            found += [since_us + _MOST_WRITING_US for since_us, _ in stage.panes]
+            for step in (stage.aggregate, stage.collect):
+                found += [time_us + _MOST_DELAY_US for time_us in step.clock_times()]
+        return min(found, default=FOREVER_US)
 
     def advance(self, to_us):
         """Advances the watermark. Some timers fire."""
@@ -342,7 +366,7 @@ class Job:
         found = set(of_stage(stage))
         for number, sensor_id, start_us in list(found):
             for longer, tier in enumerate(stage.target.schema.tiers[number + 1 :], number + 1):
-                found.add((longer, sensor_id, start_us - start_us % tier.window.length_us))
+                found.add((longer, sensor_id, start_of(start_us, tier.window.text)))
         return found
 
 

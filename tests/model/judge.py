@@ -20,15 +20,21 @@ newest that the job got; after a repair, the newest of what it read.
 """
 
 from datetime import UTC, datetime
+from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.sweeps import Span, events_within
 from pipeline.core.rows.rows import KeyRange
-from tests.model.reference import LENGTHS, MS, counts_of, less, value_of
+from tests.model.reference import MS, counts_of, end_of, less, start_of, value_of
 from tests.model.table import Table
-from tests.support.aggregate_values import numbers_of
 
-_LABELS = {"hourly": ("1h", "%Y-%m-%dT%H"), "daily": ("1d", "%Y-%m-%d")}
+_LABELS = {
+    "hourly": ("1h", "%Y-%m-%dT%H"),
+    "daily": ("1d", "%Y-%m-%d"),
+    "weekly": ("1w", "%Y-%m-%d"),
+    "monthly": ("1mo", "%Y-%m"),
+}
 
 
 class Judge:
@@ -43,26 +49,31 @@ class Judge:
             interrupted.
         beside: windows that were backfilled or repaired while a job ran: an earlier pane may come later.
         grown: windows that existed before their tier.
+        undeclared: table, metric and window of those that existed before the metric's increase was declared.
     """
 
     def __init__(self):
         self.seen, self.newest_seen = {}, {}
         self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
+        self.undeclared = set()
 
     def rows(self, name):
         """Returns a table's aggregate rows: values by column, by window length, sensor and start."""
         table, found = self.tables[name], {}
         for key in table.keys(b"agg#"):
-            cells = {qualifier: cell.value for (_, qualifier), cell in table.newest(key).items()}
-            found[self.window_of(key)] = numbers_of(cells)
+            newest = table.newest(key)
+            values = {name.decode(): cell.value for (_, name), cell in newest.items()}
+            found[self.window_of(key)] = {name: float(value) for name, value in values.items() if is_number(name)}
         return found
 
     @staticmethod
     def window_of(key):
         """Returns length, sensor and start from the key of an aggregate row or work list row."""
         _, label, sensor_id, start = key.decode().split("#")
+        label, _, zone = label.partition("@")
         text, time_format = _LABELS.get(label, (label, "%Y-%m-%dT%H:%M:%S"))
-        return text, sensor_id, round(datetime.strptime(start, time_format).replace(tzinfo=UTC).timestamp()) * 1_000_000
+        text, time = f"{text}@{zone}" if zone else text, datetime.strptime(start, time_format)
+        return text, sensor_id, round(time.replace(tzinfo=ZoneInfo(zone or "UTC")).timestamp()) * 1_000_000
 
     def listed(self, name):
         """Returns the windows of the work list, by sensor and start."""
@@ -73,7 +84,8 @@ class Judge:
         for name in self.names:
             idle = self.job is None or not any(written.name == name for written in self.job.sink)
             if idle:
-                self._check_raw(name)
+                if name not in self.torn:
+                    self._check_raw(name)
                 self._check_retention(name)
             self._check_aggregates(name)
 
@@ -106,13 +118,14 @@ class Judge:
     def _check_aggregates(self, name):
         rows, listed = self.rows(name), self._listed_soon(name)
         pending, kept = self._pending(name), self.job.kept(name) if self.job is not None else set()
+        soon = self._soon(name, pending | kept)
         for number, tier in enumerate(self.schemas[name].tiers):
-            text, length_us = tier.window.text, tier.window.length_us
-            truth = self.truths[name].windows(length_us)
+            text = tier.window.text
+            truth = self.truths[name].windows(text)
             for sensor_id, start_us in truth.keys() | {key[1:] for key in rows if key[0] == text}:
                 row, counted = rows.get((text, sensor_id, start_us), {}), truth.get((sensor_id, start_us))
                 mark = name, text, sensor_id, start_us
-                if counted is not None and counted.agrees(row):
+                if counted is not None and counted.agrees(_plain(row)) and self._increases(mark, row, soon):
                     self.abandoned.discard(mark)
                     self.grown.discard(mark)
                     continue
@@ -120,10 +133,42 @@ class Judge:
                     (number, sensor_id, start_us) in pending
                     or (mark in self.beside and (number, sensor_id, start_us) in kept)
                     or self._may_be_gone(mark, tier)
-                    or any(each == sensor_id and start_us <= at_us < start_us + length_us for each, at_us in listed)
+                    or any(each == sensor_id and start_us <= at_us < end_of(start_us, text) for each, at_us in listed)
                     or self._excused(mark, row, counted)
                 )
                 assert known, f"{_shown(mark)} is {row}, not {counted}, and neither listed nor excused"
+
+    def _soon(self, name, windows=()):
+        """Returns the windows that are about to change: sensor, start and end."""
+        tiers = self.schemas[name].tiers
+        found = [(tiers[number].window.text, *window) for number, *window in windows]
+        found += [mark[1:] for mark in self.abandoned if mark[0] == name]
+        found += [self.window_of(key) for key in self.listed_keys(name)]
+        return {(sensor_id, start_us, end_of(start_us, text)) for text, sensor_id, start_us in found}
+
+    def _increases(self, mark, row, soon):
+        """Returns whether a row tells the increases of its window, as far as that can be known.
+
+        The reading before the window has to be in raw rows, and its own window must not be about to change.
+        """
+        name, text, sensor_id, start_us = mark
+        schema, truth = self.schemas[name], self.truths[name]
+        kept_us = self.retention(name).readings_from_us(self.now_us)
+        for column in row:
+            metric = column.removeprefix("count_")
+            if metric == column or not schema.statistics.carries_to(metric):
+                continue
+            before_us = truth.before(sensor_id, metric, start_us)
+            changes = [from_us <= (before_us or 0) < to_us for each, from_us, to_us in soon if each == sensor_id]
+            if before_us is not None and (before_us < kept_us or any(changes)):
+                continue
+            found = row.get(f"increase_{metric}")
+            if found is None and (name, metric, *mark[1:]) in self.undeclared:
+                continue
+            expected = truth.increase(sensor_id, metric, start_us, text)
+            if found is None or abs(Fraction(found) - expected) > Fraction(1, 10**6):
+                return False
+        return True
 
     def _excused(self, mark, row, counted):
         """Returns whether the contract allows an unlisted window to be wrong."""
@@ -131,23 +176,24 @@ class Judge:
         if mark in self.abandoned or (mark in self.grown and not row):
             return True
         repeated = any(
-            (each, sensor) == (name, sensor_id) and start_us <= time_us < start_us + LENGTHS[text]
+            (each, sensor) == (name, sensor_id) and start_us <= time_us < end_of(start_us, text)
             for each, sensor, time_us in self.repeats
         )
         return repeated and counted is not None and not less(row, counted.counts())
 
     def _listed_soon(self, name):
-        """Returns the windows of the work list, and those that the job is about to add."""
-        found = self.listed(name)
-        if self.job is not None and self.schemas[name].tiers:
+        """Returns the windows of the work list, and those that the job is about to add, by sensor and start."""
+        return {self.window_of(key)[1:] for key in self.listed_keys(name)}
+
+    def listed_keys(self, name):
+        """Returns the keys of the work list's rows, and of those that the job is about to write."""
+        found = set(self.tables[name].keys(b"repair#"))
+        if self.job is not None:
             scratch = Table({})
             for written in self.job.sink:
                 if written.name == name:
                     scratch.write_rows(row for row in written.rows if row.key.startswith(b"repair#"))
-            if scratch.keys():
-                own, self.tables[name] = self.tables[name], scratch
-                found |= self.listed(name)
-                self.tables[name] = own
+            found.update(scratch.keys())
         return found
 
     def _pending(self, name):
@@ -174,14 +220,14 @@ class Judge:
                     continue
                 text, *of_sensor = window
                 expected, left = (
-                    self.truths[name].windows(LENGTHS[text], held=held).get(tuple(of_sensor)) for held in (False, True)
+                    self.truths[name].windows(text, held=held).get(tuple(of_sensor)) for held in (False, True)
                 )
                 allowed = (
                     (collected and not row and self._may_be_gone(mark, tiers[text]))
                     or expected is None
                     or less(expected.counts(), counts_of(before))  # it counted something twice
                     or mark in self.beside
-                    or (repaired == name and left == expected and expected.agrees(row))
+                    or (repaired == name and left == expected and expected.agrees(_plain(row)))
                 )
                 assert allowed, f"{_shown(mark)} was {before}, and is {row}"
             self.seen[name] = rows
@@ -220,11 +266,11 @@ class Judge:
         if not self.schemas[name].latest:
             return
         tier, from_us = self.schemas[name].tiers[0], self.retention(name).readings_from_us(self.now_us)
-        length_us, age_us = tier.window.length_us, self.ages[name][tier.family]
+        text, age_us = tier.window.text, self.ages[name][tier.family]
         for (sensor_id, time_us, *_), metrics in self.truths[name].held.items():
-            start_us = time_us - time_us % length_us
+            start_us = start_of(time_us, text)
             stays = age_us is None or start_us >= self.now_us - age_us
-            if stays and from_us <= start_us <= self.now_us - length_us:
+            if stays and from_us <= start_us and end_of(start_us, text) <= self.now_us:
                 self._assert_newest(name, {(sensor_id, metric): time_us // MS * MS for metric in metrics})
 
     def has(self, name, event):
@@ -243,8 +289,8 @@ class Judge:
         """Asserts that windows left on the work list may have been collected or are not over."""
         tiers, from_us = self.schemas[name].tiers, self.retention(name).readings_from_us(self.now_us)
         for sensor_id, listed_us in self.listed(name):
-            starts = {start_of(listed_us, tier.window.text): tier.window.length_us for tier in tiers}
-            assert any(start < from_us or start + length > self.now_us for start, length in starts.items()), (
+            windows = [(start_of(listed_us, tier.window.text), tier.window.text) for tier in tiers]
+            assert any(start_us < from_us or end_of(start_us, text) > self.now_us for start_us, text in windows), (
                 f"{_shown((name, 'work list', sensor_id, listed_us))} is still there"
             )
 
@@ -254,21 +300,26 @@ class Judge:
             self._check_newest_of_repair(name)
         rows, from_us = self.rows(name), self.retention(name).readings_from_us(self.now_us)
         for tier in self.schemas[name].tiers:
-            text, length_us = tier.window.text, tier.window.length_us
-            for (sensor_id, start_us), counted in self.truths[name].windows(length_us).items():
+            text = tier.window.text
+            for (sensor_id, start_us), counted in self.truths[name].windows(text).items():
                 row, mark = rows.get((text, sensor_id, start_us), {}), (name, text, sensor_id, start_us)
                 age_us = self.ages[name][tier.family]
                 stays = age_us is None or start_us >= self.now_us - age_us
                 gone = not stays if whole else self._may_be_gone(mark, tier)
-                if start_us < from_us or start_us + length_us > self.now_us or gone:
+                if start_us < from_us or end_of(start_us, text) > self.now_us or gone:
                     continue
+                right = counted.agrees(_plain(row)) and self._increases(mark, row, self._soon(name))
                 excused = not whole and self._excused(mark, row, counted)
-                assert excused or counted.agrees(row), f"{_shown(mark)} is {row} after a repair, not {counted}"
+                assert excused or right, f"{_shown(mark)} is {row} after a repair, not {counted}"
 
 
-def start_of(time_us, text):
-    """Returns the start of the window of that length."""
-    return time_us - time_us % LENGTHS[text]
+def is_number(column):
+    return column != "window_sizes" and not column.startswith("rises_")
+
+
+def _plain(row):
+    """Returns a row without what depends on other windows."""
+    return {column: value for column, value in row.items() if not column.startswith("increase_")}
 
 
 def _shown(mark):

@@ -12,6 +12,7 @@ from tests.model.world import World, message
 _OFFSETS = [0, 1, 700, 1000, 5 * MINUTE, 16 * MINUTE, 31 * MINUTE + 250, 59 * MINUTE + 59_999_999]
 _AGES = [0, 0, 0, HOUR, 2 * HOUR, 5 * HOUR, 20 * HOUR, 26 * HOUR, 2 * DAY, 3 * DAY, 6 * DAY, -HOUR, -2 * HOUR]
 _STEPS = [MINUTE, 7 * MINUTE, 20 * MINUTE, HOUR, 3 * HOUR, 13 * HOUR, DAY, 2 * DAY, 4 * DAY]
+_MORE_TIERS = ["15m", "1h", "6h", "1d", "1d@Europe/Berlin", "1w", "1mo@Europe/Berlin"]
 _FAULTS = ["UNPARSEABLE", "MISSING_SENSOR_ID", "NO_READINGS", "NON_FINITE_VALUE"]
 _LATENESSES = [timedelta(minutes=10), timedelta(minutes=10), timedelta(hours=2), timedelta(days=1)]
 _EARLY_FIRINGS = [timedelta(0), timedelta(minutes=5), timedelta(minutes=5)]
@@ -30,6 +31,7 @@ drawn = st.builds(
 )
 batches = st.lists(drawn, min_size=1, max_size=4)
 firings = st.tuples(st.sampled_from(_EARLY_FIRINGS), st.sampled_from(_LATE_FIRINGS))
+calm = st.sampled_from([False, True, True])
 flows = st.sampled_from(["", "aggregate", "some", "settle"])
 
 
@@ -105,6 +107,8 @@ class Tables(RuleBasedStateMachine):
     )
     def launch(self, which, deduplicate, checks_on, lateness, firings, attribute):
         names = list(dict.fromkeys(map(self._name, which)))
+        names = [name for name in self.world.names if name in self.world.torn] or names
+        deduplicate |= any(self.world.schemas[name].statistics.carries for name in names)
         self.world.launch(
             names,
             checks_on=checks_on,
@@ -129,9 +133,9 @@ class Tables(RuleBasedStateMachine):
         self._done()
 
     @precondition(lambda self: self.world.job)
-    @rule(redelivered=st.booleans())
-    def crash(self, redelivered):
-        self.world.crash(redelivered=redelivered)
+    @rule(redelivered=st.booleans(), torn=st.booleans())
+    def crash(self, redelivered, torn=False):
+        self.world.crash(redelivered=redelivered, torn=torn)
         self._done()
 
     # Tools
@@ -142,8 +146,9 @@ class Tables(RuleBasedStateMachine):
         old=st.integers(0, 1000),
         how=st.sampled_from(["", "", "broken off", "two", "beside", "beside"]),
         flow=flows,
+        in_flight=calm,
     )
-    def backfill(self, which, batch, old, how, flow):
+    def backfill(self, which, batch, old, how, flow, in_flight=False):
         """Backfills new events and an earlier one; interrupted, two at once, or while a job gets events beside them."""
         name, events = self._name(which), [each for each in self._events(batch) if not each.fault]
         if self.published:
@@ -157,7 +162,10 @@ class Tables(RuleBasedStateMachine):
             before = lambda: self._publish([message(each) for each in others], flow)  # noqa: E731
             meanwhile = lambda: self._flow("some")  # noqa: E731
         if events:
-            self.world.backfill(name, events, broken_off=how == "broken off", before=before, meanwhile=meanwhile)
+            broken_off = how == "broken off"
+            self.world.backfill(
+                name, events, broken_off=broken_off, before=before, meanwhile=meanwhile, in_flight=in_flight
+            )
         self.published += [message(each) for each in events]
         self._done()
 
@@ -168,25 +176,32 @@ class Tables(RuleBasedStateMachine):
         batch=batches,
         beside=st.sampled_from(["", "before", "meanwhile"]),
         flow=flows,
+        in_flight=calm,
     )
-    def repair(self, which, listed, dry_run, batch, beside, flow):
+    def repair(self, which, listed, dry_run, batch, beside, flow, in_flight=False):
         """Repairs by the work list or by time; messages may arrive in between."""
         hooks = {}
         if beside and self.world.job and not dry_run:
             messages = [message(event) for event in self._events(batch)]
             hooks[beside] = lambda: self._publish(messages, flow)
-        self.world.repair(self._name(which), listed=listed, dry_run=dry_run, **hooks)
+        self.world.repair(self._name(which), listed=listed, dry_run=dry_run, in_flight=in_flight, **hooks)
         self._done()
 
     @precondition(lambda self: not self.world.job)
-    @rule(
-        which=st.integers(0, 1), text=st.sampled_from(["15m", "1h", "6h", "1d"]), policy=st.sampled_from(TIER_POLICIES)
-    )
+    @rule(which=st.integers(0, 1), text=st.sampled_from(_MORE_TIERS), policy=st.sampled_from(TIER_POLICIES))
     def add_tier(self, which, text, policy):
         name = self._name(which)
         tiers = self.world.schemas[name].tiers
         if tiers and not any(tier.window.text in (text, "90m") for tier in tiers):
             self.world.add_tier(name, text, policy)
+        self._done()
+
+    @precondition(lambda self: not self.world.job)
+    @rule(which=st.integers(0, 1), metric=st.sampled_from("th"))
+    def declare_increase(self, which, metric):
+        name = self._name(which)
+        if self.world.schemas[name].tiers:
+            self.world.declare_increase(name, metric)
         self._done()
 
     @precondition(lambda self: not self.world.job)

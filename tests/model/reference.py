@@ -1,16 +1,22 @@
 """A reference for what a table must contain, from plain sets, lists and fractions, without the project's code."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import isqrt
+from zoneinfo import ZoneInfo
 
 MS, SECOND = 1000, 1_000_000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 86_400 * SECOND
 MAX_FUTURE_US = HOUR
 
 LENGTHS = {"15m": 15 * MINUTE, "1h": HOUR, "90m": 90 * MINUTE, "6h": 6 * HOUR, "1d": DAY}
+LONGEST = {"1d": DAY + HOUR, "1w": 7 * DAY + HOUR, "1mo": 31 * DAY + HOUR}
+"""The lengths of windows, those of a calendar without their zone."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +118,35 @@ class Truth:
                 del self.held[identity]
         self._windows.clear()
 
-    def windows(self, length_us, *, held=False):
+    def windows(self, text, *, held=False):
         """Returns the expected content of each aggregate row, by sensor and start."""
-        found = self._windows.get((length_us, held))
+        found = self._windows.get((text, held))
         if found is None:
-            found = self._windows[length_us, held] = _windows(self.held if held else self.accepted, length_us)
+            found = self._windows[text, held] = _windows(self.held if held else self.accepted, text)
         return found
+
+    def before(self, sensor_id, metric, start_us):
+        """Returns the time of a sensor's last reading of a metric before a window; None without one."""
+        times = self._times.get((sensor_id, metric), [])
+        place = bisect_left(times, start_us)
+        return times[place - 1] if place else None
+
+    @property
+    def _times(self):
+        if "times" not in self._windows:
+            found = self._windows["times"] = defaultdict(set)
+            for identity, metrics in self.accepted.items():
+                for metric in metrics:
+                    found[identity[0], metric].add(identity[1])
+            self._windows["times"] = {key: sorted(times) for key, times in found.items()}
+        return self._windows["times"]
+
+    def increase(self, sensor_id, metric, start_us, text):
+        """Returns by how much a counter rises in a window, from the last reading before it."""
+        times = self._times.get((sensor_id, metric), [])
+        first, end = bisect_left(times, start_us), bisect_left(times, end_of(start_us, text))
+        course = [Fraction(value_of(time_us, metric)) for time_us in times[max(first - 1, 0) : end]]
+        return sum((b - a if b >= a else max(b, Fraction(0)) for a, b in pairwise(course)), Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -151,10 +180,37 @@ def counts_of(row):
     return {name: value for name, value in row.items() if name == "reading_count" or name.startswith("count_")}
 
 
-def _windows(readings, length_us):
+def start_of(time_us, text):
+    """Returns the start of the window that contains the time."""
+    if text in LENGTHS:
+        return time_us - time_us % LENGTHS[text]
+    return _calendar_start(time_us // HOUR, text)
+
+
+def end_of(start_us, text):
+    """Returns the end of the window that starts then."""
+    if text in LENGTHS:
+        return start_us + LENGTHS[text]
+    return _calendar_start((start_us + LONGEST[text.partition("@")[0]]) // HOUR, text)
+
+
+@lru_cache(maxsize=1 << 14)
+def _calendar_start(hour, text):
+    """Returns the start of the window that contains an hour, by the calendar on the wall."""
+    unit, _, zone = text.partition("@")
+    local = datetime.fromtimestamp(hour * 3600, UTC).astimezone(ZoneInfo(zone or "UTC"))
+    day = local.replace(hour=0, tzinfo=None)
+    if unit == "1w":
+        day -= timedelta(day.weekday())
+    elif unit == "1mo":
+        day = day.replace(day=1)
+    return round(day.replace(tzinfo=local.tzinfo).timestamp()) * SECOND
+
+
+def _windows(readings, text):
     identities = defaultdict(list)
     for identity, metrics in readings.items():
-        identities[identity[0], identity[1] - identity[1] % length_us].append((identity, metrics))
+        identities[identity[0], start_of(identity[1], text)].append((identity, metrics))
     found = {}
     for window, members in identities.items():
         values = defaultdict(list)

@@ -1,10 +1,11 @@
 """The tables to try: layouts, row keys, tiers and policies, with the facts that the reference needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hypothesis import strategies as st
 
+from pipeline.core.schema.table_schema import SchemaError
 from pipeline.core.schema.toml import parse_schema
 from tests.model.reference import DAY, HOUR, MS, Kind
 
@@ -22,7 +23,20 @@ AGES = {
 
 READING_POLICIES = [policy for policy in AGES if "versions" not in policy]
 TIER_POLICIES = [policy for policy in AGES if policy not in ("maxage=36h", "maxage=2d")]
-TIERS = [(), ("1h",), ("1d",), ("1h", "1d"), ("15m", "1h", "1d"), ("90m",), ("6h", "1d")]
+TIERS = [
+    (),
+    ("1h",),
+    ("1d",),
+    ("1h", "1d"),
+    ("15m", "1h", "1d"),
+    ("90m",),
+    ("6h", "1d"),
+    ("1h", "1d@Europe/Berlin"),
+    ("15m", "1d@Europe/Berlin", "1mo@Europe/Berlin"),
+    ("1h", "1d", "1w", "1mo@Europe/Berlin"),
+]
+INCREASES = [(), (), ("t",), ("h", "t")]
+"""The metrics whose increase is declared."""
 
 # By layout: the row key, the grain of its times in µs, and the other field of an event in it.
 _KEYS = {
@@ -60,6 +74,14 @@ _KEYS = {
 }
 
 
+STATISTICS = ["count", "sum", "min", "max", "avg", "stddev", "increase"]
+
+
+def family_of(text):
+    """Returns the family of the windows' tier."""
+    return f"tier_{text.replace('@', '_').replace('/', '_')}"
+
+
 @dataclass(frozen=True)
 class Spec:
     """A table as created."""
@@ -71,6 +93,7 @@ class Spec:
     tiers: tuple[str, ...]
     policies: tuple[tuple[str, str], ...]
     latest: bool = False
+    increases: tuple[str, ...] = ()
 
     @cached_property
     def schema(self):
@@ -82,7 +105,8 @@ class Spec:
         lines += ["[metrics]", *(['logs = ["u"]'] if self.kind.logs else []), 'raw = ["*"]']
         if "serialized" not in self.layout:
             lines += ["[metadata]", 'meta = ["*"]']
-        lines += ["[tiers]", *(f'{text} = "tier_{text}"' for text in self.tiers)]
+        lines += ["[tiers]", *(f'"{text}" = "{family_of(text)}"' for text in self.tiers)]
+        lines += ["[statistics]", *(f"{metric} = {STATISTICS}" for metric in self.increases)]
         lines += ["[policies]", *(f'{family} = "{policy}"' for family, policy in self.policies)]
         return parse_schema("\n".join(lines))
 
@@ -106,7 +130,12 @@ def specs(draw):
         policies.append(("logs", draw(st.sampled_from(of_readings))))
     if not serializes:
         policies.append(("meta", draw(st.sampled_from(of_readings))))
-    policies += [(f"tier_{text}", draw(st.sampled_from(TIER_POLICIES))) for text in tiers]
+    policies += [(family_of(text), draw(st.sampled_from(TIER_POLICIES))) for text in tiers]
     values = "text" if serializes else draw(st.sampled_from(["text", "float64"]))
     latest = bool(tiers) and draw(st.booleans())
-    return Spec(layout, key, kind, values, tiers, tuple(policies), latest)
+    spec = Spec(layout, key, kind, values, tiers, tuple(policies), latest)
+    with_increases = replace(spec, increases=draw(st.sampled_from(INCREASES)) if tiers else ())
+    try:
+        return with_increases if with_increases.schema else spec
+    except SchemaError:  # its keys don't find sensors, or its raw rows are not kept for long enough
+        return spec

@@ -117,20 +117,21 @@ class Neighbours:
                 break
         return found, max([until_us, *(bound_us for _, bound_us in waiting.values())])
 
-    def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int) -> None:
+    def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int, known_us: int = 0) -> None:
         """Adds the last reading before each of a sensor's windows to its statistics.
 
         Args:
             sensor_id: the sensor.
             windows: the statistics of all windows in a span of time, by start. A window with too many metrics has none.
             now_us: the current time.
+            known_us: the time from which the windows certainly have all readings.
         """
         carries_to = self._schema.statistics.carries_to
         last: dict[str, At] = {}
         for start_us in sorted(windows):
             metrics = windows[start_us].metrics
             of_window = {metric: stats for metric, stats in metrics.items() if stats.parts and carries_to(metric)}
-            if missing := of_window.keys() - last.keys():
+            if missing := {name for name in of_window if name not in last or last[name].time_us < known_us}:
                 last |= self.before(sensor_id, missing, 0, start_us, now_us)
             if not metrics:
                 last.clear()

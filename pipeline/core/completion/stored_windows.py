@@ -40,10 +40,13 @@ class Completed(NamedTuple, Generic[A]):
     Attributes:
         stats: the window's statistics.
         known: an accumulator of the table's readings and of those that came, for the next computation.
+        proven: whether it certainly lacks nothing. Otherwise it counts more than the aggregate row, which the caller
+            wrote, but a longer window counts more of this one: another writer's row may have been replaced.
     """
 
     stats: WindowStats
     known: A
+    proven: bool = True
 
 
 class TierCompletion(ABC, Generic[A]):
@@ -215,8 +218,9 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
             exact = self._table.retention.counts(self._tier, start_us)
-        exact = exact and (complete or not self._lacks_some(sensor_id, start_us, row))
-        return Completed(pane.stats, merged) if exact and not pane.too_wide else None
+        proven = complete or not self._lacks_some(sensor_id, start_us, row)
+        exact = exact and (proven or (written is not None and row.events > 0))
+        return Completed(pane.stats, merged, proven) if exact and not pane.too_wide else None
 
     def _raw_selections(
         self,
@@ -268,7 +272,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
     ) -> tuple[ShorterWindows | None, bool]:
         shorter, row, complete = self._stored(sensor_id, start_us, now_us, {})
-        if shorter is None:
+        if shorter is None or self._may_lack_some(sensor_id, start_us, now_us, row):
             return None, False
         found = self.begun(deduplicate=deduplicate)
         found.restore(shorter, row.size, row.sizes)
@@ -280,16 +284,24 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         start_us: int,
         now_us: int,
         fresh: ShorterWindows,
-        written: ShorterWindows | None = None,  # noqa: ARG002
+        written: ShorterWindows | None = None,
         *,
         stored_count: bool = False,  # noqa: ARG002
     ) -> Completed[ShorterWindows] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more."""
-        shorter, *_ = self._stored(sensor_id, start_us, now_us, fresh.latest)
+        shorter, row, _ = self._stored(sensor_id, start_us, now_us, fresh.latest)
         if shorter is None:
             return None
+        proven = not self._may_lack_some(sensor_id, start_us, now_us, row)
+        if not proven and (written is None or not row.events):
+            return None
         pane = ShorterWindows(shorter).pane(self._tier.statistics)
-        return None if pane.too_wide else Completed(pane.stats, fresh)
+        return None if pane.too_wide else Completed(pane.stats, fresh, proven)
+
+    def _may_lack_some(self, sensor_id: str, start_us: int, now_us: int, row: WindowStats) -> bool:
+        table = self._table
+        complete = table.can_read_readings and table.keeps_readings(start_us, now_us)
+        return not complete and self._lacks_some(sensor_id, start_us, row)
 
     def _raw_selections(
         self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows | None
@@ -337,7 +349,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
             exact = kept or retention.counts(self._tier, start_us)
         else:
             exact = kept and (at_least(found.values(), row) if complete else includes(found, row))
-        if not exact or (not complete and self._lacks_some(sensor_id, start_us, row)):
+        if not exact:
             return None, row, False
         if self._tier.statistics.carries:
             table.neighbours.carry(sensor_id, found, now_us)

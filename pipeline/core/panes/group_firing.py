@@ -258,6 +258,8 @@ class GroupFiring:
                 sensor_id, start_us, now_us, fresh[sensor_id], entry.last_written()
             )
             if found is not None:
+                if not found.proven:
+                    self._begun.list_incomplete(sensor_id, start_us)
                 self._begun.add_newest(sensor_id, found.known)
                 if found.known.differs:
                     self._begun.list_incomplete(sensor_id, start_us)
