@@ -203,12 +203,12 @@ class _Handler(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(lambda requests, context: self._serve(method, requests, context))
 
 
-def refusing(code: StatusCode, *, share: float = 0.3, seed: int = 1) -> MutationsFault:
-    """Refuses a share of the entries of every request, at least one."""
+def refusing(code: StatusCode, *, share: float = 0.3, least: int = 1, seed: int = 1) -> MutationsFault:
+    """Refuses a share of the entries of every request, at least one or ``least``."""
     rng = random.Random(seed)
 
     def fault(entries: Sequence[Any]) -> MutationsAction:
-        count = max(1, round(share * len(entries)))
+        count = max(least, round(share * len(entries) - 0.01))
         return MutationsAction(refused=dict.fromkeys(rng.sample(range(len(entries)), count), code))
 
     return fault

@@ -86,6 +86,28 @@ def test_refuses_some_rows(resources, bigtable, log, feed):
     feed.assert_exact()
 
 
+@pytest.mark.parametrize("writer", ["connector", "bulk"])
+def test_refuses_half_of_each_request(resources, bigtable, log, feed, tmp_path, writer):
+    """Whichever rows are refused, the job, a backfill and a repair write each again until Bigtable takes it."""
+    with BigtableProxy(bigtable) as proxy:
+        environment = {BIGTABLE.variable: proxy.address}
+        with running_job(resources.flags(bigtable_writer=writer), log, environment) as job:
+            proxy.mutations = refusing(StatusCode.UNAVAILABLE, share=0.5, least=0)
+            feed.publish(fleet_messages(hours=2))
+            feed.wait_counted(90)
+            assert job.stop() == 0
+        file = tmp_path / "feed.pb"
+        with file.open("wb") as output:
+            for event in feed.events:
+                serialize_length_prefixed(event, output)
+        for done in (
+            tidetable("backfill", resources, str(file), "--allowed-lateness", "0s", environment=environment),
+            repair(resources, "--force", environment=environment),
+        ):
+            assert done.returncode == 0, done.stdout + done.stderr
+    feed.assert_exact()
+
+
 def test_refuses_reads(resources, bigtable, log, feed, tmp_path):
     """A new job restores windows of an earlier one through failing reads, and so does a repair."""
     messages = fleet_messages()

@@ -1,7 +1,12 @@
 """Two jobs run where there should be one."""
 
-from tests.faults.feed import Feed, fleet_messages, repair
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
+from pipeline.core.schema.toml import parse_schema
+from tests.faults.feed import HOUR_US, MINUTE_US, Feed, fleet_messages, now_us, repair
 from tests.job.running import running_job
+from tests.support import courses
+from tests.support.lasting import lasting
 from tests.support.waiting import eventually
 
 
@@ -23,3 +28,30 @@ def test_same_subscription_and_table(resources, log, tmp_path):
     done = repair(resources, "--force")  # including the hour in progress, which no job writes now
     assert done.returncode == 0, done.stderr
     feed.assert_exact()
+
+
+def test_statistics_that_continue_from_the_other_jobs_readings(resources, log, tmp_path):
+    """After a repair, every window continues from the last reading before it, whichever job read that."""
+    schema = lasting(parse_schema(courses.SCHEMA))
+    resources.table = resources.table_of(schema)
+    start_us = now_us() // HOUR_US * HOUR_US - 6 * HOUR_US
+    readings = {
+        start_us + n * 7 * MINUTE_US: {"t": float(13 * n % 17), **({"u": float(n % 5)} if n % 3 else {})}
+        for n in range(48)
+    }
+    with (
+        running_job(resources.flags(), log) as one,
+        running_job(resources.flags(), tmp_path / "other.log") as other,
+    ):
+        for number, (time_us, of_event) in enumerate(readings.items()):
+            resources.publish([message_of([sensor_event("a", time_us, of_event, {})])])
+            if number % 8 == 7:
+                eventually(lambda number=number: len(raw_keys(resources)) == number + 1, 60)
+        assert (one.stop(), other.stop()) == (0, 0)
+    done = repair(resources, "--force")
+    assert done.returncode == 0, done.stderr
+    courses.check(courses.stored(resources.table, schema), readings)
+
+
+def raw_keys(resources):
+    return {key for key in resources.raw_keys() if not key.startswith("repair#")}

@@ -142,18 +142,24 @@ class Judge:
         """Returns the windows that are about to change: sensor, start and end."""
         tiers = self.schemas[name].tiers
         found = [(tiers[number].window.text, *window) for number, *window in windows]
-        found += [mark[1:] for mark in self.abandoned if mark[0] == name]
+        found += [mark[1:] for mark in self.abandoned | self.grown if mark[0] == name]
         found += [self.window_of(key) for key in self.listed_keys(name)]
         return {(sensor_id, start_us, end_of(start_us, text)) for text, sensor_id, start_us in found}
 
     def _increases(self, mark, row, soon):
         """Returns whether a row tells the increases of its window, as far as that can be known.
 
-        The reading before the window has to be in raw rows, and its own window must not be about to change.
+        The reading before the window has to be in raw rows, and in the row of its own window, which must not be about
+        to change.
         """
         name, text, sensor_id, start_us = mark
         schema, truth = self.schemas[name], self.truths[name]
-        kept_us = self.retention(name).readings_from_us(self.now_us)
+        retention, shortest = self.retention(name), schema.tiers[0]
+        kept_us = max(
+            retention.readings_from_us(self.now_us),
+            retention.aggregates_from_us(shortest, self.now_us),
+            retention.added.get(shortest.family, 0),
+        )
         for column in row:
             metric = column.removeprefix("count_")
             if metric == column or not schema.statistics.carries_to(metric):
