@@ -350,6 +350,8 @@ class World(Judge):
                 work_row(schema.tiers[0], *each, listing(BACKFILLED, self.now_us)) for each in listed
             )
             found.append([out.value for out in outputs if not isinstance(out, TaggedOutput)])
+            if self.job is not None and name in self.job.stages:  # the backfill's own windows, and following ones
+                self.beside.update((name, tier.window.text, sensor, start) for sensor, (start, _) in found[-1])
 
     # Repair
 

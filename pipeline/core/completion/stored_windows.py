@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.completion.longer_rows import LongerRows
 from pipeline.core.completion.row_matching import counts_exactly, larger
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
@@ -55,13 +56,13 @@ class TierCompletion(ABC, Generic[A]):
     Args:
         table: the table's reader.
         tier: the tier.
-        longer: the tiers that are computed from this one.
+        longer: the tiers that are computed from each tier.
         sources: the tiers of shorter windows whose rows are read.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, longer: Sequence[Tier], *sources: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, longer: Mapping[Tier, Sequence[Tier]], *sources: Tier) -> None:
         self._table = table
-        self._tier, self._longer = tier, longer
+        self._tier, self._longer = tier, LongerRows(table, tier, longer)
         self._tiers = (tier, *sources)
 
     @abstractmethod
@@ -141,17 +142,6 @@ class TierCompletion(ABC, Generic[A]):
                 found.update(zip(rest, others(function, rest), strict=True))
         return found
 
-    def _lacks_some(self, sensor_id: str, start_us: int, row: WindowStats) -> bool:
-        """Returns whether a longer window's row counts more of a window than its own row does.
-
-        A writer ended between the two. While raw rows are complete, they tell what the window's own row lacks.
-        """
-        for tier in self._longer:
-            sizes = self._table.row(tier, sensor_id, tier.window.start_of(start_us)).sizes or {}
-            if sizes.get(start_us, 0) > row.size:
-                return True
-        return False
-
     @abstractmethod
     def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
         """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
@@ -179,7 +169,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             exact = covers(readings.pane().stats, floor)  # first: what is counted is merged faster
             found.restore(readings, floor=floor)
             return found, exact
-        if not complete and self._lacks_some(sensor_id, start_us, row):
+        if not complete and self._longer.count_more(sensor_id, start_us, row.size, {}):
             return None, False
         # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
         counted = self._table.retention.counts(self._tier, start_us)
@@ -218,7 +208,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
             exact = self._table.retention.counts(self._tier, start_us)
-        proven = complete or not self._lacks_some(sensor_id, start_us, row)
+        proven = complete or not self._longer.count_more(sensor_id, start_us, row.size, {})
         exact = exact and (proven or (written is not None and row.events > 0))
         return Completed(pane.stats, merged, proven) if exact and not pane.too_wide else None
 
@@ -257,11 +247,11 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
     Args:
         table: the table's reader.
         tier: the tier.
-        longer: the tiers that are computed from this one.
+        longer: the tiers that are computed from each tier.
         source: the tier of the shorter windows.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, longer: Sequence[Tier], source: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, longer: Mapping[Tier, Sequence[Tier]], source: Tier) -> None:
         super().__init__(table, tier, longer, source)
         self._source = source
 
@@ -272,10 +262,10 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
     ) -> tuple[ShorterWindows | None, bool]:
         shorter, row, complete = self._stored(sensor_id, start_us, now_us, {})
-        if shorter is None or self._may_lack_some(sensor_id, start_us, now_us, row):
+        if shorter is None or self._may_lack_some(sensor_id, start_us, now_us, row, shorter):
             return None, False
         found = self.begun(deduplicate=deduplicate)
-        found.restore(shorter, row.size, row.sizes)
+        found.restore(shorter, row.size, self._of_source(row.sizes or {}))
         return found, complete
 
     def completed(
@@ -292,16 +282,27 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         shorter, row, _ = self._stored(sensor_id, start_us, now_us, fresh.latest)
         if shorter is None:
             return None
-        proven = not self._may_lack_some(sensor_id, start_us, now_us, row)
+        proven = not self._may_lack_some(sensor_id, start_us, now_us, row, shorter)
         if not proven and (written is None or not row.events):
             return None
         pane = ShorterWindows(shorter).pane(self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh, proven)
 
-    def _may_lack_some(self, sensor_id: str, start_us: int, now_us: int, row: WindowStats) -> bool:
-        table = self._table
-        complete = table.can_read_readings and table.keeps_readings(start_us, now_us)
-        return not complete and self._lacks_some(sensor_id, start_us, row)
+    def _may_lack_some(
+        self, sensor_id: str, start_us: int, now_us: int, row: WindowStats, shorter: Mapping[int, WindowStats]
+    ) -> bool:
+        if self._table.can_read_readings and self._table.keeps_readings(start_us, now_us):
+            return False
+        sizes = {each_us: stats.size for each_us, stats in shorter.items()}
+        return self._longer.count_more(sensor_id, start_us, row.size, sizes)
+
+    def _of_source(self, sizes: Mapping[int, int]) -> dict[int, int]:
+        """Returns sizes by window of the source: a row from before the source was added tells of shorter windows."""
+        found = dict[int, int]()
+        for start_us, size in sizes.items():
+            of_source_us = self._source.window.start_of(start_us)
+            found[of_source_us] = found.get(of_source_us, 0) + size
+        return found
 
     def _raw_selections(
         self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows | None
@@ -391,15 +392,15 @@ class Completion(WindowRows):
     def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
         super().__init__(schema, retention, read, search=search)
         found = sources(tuple(tier.window for tier in schema.tiers))
-        longer_tiers = [
-            [tier for tier, source in zip(schema.tiers, found, strict=True) if source == index]
-            for index in range(len(schema.tiers))
-        ]
+        longer = {
+            shorter: [tier for tier, source in zip(schema.tiers, found, strict=True) if source == index]
+            for index, shorter in enumerate(schema.tiers)
+        }
         self.tiers: dict[Tier, TierCompletion[Any]] = {
             tier: CompletionFromReadings(self, tier, longer)
             if source < 0
             else CompletionFromShorterWindows(self, tier, longer, schema.tiers[source])
-            for tier, source, longer in zip(schema.tiers, found, longer_tiers, strict=True)
+            for tier, source in zip(schema.tiers, found, strict=True)
         }
 
 
