@@ -121,3 +121,56 @@ def test_an_hour_without_a_row_that_a_longer_window_counts(sizes, events):
         Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS].restored("a", T, LONG_AFTER, deduplicate=True)
     )
     assert (restored is not None) == bool(events)
+
+
+def test_a_row_that_the_caller_has_written_in_place_of_a_larger_one():
+    """A longer window tells that it counted more: what is known replaces the caller's own row, without proof."""
+    mine, stored = [event(1), event(2)], [event(1), event(2), event(3)]
+    rows = [counted(HOURS, *mine), counted(SHIFTS, *stored, sizes={T: 6})]
+    table = Memory([*rows, *(row for each in stored for row in SCHEMA.rows(each))])
+    hours = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS]
+    assert hours.completed("a", T, LONG_AFTER, readings(*mine)) is None
+    found = hours.completed("a", T, LONG_AFTER, readings(*mine), written=readings(*mine))
+    assert (found.stats.events, found.proven) == (3, False)
+
+
+THREE = parse_schema(
+    "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
+    "policies = { raw = 'maxage=2d', shifts = 'never', days = 'never' }"
+)
+DAYS = THREE.tiers[2]
+DAY = DAYS.window.start_of(T)
+INSERTED = {"shifts": T + 24 * HOUR}
+
+
+@pytest.mark.parametrize(
+    ("hours", "known"), [([], False), ([event(1)], False), ([event(70)], True), ([event(1), event(70)], True)]
+)
+def test_a_tier_that_was_inserted(hours, known):
+    """A day from before it tells which hours it counted: these have to be in the window that is new."""
+    rows = [counted(DAYS, event(70), sizes={T + HOUR: 2})]
+    rows += [counted(HOURS, each, start_us=each.event_time_us) for each in hours]
+    tiers = Completion(THREE, Retention.of(THREE, added=INSERTED), Memory(rows)).tiers
+    fresh = WindowStats()
+    fresh.add({"t": 1.0})
+    shift = tiers[SHIFTS].completed("a", SHIFT, LONG_AFTER, ShorterWindows({T: fresh}))
+    assert (shift is not None) == known
+    late = tiers[HOURS].completed("a", T + HOUR, LONG_AFTER, readings(event(71)))
+    assert late is None  # its own reading is gone
+    assert tiers[DAYS].completed("a", DAY, LONG_AFTER, ShorterWindows({SHIFT: fresh})) is None
+
+
+def test_a_day_from_before_a_tier_was_inserted_continues():
+    """While raw rows are complete, it does, although its row tells of hours and its source is longer now."""
+    events = [event(1), event(70)]
+    rows = [counted(DAYS, *events, sizes={T: 2, T + HOUR: 2})]
+    rows += [counted(HOURS, each, start_us=each.event_time_us) for each in events]
+    table = Memory([*rows, *(row for each in events for row in THREE.rows(each))])
+    day = Completion(THREE, Retention.of(THREE, added=INSERTED), table).tiers[DAYS]
+    restored, complete = day.restored("a", DAY, T + 4 * HOUR, deduplicate=True)
+    fresh = WindowStats()
+    for each in [*events, event(90)]:
+        fresh.add(each.readings)
+    restored.put(SHIFT, fresh)
+    pane = restored.pane()
+    assert (pane.complete, complete, pane.stats.events) == (True, True, 3)
