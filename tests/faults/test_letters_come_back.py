@@ -9,8 +9,18 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from tests.faults.feed import now_us
+from tests.job import foreign as types
 from tests.job.running import running_job
 from tests.support.waiting import eventually
+
+REASONS = (
+    "UNPARSEABLE",
+    "NO_READINGS",
+    "INVALID_SENSOR_ID",
+    "MISSING_SENSOR_ID",
+    "REFUSED_BY_DECODER",
+    "DECODER_FAILED",
+)
 
 
 @contextmanager
@@ -35,19 +45,28 @@ def forwarding(resources):
         thread.join()
 
 
-def test_letters_come_back(resources, log):
-    """Each invalid message and event returns ten times; then it is dropped, counted and logged."""
+def test_letters_come_back(resources, log, tmp_path):
+    """Each invalid message and event, of any type, returns ten times; then it is dropped, counted and logged."""
     good, bad, other = (sensor_event("a", now_us() - i, {"t": 1.0}, {}) for i in range(3))
     bad.readings.clear()
     other.sensor_id = "b#"
-    foreign = Message(b"\xff", {"event_id": "whole", "dead_letter_replays": "99999999999999999999"})
-    with running_job(resources.flags(), log) as job, forwarding(resources) as met:
-        resources.publish([foreign, message_of([good, bad, other])])
-        eventually(lambda: job.log.count(" is dropped: ") == 3, seconds=90)
+    foreign = Message(
+        b"\xff",
+        {
+            "message_type": "tidetable.v1.SensorEvent",
+            "event_id": "whole",
+            "dead_letter_replays": "99999999999999999999",
+        },
+    )
+    of_types = [Message(b"{}", {"source": "gateway"}), Message(b"?", {"message_type": "riddle"})]
+    of_types.append(Message(b"no line", {"message_type": "lines"}))
+    with running_job(resources.flags(**types.flags(tmp_path)), log) as job, forwarding(resources) as met:
+        resources.publish([foreign, message_of([good, bad, other]), *of_types])
+        eventually(lambda: job.log.count(" is dropped: ") == len(REASONS), seconds=90)
         assert job.stop() == 0
     expected = Counter(range(MAX_RETURNS + 1))
-    for reason in ("UNPARSEABLE", "NO_READINGS", "INVALID_SENSOR_ID"):
+    for reason in REASONS:
         assert Counter(replays_of(each) for each in met if each.attributes["dead_letter_reason"] == reason) == expected
     counters = job.counters()
-    assert counters["dead_letters"] == len(met) == 3 * (MAX_RETURNS + 1)
-    assert (counters["letters_dropped"], counters["events"]) == (3, 1)
+    assert counters["dead_letters"] == len(met) == len(REASONS) * (MAX_RETURNS + 1)
+    assert (counters["letters_dropped"], counters["events"]) == (len(REASONS), 1)
