@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import Tables
 from tests.model.reference import DAY, HOUR, MINUTE
-from tests.model.specs import Kind, Spec
+from tests.model.specs import Kind, Spec, family_of
 from tests.support.exhaustive import examples
 
 _EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", 0))
@@ -97,16 +97,42 @@ def test_a_backfill_beside_late_events():
     state.teardown()
 
 
-def _long_running():
-    """Returns a job with hours and days that began four days ago."""
+def test_a_backfill_before_an_hour_whose_row_is_on_its_way():
+    """That row continues from an older reading: the hour is listed."""
+    state = _long_running(tiers=("1h",), increases=("t",))
+    state.publish(batch=_at(0, 5 * MINUTE), fails_first=False, flow="aggregate")
+    state.wait(by=7 * MINUTE, lag=0)
+    state.advance_job("aggregate")
+    _backfill(state, _at(3 * HOUR, 700))
+    state.advance_job("settle")
+    state.teardown()
+
+
+def test_a_backfill_after_an_update_while_a_row_is_on_its_way():
+    """The row was computed while the allowed lateness was longer, so its window is listed."""
+    state = _long_running(tiers=("1h",), lateness=timedelta(hours=2))
+    state.publish(batch=_at(2 * HOUR, 5 * MINUTE), fails_first=False, flow="aggregate")
+    state.update(lateness=timedelta(minutes=10), firings=(timedelta(minutes=5), timedelta(0)))
+    _backfill(state, _at(2 * HOUR, 700))
+    state.advance_job("settle")
+    state.teardown()
+
+
+def _backfill(state, batch):
+    """Writes events while rows of the job are on their way."""
+    state.world.backfill(state.world.names[0], state._events(batch), in_flight=True)
+    state._done()
+
+
+def _long_running(tiers=("1h", "1d"), increases=(), lateness=timedelta(minutes=10)):
+    """Returns a job that began four days ago."""
     kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
-    policies = tuple((family, "never") for family in ("raw", "meta", "tier_1h", "tier_1d"))
+    policies = tuple((family, "never") for family in ("raw", "meta", *map(family_of, tiers)))
     state = Tables()
-    state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h", "1d"), policies)], seed=0)
+    spec = Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", tiers, policies, increases=increases)
+    state.begin(table_specs=[spec], seed=0)
     firings = timedelta(minutes=5), timedelta(0)
-    state.launch(
-        lateness=timedelta(minutes=10), firings=firings, which=(0,), deduplicate=True, checks_on=True, attribute=False
-    )
+    state.launch(lateness=lateness, firings=firings, which=(0,), deduplicate=True, checks_on=True, attribute=False)
     state.wait(by=4 * DAY, lag=0)
     state.wait(by=4 * DAY, lag=0)
     return state
