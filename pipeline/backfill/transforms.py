@@ -269,10 +269,10 @@ class _WritingFn(CompletingFn):
                 again = self._completed(pending[index]._replace(fresh=known, written=True))
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
+                elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
+                    completed[index] = changed[index] = again
                 else:
-                    completed[index] = again
-                    if not at_least([stats], again.stats) or not same_before(stats, again.stats):
-                        changed[index] = again
+                    completed[index] = again._replace(stats=stats)
         for (sensor_id, start_us, window, *_), final in zip(pending, completed, strict=True):
             if final is not None:
                 self._written(sensor_id, start_us, final.stats)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.fixed import Window
 
 
 class LongerRows:
@@ -50,3 +51,15 @@ class LongerRows:
             yield longer
             if not self._table.retention.counts(longer, start_us):
                 yield from self._telling(longer, start_us)
+
+
+def sizes_within(sizes: Mapping[int, int], window: Window) -> dict[int, int]:
+    """Returns the sizes of windows, by start in µs, from those of windows in them.
+
+    A row from before its source was added tells of shorter windows than those.
+    """
+    found = dict[int, int]()
+    for start_us, size in sizes.items():
+        within_us = window.start_of(start_us)
+        found[within_us] = found.get(within_us, 0) + size
+    return found

@@ -6,20 +6,19 @@ certainly complete. Nothing here calls a server: the caller passes the function 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.longer_rows import LongerRows
+from pipeline.core.completion.longer_rows import LongerRows, sizes_within
 from pipeline.core.completion.row_matching import counts_exactly, larger
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least, covers, includes
-from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
 
 MOST_SENSORS = 200
@@ -265,7 +264,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         if shorter is None or self._may_lack_some(sensor_id, start_us, now_us, row, shorter):
             return None, False
         found = self.begun(deduplicate=deduplicate)
-        found.restore(shorter, row.size, self._of_source(row.sizes or {}))
+        found.restore(shorter, row.size, sizes_within(row.sizes or {}, self._source.window))
         return found, complete
 
     def completed(
@@ -296,14 +295,6 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         sizes = {each_us: stats.size for each_us, stats in shorter.items()}
         return self._longer.count_more(sensor_id, start_us, row.size, sizes)
 
-    def _of_source(self, sizes: Mapping[int, int]) -> dict[int, int]:
-        """Returns sizes by window of the source: a row from before the source was added tells of shorter windows."""
-        found = dict[int, int]()
-        for start_us, size in sizes.items():
-            of_source_us = self._source.window.start_of(start_us)
-            found[of_source_us] = found.get(of_source_us, 0) + size
-        return found
-
     def _raw_selections(
         self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows | None
     ) -> list[RowSelection] | None:
@@ -317,7 +308,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
             except ValueError:
                 return None  # another program's row
         found = list[RowSelection]()
-        for span in _gaps(whole, self._source.window, start_us, end_us):
+        for span in self._source.window.gaps(whole, start_us, end_us):
             selections = table.raw_selections(sensor_id, *span)
             if selections is None:
                 return None
@@ -377,7 +368,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
 
         # Rows that were written before a statistic was declared lack it.
         whole = {each_us: stats for each_us, stats in found.items() if statistics.known_in(stats)}
-        for gap_start_us, gap_end_us in _gaps(whole, window, start_us, end_us):
+        for gap_start_us, gap_end_us in window.gaps(whole, start_us, end_us):
             whole = larger(whole | of_raw_rows(gap_start_us, gap_end_us), fresh)
         return whole if at_least(whole.values(), row) else larger(of_raw_rows(start_us, end_us), fresh)
 
@@ -402,12 +393,3 @@ class Completion(WindowRows):
             else CompletionFromShorterWindows(self, tier, longer, schema.tiers[source])
             for tier, source in zip(schema.tiers, found, strict=True)
         }
-
-
-def _gaps(found: Iterable[int], shorter: Window, start_us: int, end_us: int) -> Iterator[tuple[int, int]]:
-    """Yields the start and end of each gap between the windows found, in microseconds."""
-    gap_us = start_us
-    for each_us in [*sorted(found), end_us]:
-        if gap_us < each_us:
-            yield gap_us, each_us
-        gap_us = shorter.end_of(each_us)

@@ -258,10 +258,8 @@ class GroupFiring:
                 sensor_id, start_us, now_us, fresh[sensor_id], entry.last_written()
             )
             if found is not None:
-                if not found.proven:
-                    self._begun.list_incomplete(sensor_id, start_us)
                 self._begun.add_newest(sensor_id, found.known)
-                if found.known.differs:
+                if found.known.differs or not found.proven:
                     self._begun.list_incomplete(sensor_id, start_us)
                 if self._retention.readings_from_us(now_us) > start_us:
                     # Once raw rows may be gone, only these readings tell whether the row still counts nothing else.

@@ -4,7 +4,7 @@ Windows here are fixed ones, aligned to UTC. Those of a calendar are in :mod:`pi
 Everything asks a window for its bounds: only fixed windows all have the same length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -72,6 +72,14 @@ class Window:
         while start_us < to_us:
             yield start_us
             start_us = self.end_of(start_us)
+
+    def gaps(self, starts: Iterable[int], from_us: int, to_us: int) -> Iterator[tuple[int, int]]:
+        """Yields the start and end of each gap between windows with these starts, from one start to another."""
+        gap_us = from_us
+        for start_us in [*sorted(starts), to_us]:
+            if gap_us < start_us:
+                yield gap_us, start_us
+            gap_us = self.end_of(start_us)
 
     def count(self, from_us: int, to_us: int) -> int:
         """Returns the number of windows between two starts; zero if the second is not later."""
