@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.engine.job import KIND, Job, schema_of
 from tests.engine.service import LOST, REFUSED
-from tests.model.reference import DAY, HOUR, LENGTHS, MINUTE, SECOND, Published, Truth
+from tests.model.reference import DAY, HOUR, MINUTE, SECOND, Published, Truth
 from tests.model.world import START_US, message
 from tests.support.exhaustive import examples
 
@@ -74,7 +74,7 @@ class History:
         for each in self.published:
             truth.accept(each)
         for tier in self.schema.tiers:
-            text, expected = tier.window.text, truth.windows(LENGTHS[tier.window.text])
+            text, expected = tier.window.text, truth.windows(tier.window.text)
             found = {(sensor, start_us): row for (of, sensor, start_us), row in rows.items() if of == text}
             assert found.keys() == expected.keys()
             assert [key for key, counted in expected.items() if not counted.agrees(found[key])] == []
