@@ -30,7 +30,7 @@ from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.values import EventMaker, FileColumns
+from pipeline.formats.values import EventMaker, FileColumns, clock_us
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
@@ -139,15 +139,15 @@ def backfill(
 
     started = time.monotonic()
     check_attributes(attributes, mapped, decoder)
-    maker: Maker = EventMaker(columns, max_future=max_future, max_record_bytes=max_record_bytes)
-    if mapped or decoder:
-        maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
     flags = ctx.meta[_BEAM_FLAGS]
     try:
         options = bounded.beam_options(flags, table.project)
         _check_dead_letters(dead_letters)
         policies = tables.describe(table)
         schema = _schema(table, declared, policies)
+        maker: Maker = EventMaker(columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone)
+        if mapped or decoder:
+            maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
         files = job.find_inputs(inputs, dead_letters, maker, options)
         expiry = Expiry.of(schema, policies)
         retention = retention_of(table, schema, policies)

@@ -41,7 +41,8 @@ class _GatherFn(beam.DoFn):
         self._gathered.start()
 
     def process(self, element: Event) -> None:
-        self._gathered.add([element])
+        if element.readings:  # not of metadata alone
+            self._gathered.add([element])
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for (sensor_id, start_us), columns in self._gathered.take().items():

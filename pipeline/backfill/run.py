@@ -204,7 +204,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
         windows.append(completed.windows)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
     if target.schema.latest is not None:
-        newest = NewestOfEach(target.schema.latest, target.effective_retention)
+        newest = NewestOfEach(target.schema.latest, target.effective_retention, target.schema.metadata_alone)
         _ = events | "Newest" >> newest | "WriteNewest" >> write
     for index, rows in enumerate(listed):
         _ = rows | f"WriteList{index or ''}" >> write

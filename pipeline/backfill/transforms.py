@@ -61,7 +61,8 @@ class _CountExpiredFn(beam.DoFn):
         self._expired = metrics.counter(metrics.EXPIRED_EVENTS)
 
     def process(self, element: Event) -> None:
-        if self._expiry.expires(element.event_time_us, element.readings, time.time_ns() // 1000):
+        now_us = time.time_ns() // 1000
+        if self._expiry.expires(element.event_time_us, element.readings, now_us, element.metadata):
             self._expired.inc()
 
 
@@ -72,26 +73,31 @@ class NewestOfEach(beam.PTransform):
     Args:
         family: the family of the rows.
         retention: the table's retention.
+        metadata: whether to gather the newest metadata too.
     """
 
     family: str
     retention: Retention
+    metadata: bool = False
 
     def expand(self, events: PCollection) -> PCollection:
-        newest_fn = _NewestFn(self.family, self.retention)
+        newest_fn = _NewestFn(self.family, self.retention, metadata=self.metadata)
         return events | "Gather" >> beam.ParDo(newest_fn).with_output_types(EncodedRows)
 
 
 class _NewestFn(beam.DoFn):
-    def __init__(self, family: str, retention: Retention) -> None:
+    def __init__(self, family: str, retention: Retention, *, metadata: bool) -> None:
         self._family = family
         self._retention = retention
+        self._metadata = metadata
 
     def start_bundle(self) -> None:
         self._newest = NewestReadings()
 
     def process(self, element: Event) -> None:
         self._newest.add(element.sensor_id, element.event_time_us, element.readings.items())
+        if self._metadata:
+            self._newest.add_metadata(element.sensor_id, element.event_time_us, element.metadata)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         stays_from_us = self._retention.cells_stay_from_us(self._family, now_us())

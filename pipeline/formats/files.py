@@ -115,6 +115,8 @@ def open_records(
     mapped: Sequence[MappedType] = (),
     attributes: Mapping[str, str] | None = None,
     decoder: DecoderFunction | None = None,
+    *,
+    metadata_alone: bool = False,
 ) -> Iterator[RecordFile]:
     """Opens a file to publish its records; see :func:`records_of`.
 
@@ -126,13 +128,16 @@ def open_records(
         mapped: types whose mappings turn records into events; the columns then don't matter.
         attributes: the attributes of the messages that mappings read.
         decoder: the function that reads what no mapping takes.
+        metadata_alone: whether an event may have metadata and no readings.
     """
-    maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes)
+    maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes, metadata_alone=metadata_alone)
     if mapped or decoder:
         maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
 
     def to_publish(records: Iterator[Record]) -> Iterator[ToPublish]:
-        return published(records, maker, now_us) if isinstance(maker, MappedMaker) else records
+        if not isinstance(maker, MappedMaker):
+            return records
+        return published(records, maker, now_us, metadata_alone=metadata_alone)
 
     with path.open("rb", buffering=0) as file:
         if blocks := block_file(path.name, cast(BinaryIO, file), maker):

@@ -164,7 +164,7 @@ class MappedMaker:
 
 
 def published(
-    records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int]
+    records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int], *, metadata_alone: bool = False
 ) -> Iterator[Record | Original | SkippedElements]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
@@ -174,6 +174,7 @@ def published(
         records: the records of a file.
         maker: the maker of these records.
         now_us: returns the current time in microseconds since the epoch.
+        metadata_alone: whether an event may have metadata and no readings.
     """
     for record in records:
         if not isinstance(record, MappedRecord):
@@ -183,7 +184,7 @@ def published(
         try:
             now = now_us()
             dated = message._replace(publish_time=to_datetime(now)) if is_message else message
-            decoded = maker.types.of(dated).decode(dated, now + MAX_FUTURE_US, ())
+            decoded = maker.types.of(dated).decode(dated, now + MAX_FUTURE_US, (), metadata_alone=metadata_alone)
             for _, problem in decoded.refused:
                 raise problem
         except BadData as problem:

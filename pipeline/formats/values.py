@@ -66,6 +66,7 @@ class EventMaker:
         now_us: returns the current time in microseconds since the epoch.
         max_future: the longest time that an event may be ahead of the clock.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
+        metadata_alone: whether an event may have metadata and no readings.
     """
 
     def __init__(
@@ -74,8 +75,11 @@ class EventMaker:
         now_us: Callable[[], int] = clock_us,
         max_future: timedelta = _MAX_FUTURE,
         max_record_bytes: int = MAX_RECORD_BYTES,
+        *,
+        metadata_alone: bool = False,
     ) -> None:
         self.columns = columns
+        self._metadata_alone = metadata_alone
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // timedelta(microseconds=1)
@@ -146,7 +150,7 @@ class EventMaker:
         latest_us = self._now_us() + self._max_future_us
         self._latest_us = min(latest_us, LATEST_US)
         try:
-            validate(event, latest_us)
+            validate(event, latest_us, metadata_alone=self._metadata_alone)
         except BadData as problem:
             raise InvalidEvent(problem, event.SerializeToString(deterministic=True)) from problem
         return event

@@ -30,6 +30,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
 from pipeline.formats.lines import Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import Original, SkippedElements
@@ -107,7 +108,8 @@ def publish(
     A job counts old events too: it reads each of their windows from the table. For many of them, backfill is faster.
 
     With --project, --instance and --table, the command first checks for events that are older than the table keeps
-    readings. If it finds any, it publishes nothing unless --accept-expired is set.
+    readings. If it finds any, it publishes nothing unless --accept-expired is set. It also publishes events of metadata
+    alone, if the table keeps them.
 
     \b
     Exit codes:
@@ -128,9 +130,12 @@ def publish(
         decoder=decoder,
     )
     try:
-        if table is not None and not accept_expired:
-            with opened() as records:
-                _check_expired(records, table, declared)
+        if table is not None:
+            schema = schema_of(table, declared)
+            opened = partial(opened, metadata_alone=schema.metadata_alone)
+            if not accept_expired:
+                with opened() as records:
+                    _check_expired(records, table, schema)
         with stop_on_sigint() as stopped, opened() as records, Publisher(topic) as publisher:
             pacer = Pacer(rate or math.inf, stopped)
             tally = _publish(file, records, batch, publisher, pacer, stopped)
@@ -173,10 +178,10 @@ def batches(
         yield batch
 
 
-def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSchema) -> None:
+def _check_expired(records: RecordFile, table: TableName, schema: TableSchema) -> None:
     """Raises ClickException if the file has events that are too old for the table. Reads the whole file."""
     policies = tables.describe(table)
-    expiry = Expiry.of(schema_of(table, declared), policies)
+    expiry = Expiry.of(schema, policies)
     if not expiry.ages:
         return
     events = expired = 0
@@ -185,7 +190,7 @@ def _check_expired(records: RecordFile, table: TableName, declared: DeclaredSche
         if isinstance(record, SensorEvent | Replay | Original):
             for event in _events_of(record):
                 events += 1
-                expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us)
+                expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us, event.metadata)
     if expired:
         raise click.ClickException(
             expired_message(expired, events, table, expiry, policies)

@@ -30,7 +30,7 @@ def no_readings(
     text = f"no {what} of {sensor_id}{_with(metadata)}{_between(span_us)}"
     if newest is None:
         return text + _NEVER if span_us else text
-    if metrics and not newest.readings.keys() & set(metrics):
+    if metrics and newest.readings and not newest.readings.keys() & set(metrics):
         return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
     return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
 

@@ -118,9 +118,10 @@ def _latest_lines(record: LatestRecord) -> dict[str, Text]:
 
 
 def _as_event(record: LatestRecord) -> RawRecord:
-    """Returns the readings as one event at the time of the newest reading."""
+    """Returns the readings and metadata as one event at the time of the newest."""
     readings = {metric: at.value for metric, at in record.readings.items()}
-    return RawRecord(record.sensor_id, record.event_time_us, readings)
+    metadata = {name: at.text for name, at in record.metadata.items()}
+    return RawRecord(record.sensor_id, record.event_time_us, readings, metadata)
 
 
 _NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics

@@ -209,6 +209,8 @@ class _ReadRawFn(_ReadFn):
             gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
             if self._schema.latest is not None:
                 newest.add(record.sensor_id, time_us, record.readings.items())
+                if self._schema.metadata_alone:
+                    newest.add_metadata(record.sensor_id, time_us, record.metadata)
             held += 1
             if held == _MOST_HELD:
                 self._events.inc(held)

@@ -84,10 +84,12 @@ class NewestJson(_Json):
     """The newest readings of a sensor."""
 
     sensor_id: str
-    event_time: str = Field(description="The time of the newest reading.")
+    event_time: str = Field(description="The time of the newest reading or metadata.")
     age_s: float = Field(description="Seconds since then, by the server's clock.")
     readings: dict[str, float]
     times: dict[str, str] = Field(description="The event time of each reading.")
+    metadata: dict[str, str] | None = Field(default=None, description="Only in a table with metadata_alone.")
+    metadata_times: dict[str, str] | None = Field(default=None, description="The event time of each metadata entry.")
 
 
 class LatestJson(_PageJson):

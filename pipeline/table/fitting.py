@@ -54,7 +54,7 @@ def raw_events(schema: TableSchema, row: Row) -> list[RawRecord]:
         raise Mismatch(f"its cells can't be read as layout {schema.layout.name}: {error}") from error
     written: set[Column] = set()
     for record in records:
-        event = _event(record, raw_key)
+        event = _event(schema, record, raw_key)
         expected = [each for each in schema.rows(event) if each.key == row.key]
         if not expected:
             raise Mismatch(
@@ -141,10 +141,12 @@ def _parsed(parse: Callable[[bytes], _T], key: bytes) -> _T:
         raise Mismatch(f"its key does not fit the schema: {error}") from error
 
 
-def _event(record: RawRecord, raw_key: RawKey) -> Event:
+def _event(schema: TableSchema, record: RawRecord, raw_key: RawKey) -> Event:
     """Returns the event that the schema would write. Adds a placeholder reading if only metadata is left."""
     _check_valid(record)
-    readings = record.readings or {raw_key.metric or _NO_READING: 0.0}
+    readings = record.readings
+    if not readings and not schema.layout.serializes:  # which stores metadata alone as it came
+        readings = {raw_key.metric or _NO_READING: 0.0}
     return Event(record.sensor_id, record.event_time_us, readings, record.metadata, record.event_id)
 
 

@@ -57,6 +57,7 @@ class Decoder:
         self._step = step
         self._max_future_us = max_future // timedelta(microseconds=1)
         self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
+        self._metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
         names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
         names += [metrics.of_type(*of_type) for of_type in itertools.product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)
@@ -83,13 +84,14 @@ class Decoder:
         events: list[Event] = []
         dead_letters: list[Message] = []
         counts, latest_us, type_of = self._counts.of, now_us + self._max_future_us, self._types.of
+        checks, metadata_alone = self._checks, self._metadata_alone
         for element in elements:
             counts[metrics.MESSAGES] += 1
             message = _message(element)
             message_type = None
             try:
                 message_type = type_of(message)
-                decoded = message_type.decode(message, latest_us, self._checks)
+                decoded = message_type.decode(message, latest_us, checks, metadata_alone=metadata_alone)
             except BadData as problem:
                 decoded = Decoded(message_type.name if message_type else "", [], [(message, problem)])
             name, of_message, refused, skipped, unknown_fields = decoded

@@ -20,4 +20,6 @@ class Expired:
         shortest_us = self._expiry.shortest_us
         if shortest_us is not None and min([event[1] for event in events]) < now_us - shortest_us:
             expires = self._expiry.expires
-            self._events.inc(sum(expires(event.event_time_us, event.readings, now_us) for event in events))
+            self._events.inc(
+                sum(expires(event.event_time_us, event.readings, now_us, event.metadata) for event in events)
+            )

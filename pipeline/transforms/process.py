@@ -22,7 +22,9 @@ from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, groups_for
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (
     coders,  # noqa: F401 (registers the coder of rows)
@@ -109,6 +111,7 @@ class _ProcessFn(beam.DoFn):
         self._decoder = decoder
         self._tables = [_Table(_rows_tag(index), schema) for index, schema in enumerate(schemas)]
         self._gathered = list(gathered)
+        self._metadata_alone = any(schema.metadata_alone for schema in schemas)
         self._clock = clock
         self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
 
@@ -163,8 +166,9 @@ class _ProcessFn(beam.DoFn):
         events, dead_letters = self._decoder.decode(messages, now_us)
         for letter in dead_letters:
             yield _DEAD_LETTERS, letter
+        with_readings = [event for event in events if event.readings] if self._metadata_alone else events
         for gathered in self._gathered:
-            gathered.add(events)
+            gathered.add(with_readings)
         self._gathered_events += len(events)
         for table in self._tables:
             # Events' rows may be many times their size: some are output before the next are formatted.
@@ -194,12 +198,14 @@ class _Table:
         self.tag = tag
         self._schema = schema
         self._expired = Expired(schema)
+        self._newest_family = schema.latest if schema.metadata_alone else None
+        self._retention = Retention.of(schema)
         self.events_at_once = 1 if schema.layout.row_per_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:
-        """Begins a bundle. Drops the rows of a bundle that failed: its messages come again."""
-        self.rows, self.size_bytes = EncodedRows(), 0
+        """Begins a bundle, or the next rows. Drops those of a bundle that failed: its messages come again."""
+        self.rows, self.size_bytes, self._newest = EncodedRows(), 0, NewestReadings()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
         """Adds the rows of events. Returns the number of rows added."""
@@ -207,11 +213,18 @@ class _Table:
         self.rows += added
         self.size_bytes += sum([len(row[1]) for row in added])
         self._expired.count(events, now_us)
+        if self._newest_family:
+            self._stays_from_us = self._retention.cells_stay_from_us(self._newest_family, now_us)
+            for event in events:
+                self._newest.add_metadata(event.sensor_id, event.event_time_us, event.metadata)
         return len(added)
 
     def take(self) -> EncodedRows:
-        """Returns and removes the rows of events."""
-        taken, self.rows, self.size_bytes = self.rows, EncodedRows(), 0
+        """Returns and removes the rows of events, and those of their newest metadata."""
+        taken = self.rows
+        if self._newest_family:
+            taken.extend(self._newest.rows(self._newest_family, self._stays_from_us))
+        self.start()
         return taken
 
 

@@ -26,8 +26,9 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_line
-from pipeline.core.notation.times import parse_time
+from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from pipeline.local.publish import batches
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox, serving
@@ -345,6 +346,23 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     assert result.stdout.startswith("2 events in 2 messages published")
     result = publish(file, inbox.topic)
     assert result.stdout.startswith("2 events in 2 messages published")
+
+
+def test_metadata_alone(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
+    """An event without readings is published for a table that keeps it, also through a mapping."""
+    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create(table, parse_schema("metadata_alone = true"))
+    of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    file, mapping = tmp_path / "events.ndjson", tmp_path / "mapping.toml"
+    now = format_time(int(time.time()) * 1_000_000)
+    file.write_text(json.dumps({"sensor_id": "A-1", "event_time": now, "status": "on"}))
+    head = 'message = "json"\nsensor = "sensor_id"\ntime = "event_time"\n'
+    mapping.write_text(head + '[readings]\nt = "t"\n[metadata]\nstatus = "status"\n')
+    for more in ([], ["--message-mapping", str(mapping)]):
+        arguments = ["publish", str(file), "--topic", inbox.topic, *more]
+        assert "no readings" in CliRunner().invoke(main, arguments).stderr
+        result = CliRunner().invoke(main, [*arguments, *of_table])
+        assert (result.exit_code, result.stdout[:30]) == (0, "1 event in 1 message published"), result.output
 
 
 def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:

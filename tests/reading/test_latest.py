@@ -60,6 +60,23 @@ def test_all_sensors(table):
     assert [row["sensor_id"] for row in rows] == everything
 
 
+@pytest.mark.parametrize("latest", ["", 'latest = "now"\n'])
+def test_metadata_alone(bigtable, latest):
+    """The newest metadata is printed with its time, also of a sensor without readings."""
+    schema = parse_schema(f"{latest}metadata_alone = true")
+    name, newest = created(schema), NewestReadings()
+    event = Event("hall-1", T, {}, {"status": "on"})
+    newest.add_metadata(event.sensor_id, T, event.metadata)
+    write(name, schema.rows(event) + ([decoded(row) for row in newest.rows("now")] if latest else []))
+    (found,) = map(json.loads, run(name, "latest", "--all", "--json").stdout.splitlines())
+    times = {"event_time": "2026-02-17T10:30:00Z", "metadata_times": {"status": "2026-02-17T10:30:00Z"}}
+    assert found == {"sensor_id": "hall-1", "readings": {}, "times": {}, "metadata": {"status": "on"}} | times
+    assert "status" in run(name, "latest", "--all").stdout
+    assert not run(name, "latest", "--all", "--metric", "t", "--json").stdout
+    result = run(name, "range", "hall-1", "--metric", "t")
+    assert "its newest event is at 2026-02-17T10:30:00Z" in result.stderr
+
+
 @pytest.mark.parametrize("wrong", [[], ["hall-1", "--all"], ["--all", "--metadata", "a=b"], ["--silent-for", "soon"]])
 def test_wrong_usage(table, wrong):
     """Options that are wrong or do not go together are refused."""

@@ -19,6 +19,7 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
+from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -210,6 +211,8 @@ def _keep_reason(letter: Message) -> None:
 
 def _keep_aggregates(rows: EncodedRows, table: str) -> None:
     for row in rows:
+        if is_latest_key(row.key):
+            continue
         values = {cell.qualifier: cell.value for cell in decoded(row).cells}
         count, total = values[b"reading_count"].decode(), values.get(b"sum_t", b"").decode()
         _FOUND["aggregates"].append((_key(row, table), count, total))

@@ -9,6 +9,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events.event import LATEST_US, Event, validate
 from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes.grouped_readings import group_of, read_group_readings, start_of_readings
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
@@ -141,3 +142,14 @@ def test_garbage_collection_is_rare(before, after):
         assert gc.get_threshold() == (after, *thresholds[1:])
     finally:
         gc.set_threshold(*thresholds)
+
+
+def test_metadata_alone():
+    """If all tables keep metadata alone, it has a raw row and is among the newest, and takes part in no window."""
+    status = sensor_event("b", round((NOON + 1) * 1_000_000), {}, {"status": "on"})
+    messages = [pubsub_message(message_of([event_at(0), status]))]
+    keeps = parse_schema('latest = "now"\nmetadata_alone = true')
+    rows = [[key_at(0), key_at(1, "b"), "latest#b"]]
+    run(messages, [keeps], rows=[rows], gathered=[[(0, {"a": 1})]])
+    gathered = [[(0, {"a": 1})]] * 2
+    run(messages, [keeps, HOURS], rows=[[[key_at(0)]]] * 2, gathered=gathered, dead_letters=["NO_READINGS"])

@@ -18,13 +18,17 @@ def event_json(record: RawRecord) -> dict[str, Any]:
 
 
 def latest_json(record: LatestRecord) -> dict[str, Any]:
-    """Returns a sensor with its newest readings, and the time of each."""
-    return {
+    """Returns a sensor with its newest readings, and the time of each; ``metadata`` likewise, only if it has any."""
+    found = {
         "sensor_id": record.sensor_id,
         "event_time": format_time(record.event_time_us),
         "readings": {metric: at.value for metric, at in record.readings.items()},
         "times": {metric: format_time(at.time_us) for metric, at in record.readings.items()},
     }
+    if record.metadata:
+        found["metadata"] = {name: at.text for name, at in record.metadata.items()}
+        found["metadata_times"] = {name: format_time(at.time_us) for name, at in record.metadata.items()}
+    return found
 
 
 def aggregate_json(record: AggregateRecord) -> dict[str, Any]:

@@ -39,13 +39,16 @@ class MessageType(Protocol):
 
     name: str
 
-    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+    def decode(
+        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+    ) -> Decoded:
         """Returns what a message contains.
 
         Args:
             message: a message of this type.
             latest_us: the latest event time allowed, inclusive.
             checks: the checks of the tables.
+            metadata_alone: whether the tables keep events of metadata alone.
 
         Raises:
             BadData: the message as a whole is refused.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pipeline.core.decoding.decoded import Check, Decoded, refused_once, valid_events
@@ -87,11 +88,14 @@ class MappedType:
         except BadData:
             return False
 
-    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+    def decode(
+        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+    ) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
         root, mapper = self.parse(message)
-        mapped = mapper.map(message, root)
-        events, problems = valid_events(mapped.events, valid_event, latest_us, checks)
+        mapped = mapper.map(message, root, metadata_alone=metadata_alone)
+        validate = partial(valid_event, metadata_alone=metadata_alone)
+        events, problems = valid_events(mapped.events, validate, latest_us, checks)
         for index, problem in problems:
             made = mapped.events[index]
             if problem.reason is Reason.NO_READINGS:

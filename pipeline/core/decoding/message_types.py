@@ -7,7 +7,8 @@ import importlib
 import inspect
 import logging
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import PurePath
 from typing import Literal
@@ -32,6 +33,9 @@ _new = tuple.__new__
 
 UnknownFields = Literal["count", "refuse"]
 
+_Validate = Callable[[SensorEvent, int], Event]
+_validate_or_metadata: _Validate = partial(validate, metadata_alone=True)
+
 
 class BuiltIn:
     """Reads ``SensorEvent`` and ``SensorEventBatch``, the fast way.
@@ -45,7 +49,9 @@ class BuiltIn:
     def __init__(self, unknown_fields: UnknownFields = "count") -> None:
         self._refuses = unknown_fields == "refuse"
 
-    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+    def decode(
+        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+    ) -> Decoded:
         """See :meth:`MessageType.decode`. A refused event of a batch is a message of its own.
 
         A batch with more than ``MAX_PROBLEMS`` of them is refused as a whole, once: a letter for each would be hundreds
@@ -56,9 +62,9 @@ class BuiltIn:
         if isinstance(parsed, SensorEventBatch):
             protos = parsed.events
             unknown += sum([len(UnknownFieldSet(proto)) for proto in protos])
-        validate_one = validate
+        validate_one: _Validate = _validate_or_metadata if metadata_alone else validate
         if unknown and self._refuses:
-            unknown, validate_one = 0, _validate_known
+            unknown, validate_one = 0, partial(_validate_known, validate_one)
             _check_known(parsed)
         events, problems = valid_events(protos, validate_one, latest_us, checks)
         if len(problems) > MAX_PROBLEMS:
@@ -68,9 +74,9 @@ class BuiltIn:
         return _new(Decoded, (self.name, events, refused, 0, unknown))  # a third of the time of its own constructor
 
 
-def _validate_known(event: SensorEvent, latest_us: int) -> Event:
+def _validate_known(validate_one: _Validate, event: SensorEvent, latest_us: int) -> Event:
     _check_known(event)
-    return validate(event, latest_us)
+    return validate_one(event, latest_us)
 
 
 def _check_known(parsed: SensorEvent | SensorEventBatch) -> None:
@@ -82,9 +88,12 @@ def _check_known(parsed: SensorEvent | SensorEventBatch) -> None:
 class _UnmarkedBatches(BuiltIn):
     """Reads messages without the attribute ``message_type`` as batches."""
 
-    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+    def decode(
+        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+    ) -> Decoded:
         marked = {**message.attributes, MESSAGE_TYPE: BATCH_TYPE}
-        return super().decode(message._replace(attributes=marked), latest_us, checks)
+        marked_message = message._replace(attributes=marked)
+        return super().decode(marked_message, latest_us, checks, metadata_alone=metadata_alone)
 
 
 class DecoderFunction:
@@ -119,7 +128,9 @@ class DecoderFunction:
     def __reduce__(self) -> tuple[type["DecoderFunction"], tuple[str]]:
         return DecoderFunction, (self.name,)
 
-    def decode(self, message: Message, latest_us: int, checks: Sequence[Check]) -> Decoded:
+    def decode(
+        self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
+    ) -> Decoded:
         """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
         try:
             protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
@@ -135,7 +146,8 @@ class DecoderFunction:
             raise BadData(Reason.DECODER_FAILED, f"{place}{error_line(error)}") from error
         if len(protos) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
-        events, problems = valid_events(protos, validate, latest_us, checks)
+        validate_one = _validate_or_metadata if metadata_alone else validate
+        events, problems = valid_events(protos, validate_one, latest_us, checks)
         return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))
 
 

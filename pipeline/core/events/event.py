@@ -76,19 +76,20 @@ def deserialized(data: bytes) -> Event:
     message = SensorEvent()
     try:
         message.ParseFromString(data)
-        return validate(message, LATEST_US)
+        return validate(message, LATEST_US, metadata_alone=True)  # whatever the schema says of new events
     except DecodeError as error:
         raise ValueError(f"not a SensorEvent: {error}") from error
     except BadData as error:
         raise ValueError(f"not a valid SensorEvent: {error}") from error
 
 
-def validate(event: SensorEvent, latest_us: int) -> Event:
+def validate(event: SensorEvent, latest_us: int, *, metadata_alone: bool = False) -> Event:
     """Checks the event against every rule of the contract and returns it as plain data.
 
     Args:
         event: the event as decoded.
         latest_us: the latest event time allowed, inclusive: now + ``--max_future``.
+        metadata_alone: whether an event may have metadata and no readings.
 
     Raises:
         BadData: the first rule that the event breaks.
@@ -110,7 +111,7 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
         (
             sensor_id,
             time_us,
-            _readings({metric: readings[metric] for metric in readings}),
+            _readings({metric: readings[metric] for metric in readings}, metadata_alone and len(metadata)),
             _metadata({name: metadata[name] for name in metadata}) if len(metadata) else {},
             event.event_id,
             event,
@@ -118,12 +119,15 @@ def validate(event: SensorEvent, latest_us: int) -> Event:
     )
 
 
-def valid_event(made: tuple[str, int, dict[str, float], dict[str, str], str], latest_us: int) -> Event:
+def valid_event(
+    made: tuple[str, int, dict[str, float], dict[str, str], str], latest_us: int, *, metadata_alone: bool = False
+) -> Event:
     """Checks the fields of an event against every rule of the contract, as :func:`validate` does, and returns it.
 
     Args:
         made: the sensor id, the event time in microseconds, the readings, the metadata and the event id.
         latest_us: the latest event time allowed, inclusive.
+        metadata_alone: whether an event may have metadata and no readings.
 
     Raises:
         BadData: the first rule that the event breaks.
@@ -133,9 +137,8 @@ def valid_event(made: tuple[str, int, dict[str, float], dict[str, str], str], la
         raise _bad_sensor_id(sensor_id)
     if not EARLIEST_US <= time_us <= min(latest_us, LATEST_US):
         raise _time_out_of_range(time_us, latest_us)
-    return _new(
-        Event, (sensor_id, time_us, _readings(readings), _metadata(metadata) if metadata else {}, event_id, None)
-    )
+    readings = _readings(readings, metadata_alone and len(metadata))
+    return _new(Event, (sensor_id, time_us, readings, _metadata(metadata) if metadata else {}, event_id, None))
 
 
 def is_sensor_id(text: str) -> bool:
@@ -193,13 +196,15 @@ def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
     return BadData(Reason.EVENT_TIME_IN_FUTURE, f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}")
 
 
-def _readings(readings: dict[str, float]) -> dict[str, float]:
+def _readings(readings: dict[str, float], may_be_none: int) -> dict[str, float]:
     # The common case: known names, and a finite sum, which proves that every value is finite. A sum that overflowed
     # proves nothing, and the loop below checks each value.
     names = tuple(readings)
     if names in _valid_name_sets and _isfinite(sum(readings.values())):
         return readings
     if not readings:
+        if may_be_none:
+            return readings
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
         raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, more than {MAX_READINGS}")

@@ -8,7 +8,7 @@ from operator import attrgetter
 from pipeline.core.queries.events import places
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection
-from pipeline.core.rows.newest_row import LatestRecord, parse_latest_row
+from pipeline.core.rows.newest_row import LatestRecord, TextAt, parse_latest_row
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.key_space import KeyBindings
@@ -50,7 +50,7 @@ def newest_rows(
         if metrics is not None:  # if the names are too long for a filter, the server sends all columns
             selected = {metric: at for metric, at in record.readings.items() if metric in metrics}
             record = LatestRecord(record.sensor_id, selected)
-        if record.readings:
+        if record.readings or record.metadata:
             yield record
 
 
@@ -97,4 +97,6 @@ def newest_events(
             newest.setdefault(event.sensor_id, event)
         for event in (newest[sensor] for sensor in some if sensor in newest):
             readings = {metric: At(event.event_time_us, value) for metric, value in event.readings.items()}
-            yield LatestRecord(event.sensor_id, readings)
+            alone = event.metadata if schema.metadata_alone else {}
+            texts = {name: TextAt(event.event_time_us, text) for name, text in alone.items()}
+            yield LatestRecord(event.sensor_id, readings, texts)

@@ -65,7 +65,9 @@ def intersection(one: KeyRange, other: KeyRange) -> KeyRange | None:
 def events_within(
     schema: TableSchema, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign = raise_foreign
 ) -> Iterator[RawRecord]:
-    """Yields the events of the span in a range of keys, without metadata; in parts if rows contain parts of events.
+    """Yields the events of the span in a range of keys; in parts if rows contain parts of events.
+
+    Their metadata is left out unless the table keeps events of metadata alone.
 
     Args:
         schema: the table's schema.
@@ -84,7 +86,8 @@ def events_within(
             on_foreign(problem)
 
     selection = schema.layout.selection(schema.layout_context, None, span.start_us, span.end_us, None)
-    selection = selection._replace(families=schema.layout_context.metrics.families)
+    if not schema.metadata_alone:
+        selection = selection._replace(families=schema.layout_context.metrics.families)
     if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # the span lies between two milliseconds, and times are stored in milliseconds
     pattern = (

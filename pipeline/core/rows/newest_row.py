@@ -1,23 +1,36 @@
-"""The newest reading of each metric of a sensor, in one row a sensor.
+"""The newest reading of each metric of a sensor, and its newest metadata, in one row a sensor.
 
 The key is ``latest#{sensor_id}``. A cell contains a metric's newest value as decimal text; its timestamp is the event
 time, to the millisecond. Bigtable shows the newest version of a cell, and the family keeps one: so rows may be written
 in any order, and a late event never replaces a newer one.
+
+A table that keeps metadata alone has a cell for each name of metadata too. Its column is ``#`` and the name: no metric
+has such a name.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
+from typing import NamedTuple
 
-from pipeline.core.events.event import checked_sensor_id, name_of
+from pipeline.core.events.event import MAX_METADATA, checked_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
+from pipeline.core.rows.records import by_name
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import MAX_METRICS
 
 _PREFIX = b"latest#"
+_METADATA = "#"  # the start of a column of metadata
+
+
+class TextAt(NamedTuple):
+    """A text of metadata and its event time in µs."""
+
+    time_us: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +40,25 @@ class LatestRecord:
     Attributes:
         sensor_id: the sensor.
         readings: the newest reading of each metric, sorted by name; times are whole milliseconds.
+        metadata: the newest text of each name of metadata, in the same way, if the table keeps metadata alone.
     """
 
     sensor_id: str
     readings: dict[str, At]
+    metadata: dict[str, TextAt] = field(default_factory=dict)
 
     @property
     def event_time_us(self) -> int:
-        """The time of the newest reading in µs."""
-        return max(at.time_us for at in self.readings.values())
+        """The time of the newest reading or metadata in µs."""
+        return max(time_us for time_us, _ in chain(self.readings.values(), self.metadata.values()))
 
 
 class NewestReadings:
-    """Gathers the newest readings of sensors."""
+    """Gathers the newest readings of sensors, and their newest metadata."""
 
     def __init__(self) -> None:
         self._sensors: dict[str, dict[str, At]] = {}
+        self._metadata: dict[str, dict[str, TextAt]] = {}
 
     def add(self, sensor_id: str, time_us: int, readings: Iterable[tuple[str, float]]) -> None:
         """Adds an event's readings."""
@@ -52,27 +68,50 @@ class NewestReadings:
             if known is None or known.time_us <= time_us:
                 newest[metric] = At(time_us, value)
 
+    def add_metadata(self, sensor_id: str, time_us: int, metadata: Mapping[str, str]) -> None:
+        """Adds an event's metadata."""
+        newest = self._metadata.setdefault(sensor_id, {})
+        for name, text in metadata.items():
+            known = newest.get(name)
+            if known is None or known.time_us <= time_us:
+                newest[name] = TextAt(time_us, text)
+
     def rows(self, family: str, from_us: int = 0) -> Iterator[EncodedRow]:
-        """Yields the row of each sensor, with at most as many metrics as an aggregate row contains.
+        """Yields the rows of each sensor: one of readings, with at most as many metrics as an aggregate row contains,
+        and one of metadata, with at most as many names as an event has.
 
         Args:
             family: the column family of the newest readings.
-            from_us: the earliest reading to write: Bigtable would collect earlier cells at once.
+            from_us: the earliest event time to write: Bigtable would collect earlier cells at once.
         """
         for sensor_id, newest in self._sensors.items():
-            parts: list[bytes] = []
-            kept = ((metric, at) for metric, at in newest.items() if at.time_us >= from_us)
-            for metric, at in islice(kept, MAX_METRICS):
-                text = format_value(at.value)
-                before, between = _column(family, metric)[len(text)]
-                parts += (before, timestamp_of(at.time_us - at.time_us % 1000), between, text)
-            if parts:
-                yield EncodedRow(latest_key(sensor_id), b"".join(parts), len(parts) // 4)
+            values = ((metric, time_us, format_value(value)) for metric, (time_us, value) in newest.items())
+            yield from _rows(sensor_id, family, islice(_since(from_us, values), MAX_METRICS))
+        for sensor_id, texts in self._metadata.items():
+            cells = ((_METADATA + name, time_us, text.encode()) for name, (time_us, text) in texts.items())
+            yield from _rows(sensor_id, family, islice(_since(from_us, cells), MAX_METADATA))
+
+
+_NewestCell = tuple[str, int, bytes]  # qualifier, event time in µs, value
+
+
+def _since(from_us: int, cells: Iterable[_NewestCell]) -> Iterator[_NewestCell]:
+    return (cell for cell in cells if cell[1] >= from_us)
+
+
+def _rows(sensor_id: str, family: str, cells: Iterable[_NewestCell]) -> Iterator[EncodedRow]:
+    """Yields the row with these cells; none without cells."""
+    parts: list[bytes] = []
+    for qualifier, time_us, value in cells:
+        before, between = _column(family, qualifier)[len(value)]
+        parts += (before, timestamp_of(time_us - time_us % 1000), between, value)
+    if parts:
+        yield EncodedRow(latest_key(sensor_id), b"".join(parts), len(parts) // 4)
 
 
 @lru_cache(maxsize=8192)
-def _column(family: str, metric: str) -> ColumnBytes:
-    return ColumnBytes(family, metric.encode())
+def _column(family: str, qualifier: str) -> ColumnBytes:
+    return ColumnBytes(family, qualifier.encode())
 
 
 def latest_key(sensor_id: str) -> bytes:
@@ -97,9 +136,13 @@ def parse_latest_row(row: Row) -> LatestRecord:
         raise ValueError(f"the key does not begin with {_PREFIX.decode()}")
     sensor_id = checked_sensor_id(row.key.removeprefix(_PREFIX).decode())
     readings: dict[str, At] = {}
-    for cell in row.cells:
+    metadata: dict[str, TextAt] = {}
+    for _, qualifier, time_us, value in row.cells:
         try:
-            readings[name_of(cell.qualifier)] = At(cell.timestamp_us, parse_value(cell.value))
+            if qualifier.startswith(_METADATA.encode()):
+                metadata[name_of(qualifier[1:])] = TextAt(time_us, value.decode())
+            else:
+                readings[name_of(qualifier)] = At(time_us, parse_value(value))
         except ValueError as error:
-            raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
-    return LatestRecord(sensor_id, dict(sorted(readings.items())))
+            raise ValueError(f"{shown_bytes(qualifier)}: {error}") from error
+    return LatestRecord(sensor_id, by_name(readings), by_name(metadata))

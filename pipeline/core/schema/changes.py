@@ -37,7 +37,7 @@ class Change:
     def safe(self) -> bool:
         """Whether readers still find and read existing rows after the change."""
         section = self.key.partition(".")[0]
-        if section in ("policies", "rate"):
+        if section in ("policies", "rate", "metadata_alone"):
             return True
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema

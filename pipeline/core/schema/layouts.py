@@ -227,15 +227,16 @@ class Serialized(Layout):
     """A row per event, with the ``SensorEvent`` in one column ("single-timestamp rows, serialised").
 
     Each set of metrics has a column of its own: if an event's metrics arrive in several messages, no message replaces
-    another. Column and timestamp together contain the event time to the microsecond. Columns of earlier releases, whose
-    names lack the metrics, can be read as well.
+    another. So has each set of names of metadata without readings. Column and timestamp together contain the event time
+    to the microsecond. Columns of earlier releases, whose names lack the metrics, can be read as well.
     """
 
     name = "serialized"
     serializes = True
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
-        qualifier = f"{self._qualifier_start(context, event.event_time_us)}#{_digest(tuple(event.readings))}".encode()
+        digest = _digest(tuple(event.readings) or ("", *event.metadata))  # no metric has an empty name
+        qualifier = f"{self._qualifier_start(context, event.event_time_us)}#{digest}".encode()
         timestamp_us = _to_ms(event.event_time_us)
         cell = Cell(context.metrics.families[0], qualifier, timestamp_us, serialized(event))
         return [Row(context.key.render(event), [cell])]
@@ -366,9 +367,9 @@ def _by_timestamp(cells: Iterable[Cell]) -> dict[int, list[Cell]]:
 
 
 @lru_cache(maxsize=128)  # most fleets have few sets of metrics
-def _digest(metrics: tuple[str, ...]) -> str:
-    """Returns 16 hexadecimal digits that identify a set of metrics, in any order."""
-    return md5("#".join(sorted(metrics)).encode(), usedforsecurity=False).hexdigest()[:16]
+def _digest(names: tuple[str, ...]) -> str:
+    """Returns 16 hexadecimal digits that identify a set of names, in any order."""
+    return md5("#".join(sorted(names)).encode(), usedforsecurity=False).hexdigest()[:16]
 
 
 def _to_ms(time_us: int) -> int:

@@ -98,6 +98,7 @@ class TableSchema:
         rate: the expected rate of a sensor, if known.
         statistics: the statistics of each metric in aggregate rows.
         latest: the family of the newest readings; None for a table without them.
+        metadata_alone: whether the table keeps events that have metadata and no readings.
     """
 
     key: KeyTemplate
@@ -110,6 +111,7 @@ class TableSchema:
     rate: Rate | None = None
     statistics: Statistics = BY_DEFAULT
     latest: str | None = None
+    metadata_alone: bool = False
 
     @classmethod
     def default(
@@ -138,6 +140,7 @@ class TableSchema:
         object.__setattr__(self, "tiers", tuple(sorted(tiers, key=_by_length)))
         self._check_families()
         self._check_layout()
+        self._check_metadata_alone()
         self._check_tiers()
         self._check_policies()
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
@@ -210,12 +213,19 @@ class TableSchema:
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't store."""
         self.key.check(event)
+        if self.metadata_alone and not event.readings and not self.layout.serializes:
+            self._check_metadata_cells(event)
         if not self.metrics.exhaustive:
             _check_rules(self.metrics, event.readings, "metric")
         if not self.metadata.exhaustive and not self.layout.serializes:
             _check_rules(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
         if self.layout.row_per_metric and len(event.readings) > _FEW_METRICS:
             self._check_growth(event)
+
+    def _check_metadata_cells(self, event: Event) -> None:
+        """Raises BadData if all metadata of an event is in the row's key: the row would have no cell."""
+        if event.metadata.keys() <= set(self.key.metadata_names):
+            raise BadData(Reason.NO_READINGS, "the event has no readings, and no metadata outside the row key")
 
     def _check_growth(self, event: Event) -> None:
         """Raises BadData if the rows would be too large. Estimates them by the longest, without making them all."""
@@ -280,6 +290,15 @@ class TableSchema:
                 raise SchemaError("metadata", f"the layout {layout.name} stores metadata in the event; leave this out")
             if self.values is not Values.TEXT:
                 raise SchemaError("values", f"the layout {layout.name} stores values in the event; leave this out")
+
+    def _check_metadata_alone(self) -> None:
+        layout = self.layout
+        if self.metadata_alone and layout.row_per_metric:
+            raise SchemaError(
+                "metadata_alone", f"the layout {layout.name} has a row for each metric, and none for metadata alone"
+            )
+        if self.metadata_alone and not self.metadata.globs and not layout.serializes:
+            raise SchemaError("metadata_alone", 'the table has no family of metadata; add one, like meta = ["*"]')
 
     def _check_tiers(self) -> None:
         if self.latest is not None and not self.tiers:

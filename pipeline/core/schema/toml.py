@@ -3,6 +3,8 @@
     key = "{sensor_id}#{reverse_us}"
     layout = "wide"                       # or tall, serialized, bucket_cells, bucket_columns, bucket_serialized
     values = "text"                       # or float64
+    latest = "latest"                     # the family of newest readings; none without it
+    metadata_alone = true                 # keep events that have metadata and no readings
 
     [metrics]                             # family = globs; the first that matches takes the metric
     raw = ["*"]
@@ -50,7 +52,8 @@ from pipeline.core.windows.calendars import parse_window
 
 _T = TypeVar("_T")
 
-_KEYS = ("key", "layout", "values", "metrics", "metadata", "tiers", "latest", "statistics", "policies", "rate")
+_TABLES = ("metrics", "metadata", "tiers", "statistics", "policies", "rate")
+_KEYS = ("key", "layout", "values", "latest", "metadata_alone", *_TABLES)
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes", "sensors")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains smaller excesses
@@ -92,6 +95,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         rate=_rate(document),
         statistics=_statistics(document),
         latest=_text(document, "latest", "latest") if "latest" in document else None,
+        metadata_alone=_flag(document, "metadata_alone"),
     )
 
 
@@ -102,6 +106,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         document["values"] = str(schema.values)
     if schema.latest is not None:
         document["latest"] = schema.latest
+    if schema.metadata_alone:
+        document["metadata_alone"] = True
     document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs}
     if not schema.layout.serializes:
         document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
@@ -202,6 +208,13 @@ def _text(document: Mapping[str, Any], key: str, default: str, section: str = ""
         raise SchemaError(f"{section}{key}", f'is empty; it takes a string, like "{default}"')
     if not isinstance(value, str):
         raise SchemaError(f"{section}{key}", f'takes a string, like "{default}", not {value!r:.80}')
+    return value
+
+
+def _flag(document: Mapping[str, Any], key: str) -> bool:
+    value = document.get(key, False)
+    if not isinstance(value, bool):
+        raise SchemaError(key, f"takes true or false, not {value!r:.80}")
     return value
 
 

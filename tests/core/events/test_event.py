@@ -263,3 +263,15 @@ class TestSerialized:
             copy = pickling.loads(pickling.dumps(original))
             assert copy == original
             assert type(copy) is Event
+
+
+def test_metadata_alone():
+    """An event without readings is valid only where metadata alone is kept, and only with metadata."""
+    alone, empty = event(readings={}, metadata={"status": "ok"}), event(readings={})
+    for _ in range(2):  # the first one must not make the others valid
+        assert refusal(check, alone) is Reason.NO_READINGS
+        assert validate(alone, LATEST_US, metadata_alone=True).metadata == {"status": "ok"}
+        with pytest.raises(BadData, match="no readings"):
+            validate(empty, LATEST_US, metadata_alone=True)
+    found = validate(alone, LATEST_US, metadata_alone=True)
+    assert deserialized(serialized(found))[:5] == found[:5]

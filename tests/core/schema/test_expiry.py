@@ -39,3 +39,16 @@ def test_nothing_expires_without_an_age():
     assert none.shortest is None
     assert not none.expires(0, {"a", "log_a"}, NOW_US)
     assert expiry().shortest is None
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("", None), ("metadata_alone = true", 2), ("metadata_alone = true\nlayout = 'serialized'", 30)]
+)
+def test_metadata_alone(text, days):
+    """An event of metadata alone expires by the family that stores it; readings have their own."""
+    policies = {"raw": parse_policy("maxage=30d"), "meta": parse_policy("maxage=2d")}
+    found = Expiry.of(parse_schema(text), policies)
+    for age in (2, 30):
+        expires = [found.expires(NOW_US - age * DAY_US - more_us, (), NOW_US, {"status"}) for more_us in (0, 1)]
+        assert expires == [days is not None and days < age, days is not None and days <= age]
+    assert not found.expires(NOW_US - 30 * DAY_US, {"t"}, NOW_US, {"status"})

@@ -485,3 +485,22 @@ def test_layouts_are_found_by_name():
     assert all(layout_named(name) is layout for name, layout in LAYOUTS.items())
     with pytest.raises(KeyError):
         layout_named("narrow")
+
+
+@pytest.mark.parametrize(
+    ("layout", "key"), [(name, key) for name, keys in KEYS.items() if not LAYOUTS[name].row_per_metric for key in keys]
+)
+def test_metadata_alone(layout, key):
+    """Metadata that comes alone is read back. With other metadata or readings of the same time, it is one event."""
+    layout = LAYOUTS[layout]
+    context = layout_context_of(layout, key)
+    own = {"location": "us-west2"}
+    parts = [EVENT._replace(readings={}, metadata=own | more) for more in ({"status": "on"}, {"error": "7"})]
+    table = stored(row for part in parts for row in layout.rows(context, part))
+    ((row_key, cells),) = table.items()
+    (record,) = layout.records(context, context.key.parse_key(row_key), cells)
+    assert (record.readings, record.metadata) == ({}, {"error": "7", "status": "on"} | own)
+    ((_, cells),) = stored(row for part in (*parts, EVENT) for row in layout.rows(context, part)).items()
+    (record,) = layout.records(context, context.key.parse_key(row_key), cells)
+    assert record.readings == EVENT.readings
+    assert record.metadata == {"error": "7", "status": "on"} | EVENT.metadata

@@ -1,4 +1,6 @@
 import pickle
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +19,7 @@ from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import MAX_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.strategies import events
 
@@ -463,3 +466,27 @@ def test_equality():
     assert len({str(table) for table in SCHEMAS}) == len(SCHEMAS)
     assert schema() != schema(values=Values.FLOAT64)
     assert schema() != schema(policies={"raw": parse_policy("maxage=1d")})
+
+
+def test_metadata_alone():
+    """A table keeps metadata alone if a cell is left for it; an event with all of its metadata in the key has none."""
+    table = parse_schema('key = "{metadata.place}#{sensor_id}#{iso_us}"\nmetadata_alone = true')
+    table.check(Event("a", TEN_THIRTY, {}, {"place": "lab", "status": "on"}))
+    with pytest.raises(BadData, match="no readings, and no metadata outside the row key") as error:
+        table.check(Event("a", TEN_THIRTY, {}, {"place": "lab"}))
+    assert error.value.reason is Reason.NO_READINGS
+    serialized_table = replace(table, layout=LAYOUTS["serialized"], metadata=FamilyRules(), policies={})
+    serialized_table.check(Event("a", TEN_THIRTY, {}, {"place": "lab"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('key = "{sensor_id}#{metric}#{iso_us}"\nlayout = "tall"', "the layout tall has a row for each metric"),
+        ("metadata = {}", 'the table has no family of metadata; add one, like meta = ["*"]'),
+    ],
+)
+def test_no_room_for_metadata_alone(text, problem):
+    """A schema whose rows can't store an event without readings may not promise it."""
+    with pytest.raises(SchemaError, match=f"metadata_alone: {re.escape(problem)}"):
+        parse_schema(f"metadata_alone = true\n{text}")

@@ -174,13 +174,13 @@ def test_round_trip(schema):
         ('key = "\n"', "schema: it is not TOML: Illegal character '\\n' (at line 1, column 8)"),
         (
             "keys = 1",
-            "keys: there is no such key; the keys are key, layout, values, metrics, metadata, tiers, latest, "
-            "statistics, policies, rate",
+            "keys: there is no such key; the keys are key, layout, values, latest, metadata_alone, "
+            "metrics, metadata, tiers, statistics, policies, rate",
         ),
         (
             '"a\\nb" = 1',
-            "'a\\nb': there is no such key; the keys are key, layout, values, metrics, metadata, tiers, latest, "
-            "statistics, policies, rate",
+            "'a\\nb': there is no such key; the keys are key, layout, values, latest, metadata_alone, "
+            "metrics, metadata, tiers, statistics, policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),
@@ -326,3 +326,10 @@ def test_any_document(document):
         assert problem.isprintable()
         return
     assert parse_schema(tomlkit.dumps(document_of(schema))) == schema
+
+
+def test_metadata_alone():
+    """The key is true or false, and written only if it is true."""
+    assert "metadata_alone = true" in format_schema(parse_schema("metadata_alone = true"))
+    assert format_schema(parse_schema("metadata_alone = false")) == DEFAULT
+    assert problem_with('metadata_alone = "yes"') == "metadata_alone: takes true or false, not 'yes'"

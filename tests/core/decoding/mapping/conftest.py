@@ -38,7 +38,14 @@ def mapper(types) -> Callable[..., Mapper]:
 def mapped(mapper) -> Callable[..., MappedEvents]:
     """Makes events of a payload: a protobuf message, fields of one, or JSON as text."""
 
-    def run(text: str, payload: Any, attributes: dict[str, str] | None = None, **envelope: Any) -> MappedEvents:
+    def run(
+        text: str,
+        payload: Any,
+        attributes: dict[str, str] | None = None,
+        *,
+        metadata_alone: bool = False,
+        **envelope: Any,
+    ) -> MappedEvents:
         compiled = mapper(text)
         if compiled.message_class is None:
             data = payload.encode()
@@ -48,6 +55,6 @@ def mapped(mapper) -> Callable[..., MappedEvents]:
                 payload = compiled.message_class(**payload)
             data = payload.SerializeToString()
             root = compiled.message_class.FromString(data)
-        return compiled.map(Message(data, attributes or {}, **envelope), root)
+        return compiled.map(Message(data, attributes or {}, **envelope), root, metadata_alone=metadata_alone)
 
     return run

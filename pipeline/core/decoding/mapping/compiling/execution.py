@@ -55,9 +55,12 @@ class EventCollector:
 
     Args:
         size: the size of the message in bytes, which bounds the values.
+        metadata_alone: whether elements make events of their metadata alone.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, metadata_alone: bool = False) -> None:
+        self.metadata_alone = metadata_alone
+        self._kept: set[tuple[str, int, str]] = set()  # events that are made even without readings
         self.events: dict[tuple[str, int, str], MadeEvent | None] = {}  # None for an event that was refused
         self.problems: dict[tuple[Reason, str], BadData] = {}
         # By path and position: several branches may go through the same element.
@@ -85,12 +88,18 @@ class EventCollector:
                 f"more than {MAX_VALUES:,}",
             )
 
-    def add(self, made: MadeEvent) -> None:
+    def add(self, made: MadeEvent, *, is_kept: bool) -> None:
         """Adds an event, or adds the values of an element to the event of the same sensor, time and id.
 
         Raises BadData if a name has two values, which refuses the whole event.
+
+        Args:
+            made: the event.
+            is_kept: whether the event is made even if no element has a reading for it.
         """
-        key = made.sensor_id, made.event_time_us, made.event_id
+        key = _key_of(made)
+        if is_kept:
+            self._kept.add(key)
         if key not in self.events:
             self.events[key] = made
             return
@@ -115,7 +124,7 @@ class EventCollector:
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
         if mapping.each:
-            found = [event for event in events if event.readings or kept_digits(event.metadata)]
+            found = [event for event in events if event.readings or _key_of(event) in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
@@ -165,7 +174,7 @@ class CompiledBranch:
         elif self._elements:
             self._below(collector, scope, 0, readings, metadata, ())
         else:
-            self._add(collector, scope, readings, metadata)
+            self._add(collector, scope, readings, metadata, has_own=True)
 
     @staticmethod
     def _is_left_out(level: Level, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> bool:
@@ -210,7 +219,7 @@ class CompiledBranch:
                 if is_left_out:
                     collector.skipped.add((prefix, (*at, index)))
                 elif is_last:
-                    self._add(collector, scope, own, own_metadata)
+                    self._add(collector, scope, own, own_metadata, has_own=len(own_metadata) > len(metadata))
                 else:
                     self._below(collector, scope, above + 1, own, own_metadata, (*at, index))
             except BadData as problem:
@@ -218,10 +227,20 @@ class CompiledBranch:
                     raise
                 collector.refuse(_located(problem, self._path, (*at, index)))
 
-    def _add(self, collector: EventCollector, scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+    def _add(
+        self,
+        collector: EventCollector,
+        scope: Scope,
+        readings: dict[str, Any],
+        metadata: dict[str, str],
+        *,
+        has_own: bool,
+    ) -> None:
+        """Adds the event of an element, which may have metadata of its own besides that of the levels above."""
         sensor, time_us = self.sensor(scope), self.time(scope)
+        is_kept = (collector.metadata_alone and has_own) or kept_digits(metadata) is not None
         if sensor is None or time_us is None:
-            if not readings and self._elements and not kept_digits(metadata):
+            if not readings and self._elements and not is_kept:
                 collector.without_readings += 1
                 return
             if sensor is None:
@@ -229,7 +248,11 @@ class CompiledBranch:
             raise BadData(Reason.MISSING_EVENT_TIME, "the mapping finds no time: none of its paths is set")
         event_id = (self.event_id(scope) if self.event_id else None) or ""
         collector.count({}, {"event_id": event_id})
-        collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id))
+        collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id), is_kept=is_kept)
+
+
+def _key_of(made: MadeEvent) -> tuple[str, int, str]:
+    return made.sensor_id, made.event_time_us, made.event_id
 
 
 def kept_digits(metadata: dict[str, str]) -> BadData | None:

@@ -89,17 +89,18 @@ class Mapper:
             raise BadData(Reason.UNPARSEABLE, f"not a {name}: {' '.join(str(error).split())}") from error
         return parsed
 
-    def map(self, message: Message, root: Any) -> MappedEvents:
+    def map(self, message: Message, root: Any, *, metadata_alone: bool = False) -> MappedEvents:
         """Makes events of a message.
 
         Args:
             message: the message as Pub/Sub delivered it.
             root: the content of its payload: a protobuf message, or JSON as Python's values.
+            metadata_alone: whether elements make events of their metadata alone.
 
         Raises:
             BadData: the message as a whole is refused.
         """
-        collector = EventCollector(len(message.data))
+        collector = EventCollector(len(message.data), metadata_alone=metadata_alone)
         for branch in self._compiled:
             branch.run(collector, [message, root])
         return collector.result(self.mapping, self._through)

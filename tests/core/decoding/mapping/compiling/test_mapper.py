@@ -628,3 +628,21 @@ def test_a_oneof_with_members_that_are_no_numbers_is_no_reading(mapper):
     text = 'message = "mesh.Packet"\nsensor = "from"\ntime = "$publish_time"\nreadings = { v = "ONEOF" }\n'
     with pytest.raises(MappingError, match="is one of several fields; name those to read"):
         mapper(text.replace("ONEOF", "content"))
+
+
+def test_elements_of_metadata_alone(mapped):
+    """An element's own metadata makes an event where metadata alone is kept; that of the message does not."""
+    text = 'inexact_integers = "metadata"\neach = "e[]"\n' + JSON.replace('"t"', '".t"')
+    text += '[readings]\nv = ".v"\n[metadata]\nsite = "site"\nstatus = ".s"\n'
+    elements = [{"t": T, "v": 1}, {"t": T + 1, "s": "on"}, {"t": T + 2}, {"t": T + 3, "v": (1 << 53) + 1}, {}]
+    payload = json.dumps({"id": "s", "site": "north", "e": [*elements, {"t": T, "s": "on"}, {"s": "off"}]})
+    found = mapped(text, payload, metadata_alone=True)
+    site = {"site": "north"}
+    assert [made[1:4] for made in found.events] == [
+        (T_US, {"v": 1}, site | {"status": "on"}),
+        (T_US + 1_000_000, {}, site | {"status": "on"}),
+        (T_US + 3_000_000, {}, site | {"v": str((1 << 53) + 1)}),
+    ]
+    assert found.skipped == 2
+    assert [(problem.reason, problem.detail[:4]) for problem in found.problems] == [(Reason.MISSING_EVENT_TIME, "e[6]")]
+    assert mapped(text, payload).skipped == 4
