@@ -206,7 +206,8 @@ class _ReadRawFn(_ReadFn):
         for record in events_within(self._schema, self._read, element.keys, span, leave_out):
             time_us, apart = identity.of_record(record)
             key = record.sensor_id, window.start_of(time_us)
-            gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
+            if record.readings:  # an event of metadata alone is in no window
+                gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
             if self._schema.latest is not None:
                 newest.add(record.sensor_id, time_us, record.readings.items())
                 if self._schema.metadata_alone:

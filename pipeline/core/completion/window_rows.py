@@ -63,6 +63,8 @@ class WindowRows:
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
+                if not record.readings:  # an event of metadata alone is in no window
+                    continue
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
                 time_us, discriminator = identity_of(record)
                 of_window.add(time_us, record.readings, discriminator)

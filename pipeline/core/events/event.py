@@ -111,7 +111,9 @@ def validate(event: SensorEvent, latest_us: int, *, metadata_alone: bool = False
         (
             sensor_id,
             time_us,
-            _readings({metric: readings[metric] for metric in readings}, metadata_alone and len(metadata)),
+            {}
+            if metadata_alone and len(metadata) and not len(readings)
+            else _readings({metric: readings[metric] for metric in readings}),
             _metadata({name: metadata[name] for name in metadata}) if len(metadata) else {},
             event.event_id,
             event,
@@ -137,7 +139,8 @@ def valid_event(
         raise _bad_sensor_id(sensor_id)
     if not EARLIEST_US <= time_us <= min(latest_us, LATEST_US):
         raise _time_out_of_range(time_us, latest_us)
-    readings = _readings(readings, metadata_alone and len(metadata))
+    if readings or not (metadata_alone and metadata):
+        _readings(readings)
     return _new(Event, (sensor_id, time_us, readings, _metadata(metadata) if metadata else {}, event_id, None))
 
 
@@ -196,15 +199,13 @@ def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
     return BadData(Reason.EVENT_TIME_IN_FUTURE, f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}")
 
 
-def _readings(readings: dict[str, float], may_be_none: int) -> dict[str, float]:
+def _readings(readings: dict[str, float]) -> dict[str, float]:
     # The common case: known names, and a finite sum, which proves that every value is finite. A sum that overflowed
     # proves nothing, and the loop below checks each value.
     names = tuple(readings)
     if names in _valid_name_sets and _isfinite(sum(readings.values())):
         return readings
     if not readings:
-        if may_be_none:
-            return readings
         raise BadData(Reason.NO_READINGS, "the event has no readings")
     if len(readings) > MAX_READINGS:
         raise BadData(Reason.TOO_MANY_READINGS, f"the event has {len(readings)} readings, more than {MAX_READINGS}")

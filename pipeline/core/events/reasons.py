@@ -25,7 +25,7 @@ class Reason(StrEnum):
     EVENT_TIME_IN_FUTURE = "EVENT_TIME_IN_FUTURE"
     """event_time is later than now + --max_future."""
     NO_READINGS = "NO_READINGS"
-    """The event has no readings."""
+    """The event has no readings, and no metadata that the table keeps alone."""
     TOO_MANY_READINGS = "TOO_MANY_READINGS"
     """The event has more than 1,000 readings."""
     INVALID_METRIC_NAME = "INVALID_METRIC_NAME"

@@ -99,3 +99,11 @@ def test_a_foreign_row_holds_back_its_own_sensor(tier):
     table.write(Row(row_of(tier, "s4", 0, 1).key, [Cell(tier.family, b"sum_t", T, b"no number")]))
     found = restored(SCHEMA, table, tier, SENSORS, tier.window.start_of(T))
     assert [sensor_id for sensor_id in SENSORS if found[sensor_id] is None] == ["s2", "s4"]
+
+
+def test_raw_rows_without_readings():
+    """A window of metadata alone is none: a longer window does not count it as one of its shorter windows."""
+    alone = event("a", 60)._replace(readings={})
+    table = Memory(row for each in (event("a", 0), alone) for row in SCHEMA.rows(each))
+    completion = Completion(SCHEMA, Retention.of(SCHEMA), table)
+    assert list(completion.readings("a", T, T + 2 * HOUR, HOURLY)) == [T]

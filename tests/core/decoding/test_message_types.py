@@ -162,13 +162,15 @@ NOW, BIG = "2026-02-17T10:30:00Z", 2**53 + 1
     ],
 )  # fmt: skip
 def test_an_integer_that_became_metadata_is_not_lost_with_its_event(keys, message):
-    """An event whose only reading it was is a dead letter that says so."""
+    """An event whose only reading it was is a dead letter that says so, or is kept where metadata alone is."""
     mapped = MappedType("m", f'message = "json"\ninexact_integers = "metadata"\nsensor = "id"\n{keys}')
     decoded = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, [])
     assert (decoded.events, decoded.skipped) == ([], 0)
     ((_, problem),) = decoded.refused
     assert problem.reason is Reason.INEXACT_INTEGER
     assert "the only reading, 'v', is '9007199254740993'" in problem.detail
+    kept = mapped.decode(Message(json.dumps({"id": "s"} | message).encode(), {}), T, [], metadata_alone=True)
+    assert ([event[2:4] for event in kept.events], kept.refused) == ([({}, {"v": str(BIG)})], [])
     beside = decoded_beside_another(mapped.text, message)
     assert [event[2:4] for event in beside.events] == [({"beside": 1}, {"v": str(BIG)})]
 
@@ -278,3 +280,25 @@ def test_integers_in_protobuf_json_are_never_rounded(value):
     payload = {"id": str(2**53 + 1), "d": str(2**53), "i": str(2**53 + 1)}
     root, _ = mapped.parse(Message(json.dumps(payload).encode(), encoding))
     assert (root.id, root.d, root.i) == (str(2**53 + 1), 2.0**53, 2**53 + 1)
+
+
+def yield_a_status(data, attributes):
+    return [sensor_event("a", T, {}, {"status": "on"})]
+
+
+@pytest.mark.parametrize("unknown_fields", ["count", "refuse"])
+def test_metadata_alone(unknown_fields):
+    """Every type of message may have it: built-in ones, batches without a type, and those of a decoder."""
+    (alone,) = yield_a_status(b"", {})
+    alone.MergeFromString(b"\x9a\x06\x01x")  # a field that SensorEvent does not have
+    decoder = DecoderFunction(f"{__name__}:yield_a_status")
+    batch = SensorEventBatch(events=[alone, EVENT]).SerializeToString()
+    types = MessageTypes([], decoder, BATCH_TYPE, unknown_fields)
+    for message in (Message(batch, {}), Message(b"", {"message_type": "x"})):
+        for keeps in (False, True):
+            decoded = types.of(message).decode(message, T, [], metadata_alone=keeps)
+            refused = [problem.reason for _, problem in decoded.refused]
+            if message.data and unknown_fields == "refuse":
+                assert refused == [Reason.UNKNOWN_FIELDS]
+            else:
+                assert refused == ([] if keeps else [Reason.NO_READINGS])
