@@ -86,7 +86,7 @@ class NewestOfEach(beam.PTransform):
 
 
 class _NewestFn(beam.DoFn):
-    def __init__(self, family: str, retention: Retention, *, metadata: bool) -> None:
+    def __init__(self, family: str, retention: Retention, *, metadata: bool = False) -> None:
         self._family = family
         self._retention = retention
         self._metadata = metadata
