@@ -151,7 +151,7 @@ class GroupFiring:
             entry.dirty = True
             if self._latest is not None:
                 newest = newest_of(times)
-                begin = len(metrics) * times.index(newest)
+                begin = len(metrics) * (len(times) - 1 - times[::-1].index(newest))  # the last value counts
                 self._begun.newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
         if window.late:
             self.counts[LATE_EVENTS] += sum(len(each.times) for each in received)

@@ -57,3 +57,13 @@ def test_a_reading_with_two_values(minutes, first, last, counts):
     group.watermark(MIDNIGHT + 25 * HOUR)
     assert [group.row(tier, "a", MIDNIGHT) for tier in group.schema.tiers] == [(1, counts), (1, counts)]
     assert set(group.listed) == {("a", MIDNIGHT)}
+
+
+def test_two_values_of_the_newest_reading():
+    """The row of newest readings has the last one too, although both came at once."""
+    group = Group(parse_schema(f'latest = "latest"\n{TIERS}'), MIDNIGHT + HOUR)
+    group.receive(*(event("a", MIDNIGHT, {"t": value}) for value in (1.0, 5.0, 3.0)))
+    group.pass_time()
+    (newest,) = (row for row in group.written if row.key == b"latest#a")
+    assert [cell.value for cell in newest.cells] == [b"3"]
+    assert group.row(group.schema.tiers[0], "a", MIDNIGHT) == (1, 3.0)
