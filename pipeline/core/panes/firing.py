@@ -125,7 +125,7 @@ class Schedule:
     def unread_from_us(self, now_us: int) -> int:
         """Returns the start of the first closed window that the state may have; :data:`NEVER_US` without any."""
         resting = (each.first_us for each in self.resting if now_us < each.until_us)
-        return min(self.closed_from_us, *resting)
+        return min([self.closed_from_us, *resting])
 
     @property
     def is_over(self) -> bool:

@@ -146,8 +146,8 @@ class GroupState:
         chunks = list(self.windows.resting_chunks())
         if chunks:
             takes = [index for index, each in enumerate(generations) if each.since_us + KEPT_US > self._now_us]
-            # The one that has some already, if it is young enough.
-            index = min(takes, key=lambda each: generations[each].since_us)
+            # The one that has some already, if it is young enough. A clock that was set back may leave none.
+            index = min(takes or range(len(generations)), key=lambda each: generations[each].since_us)
             generations[index].take(
                 self._now_us, self._now_us + KEPT_US, (start_us for _, start_us in map(window_of, chunks))
             )

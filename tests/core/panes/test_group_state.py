@@ -132,6 +132,33 @@ def test_windows_that_close_all_the_time():
     assert not group.chunks
 
 
+def test_a_timer_that_is_late():
+    """The workers were away until both generations of resting windows had expired."""
+    group, _ = group_of()
+    send(group, 121, 1)
+    for hour in range(1, 4):
+        group.pass_time(10 * MINUTE)
+        group.watermark(T + hour * HOUR + LATENESS)
+    assert all(group.bags.resting)
+    send(group, 2, 1)
+    group.pass_time(2 * HOUR)
+    assert not any(group.bags.resting)
+    assert group.row(HOURS, "s-1", T) == (2, 2)
+
+
+def test_a_clock_that_was_set_back():
+    """Windows that close rest, although neither generation is young enough, nor old enough to be cleared."""
+    group, _ = group_of()
+    group.watermark(T + HOUR + LATENESS)
+    began_us = group.now_us
+    for hour, minutes in enumerate((-25, -4, 14, 18, 60, 90), 2):
+        group.now_us = began_us + minutes * MINUTE
+        send(group, hour * 60 + 1, 1)
+        group.watermark(T + (hour + 1) * HOUR + LATENESS)
+    assert sum(map(len, group.bags.resting)) == 1
+    assert [group.row(HOURS, "s-1", T + hour * HOUR) for hour in range(2, 8)] == [(1, 1)] * 6
+
+
 def test_a_table_with_longer_tiers():
     """A late pane defers the open day to its next early pane, whatever fires before; a closed day is read with it."""
     group, counts = group_of(parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"'))
