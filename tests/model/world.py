@@ -373,8 +373,7 @@ class World(Judge):
             self._prepare(in_flight=in_flight)
             if before is not None:
                 before()
-            for number, *window in job.pending(name) | job.kept(name):
-                self.beside.add((name, self.schemas[name].tiers[number].window.text, *window))
+            self._beside_job(name)
         self.look()
         unchanged = self.tables[name].snapshot()
         lateness, late_firing = self._lateness()
@@ -391,6 +390,11 @@ class World(Judge):
             assert self.tables[name].snapshot() == unchanged, "a dry run has changed the table"
         self.look(repaired=name)
         return wrong
+
+    def _beside_job(self, name):
+        """Notes the windows that the job is about to write, or to compute again."""
+        for number, *window in self.job.pending(name) | self.job.kept(name):
+            self.beside.add((name, self.schemas[name].tiers[number].window.text, *window))
 
     def _inspect(self, request, scope, part, options, prefix):
         tasks = list(repair._tasks(scope, part))
@@ -424,6 +428,8 @@ class World(Judge):
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             meanwhile()
+            if self.job is not None:
+                self._beside_job(request.table)
         findings = [finding for element in joined.items() for finding in compare.process(element)]
         self._found[prefix] = [finding.record() for finding in findings]
         counters = {metrics.REPAIR_WINDOWS_CHECKED: len(joined), metrics.REPAIR_WINDOWS_WRONG: len(findings)}
