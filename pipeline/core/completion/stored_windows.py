@@ -40,8 +40,8 @@ class Completed(NamedTuple, Generic[A]):
     Attributes:
         stats: the window's statistics.
         known: an accumulator of the table's readings and of those that came, for the next computation.
-        proven: whether it certainly lacks nothing. Otherwise it counts more than the aggregate row, which the caller
-            wrote, but a longer window counts more of this one: another writer's row may have been replaced.
+        proven: whether it certainly lacks nothing. Otherwise the caller wrote the aggregate row and has nothing new,
+            but a longer window counts more of this one: another writer's row may have been replaced.
     """
 
     stats: WindowStats
@@ -146,6 +146,11 @@ class TierCompletion(ABC, Generic[A]):
         """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
 
 
+def _has_nothing_new(fresh: Accumulator, written: Accumulator | None) -> bool:
+    """Returns whether the caller has only what its row counts: anything else may stand for what was replaced."""
+    return written is not None and fresh.pane().stats.size == written.pane().stats.size
+
+
 class CompletionFromReadings(TierCompletion[WindowReadings]):
     """Completes windows of the shortest tier from their raw rows."""
 
@@ -208,7 +213,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         else:
             exact = self._table.retention.counts(self._tier, start_us)
         proven = complete or not self._longer.count_more(sensor_id, start_us, row.size, {})
-        exact = exact and (proven or (written is not None and row.events > 0))
+        exact = exact and (proven or (row.events > 0 and _has_nothing_new(fresh, written)))
         return Completed(pane.stats, merged, proven) if exact and not pane.too_wide else None
 
     def _raw_selections(
@@ -282,7 +287,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         if shorter is None:
             return None
         proven = not self._may_lack_some(sensor_id, start_us, now_us, row, shorter)
-        if not proven and (written is None or not row.events):
+        if not (proven or (row.events > 0 and _has_nothing_new(fresh, written))):
             return None
         pane = ShorterWindows(shorter).pane(self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh, proven)

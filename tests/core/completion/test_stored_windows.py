@@ -134,6 +134,15 @@ def test_a_row_that_the_caller_has_written_in_place_of_a_larger_one():
     assert (found.stats.events, found.proven) == (3, False)
 
 
+def test_a_row_in_place_of_a_larger_one_takes_nothing_new():
+    """A reading that came since would hide that one is gone: the longer window would count as much without it."""
+    mine, stored = [event(1), event(2)], [event(1), event(2), event(4)]
+    rows = [counted(HOURS, *mine), counted(SHIFTS, *mine, event(3), sizes={T: 6})]
+    table = Memory([*rows, *(row for each in stored for row in SCHEMA.rows(each))])
+    hours = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS]
+    assert hours.completed("a", T, LONG_AFTER, readings(*stored), written=readings(*mine)) is None
+
+
 THREE = parse_schema(
     "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
     "policies = { raw = 'maxage=2d', shifts = 'never', days = 'never' }"
@@ -141,6 +150,16 @@ THREE = parse_schema(
 DAYS = THREE.tiers[2]
 DAY = DAYS.window.start_of(T)
 INSERTED = {"shifts": T + 24 * HOUR}
+
+
+@pytest.mark.parametrize(("came", "found"), [([], True), ([event(2)], False)])
+def test_a_longer_row_in_place_of_a_larger_one_takes_nothing_new(came, found):
+    """A shift that the caller wrote, but of which the day counts more, is like such an hour."""
+    rows = [counted(HOURS, event(1), *came), counted(SHIFTS, event(1), sizes={T: 2})]
+    rows.append(counted(DAYS, event(1), event(70), sizes={SHIFT: 4}))
+    shifts = Completion(THREE, Retention.of(THREE), Memory(rows)).tiers[SHIFTS]
+    fresh, written = (ShorterWindows({T: readings(event(1), *more).pane().stats}) for more in (came, []))
+    assert bool(shifts.completed("a", SHIFT, LONG_AFTER, fresh, written)) == found
 
 
 @pytest.mark.parametrize(
