@@ -137,7 +137,9 @@ class Neighbours:
                 last.clear()
             for metric, stats in of_window.items():
                 stats.parts = carried(stats.parts or {}, last.get(metric))
-                last[metric] = last_of(stats.parts)  # type: ignore[assignment]
+                last.pop(metric, None)
+                if (own := last_of(stats.parts)) is not None:  # readings that were merged out of order have no course
+                    last[metric] = own
 
     def _latest(self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int) -> list[RawRecord]:
         """Returns the latest event that has one of the metrics, and the others of the same time."""
