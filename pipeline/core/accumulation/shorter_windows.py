@@ -49,14 +49,17 @@ class ShorterWindows:
         self.floor: dict[int, int] = {}
         self.has_restored = False
 
-    def put(self, start_us: int, stats: WindowStats) -> None:
+    def put(self, start_us: int, stats: WindowStats) -> bool:
         """Adds a result of the shorter window that starts at ``start_us``; it must not change later.
 
-        It also replaces one that counts the same: it may continue from another reading before the window.
+        It also replaces one that counts the same: it may continue from another reading before the window, or count
+        another value. Returns whether it does.
         """
-        known = self.latest.get(start_us)
+        known, restored = self.latest.get(start_us), self.restored.get(start_us)
         if known is None or stats.size >= known.size:
             self.latest[start_us] = stats
+        replaced = restored if known is None else known
+        return replaced is not None and replaced.size == stats.size
 
     def restore(
         self, stored: Mapping[int, WindowStats], least: int = 0, floor: Mapping[int, int] | None = None

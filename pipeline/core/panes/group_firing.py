@@ -284,9 +284,8 @@ class GroupFiring:
             entry = self._begun.entry(window, sensor_id)
             if not window.late:
                 self._settle(tier, start_us, sensor_id, entry, shorter_us)
-            entry.accumulator.put(shorter_us, stats)
+            entry.moved |= entry.accumulator.put(shorter_us, stats) or moved
             entry.dirty = True
-            entry.moved |= moved
 
     def _keep_stored(self, tier: int, sensor_id: str, accumulator: ShorterWindows) -> None:
         """Keeps restored results of what the table stored before the job: other shorter windows are yet to fire."""

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event
+from tests.support.groups import HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted
 
 TIERS = '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n'
 
@@ -57,6 +57,19 @@ def test_a_reading_with_two_values(minutes, first, last, counts):
     group.watermark(MIDNIGHT + 25 * HOUR)
     assert [group.row(tier, "a", MIDNIGHT) for tier in group.schema.tiers] == [(1, counts), (1, counts)]
     assert set(group.listed) == {("a", MIDNIGHT)}
+
+
+def test_a_second_value_that_a_restart_finds():
+    """The hour counts as much as before, and the day follows: it was written with the hour's earlier row."""
+    group = Group(parse_schema(TIERS), MIDNIGHT + HOUR)
+    readings = [(0, 1.0), (60, 1.0), (61, 2.0), (62, 8.0)]
+    group.receive(*(event("a", MIDNIGHT + minute * MINUTE, {"t": value}) for minute, value in readings))
+    group = restarted(group)
+    for minute, value in ((1, 1.0), (61, 4.0)):
+        group.receive(event("a", MIDNIGHT + minute * MINUTE, {"t": value}))
+        group.pass_time()
+    hours, days = group.schema.tiers
+    assert (group.row(hours, "a", MIDNIGHT + HOUR), group.row(days, "a", MIDNIGHT)) == ((3, 13), (5, 15))
 
 
 def test_two_values_of_the_newest_reading():
