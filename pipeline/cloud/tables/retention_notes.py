@@ -168,7 +168,8 @@ def record_lateness(name: TableName, allowed: timedelta, late_firing: timedelta)
     value = b"%d %d" % (allowed // _MICROSECOND, late_firing // _MICROSECOND)
     if not noted or noted[max(noted)] != value:
         counting = {column: noted[column] for column in _lateness_of_jobs(name, noted)}
-        column = b"%016d" % (time.time_ns() // 1000)
+        last_us = max((_number(name, _LATENESS, column) for column in noted), default=0)
+        column = b"%016d" % max(time.time_ns() // 1000, last_us + 1)  # the clock of another launch may be ahead
         _note(name, _LATENESS, counting | {column: value}, replace=True)
 
 

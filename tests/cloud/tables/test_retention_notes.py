@@ -178,6 +178,22 @@ def test_the_lateness_of_jobs(name, monkeypatch):
     assert at(100_241) == (two, hour)  # of the jobs before
 
 
+def test_the_lateness_of_a_job_whose_launch_had_another_clock(name, monkeypatch):
+    """A job launched later counts, although the clock of an earlier launch was ahead."""
+    policies, ten, two = tables.describe(name), timedelta(minutes=10), timedelta(hours=2)
+    began_us = now_us()
+
+    def set_clock(ahead_us):
+        clock = SimpleNamespace(time_ns=lambda: (began_us + ahead_us) * 1000)
+        monkeypatch.setattr(retention_notes, "time", clock)
+
+    for ahead_us, allowed in ((HOUR, ten), (0, two)):
+        set_clock(ahead_us)
+        record_lateness(name, allowed, ten)
+    set_clock(99 * HOUR)
+    assert retention_of(name, SCHEMA, policies).lateness_of_jobs(ten, ten) == (two, ten)
+
+
 @pytest.mark.parametrize(
     ("key", "column", "value"),
     [
