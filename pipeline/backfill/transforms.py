@@ -23,7 +23,7 @@ from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.stored_windows import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
-from pipeline.core.events.event import LATEST_US, Event
+from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
@@ -38,7 +38,6 @@ from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
-_MAX_FUTURE = timedelta(hours=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 _WINDOWS, _LISTED = "windows", "listed"
@@ -142,7 +141,7 @@ class CompleteWindows(beam.PTransform):
     written: PCollection
     allowed_lateness: timedelta
     late_firing: timedelta
-    max_future: timedelta = _MAX_FUTURE
+    max_future: timedelta = MAX_FUTURE_US * _MICROSECOND
 
     def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
         _, schema, _ = self.table
@@ -330,7 +329,7 @@ class _CompleteFn(_WritingFn):
         tier: Tier,
         allowed_lateness: timedelta,
         late_firing: timedelta,
-        max_future: timedelta = _MAX_FUTURE,
+        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
     ) -> None:
         super().__init__(name, schema, retention, tier)
         self._max_future_us = max_future // _MICROSECOND

@@ -21,6 +21,7 @@ from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
+from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import identified
 from pipeline.core.events.reasons import BadData
@@ -29,7 +30,7 @@ from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
 from pipeline.formats.mappings import BadValue
-from pipeline.formats.values import MAX_FUTURE_US, MAX_RECORD_BYTES, Malformed
+from pipeline.formats.values import MAX_RECORD_BYTES, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 

@@ -7,7 +7,15 @@ from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
-from pipeline.core.events.event import EARLIEST_US, LATEST_US, MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS, validate
+from pipeline.core.events.event import (
+    EARLIEST_US,
+    LATEST_US,
+    MAX_FUTURE_US,
+    MAX_METADATA,
+    MAX_METADATA_BYTES,
+    MAX_READINGS,
+    validate,
+)
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float_of
@@ -18,8 +26,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 MAX_RECORD_BYTES = 10_000_000
 """The default limit of a record in a file: the greatest size that Pub/Sub accepts."""
 
-_MAX_FUTURE = timedelta(hours=1)
-MAX_FUTURE_US = _MAX_FUTURE // timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # By unit: its name, and the number of decimals to a microsecond.
 _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microseconds", 0)}
@@ -73,7 +80,7 @@ class EventMaker:
         self,
         columns: FileColumns,
         now_us: Callable[[], int] = clock_us,
-        max_future: timedelta = _MAX_FUTURE,
+        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
         max_record_bytes: int = MAX_RECORD_BYTES,
         *,
         metadata_alone: bool = False,
@@ -82,7 +89,7 @@ class EventMaker:
         self._metadata_alone = metadata_alone
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
-        self._max_future_us = max_future // timedelta(microseconds=1)
+        self._max_future_us = max_future // _MICROSECOND
         # Of valid events. Files repeat them in every record, and a look-up is faster than a check.
         self._known_sensors: set[str] = set()
         self._known_names: set[str] = set()

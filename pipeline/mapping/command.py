@@ -24,6 +24,7 @@ from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.dead_letter import REASON, original_of
+from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
@@ -33,8 +34,6 @@ from pipeline.mapping.views import print_report, print_trial, report_document
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
     from pipeline.core.decoding.message_types import DecoderFunction
-
-_MAX_FUTURE_US = 3_600_000_000  # of the job, unless it sets --max_future
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 
@@ -214,7 +213,7 @@ def _pulled(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]
 
 
 def _try(trials: Trials, messages: Iterable[tuple[str, Message]], *, as_json: bool) -> None:
-    latest_us = time.time_ns() // 1000 + _MAX_FUTURE_US
+    latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
     assumed = 0
     for source, message in messages:
         trial = trials.of(message, latest_us)

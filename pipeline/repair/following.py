@@ -9,15 +9,13 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.events.event import LATEST_US
+from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.definitions import split_qualifier
 from pipeline.repair.transforms import LOOKBACK_US
-
-_MAX_FUTURE_US = 3_600_000_000  # by which a job may be ahead of the clock, by default
 
 
 def windows_after(
@@ -61,5 +59,5 @@ def windows_after(
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
             found, until_us = neighbours.following(sensor_id, bounds, end_us)
             if open_us is not None:
-                found.update(window.starts(max(open_us, end_us), min(until_us, now_us + _MAX_FUTURE_US + 1)))
+                found.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
             yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))
