@@ -173,9 +173,10 @@ def _json_size(column: pyarrow.Array, limit: int) -> int:
     if not size:
         return 0
     if types.is_dictionary(kind):
-        lengths = pc.binary_length(column.dictionary) if _has_length(kind.value_type) else pyarrow.nulls(0)
-        found = pc.take(lengths, column.indices) if len(lengths) else lengths
-        return size + (pc.sum(pc.if_else(pc.less_equal(found, limit), found, 0)).as_py() or 0 if len(found) else 0)
+        if not _has_length(kind.value_type) or not len(column.dictionary):
+            return size
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+        return size + (pc.sum(pc.if_else(pc.less_equal(lengths, limit), lengths, 0)).as_py() or 0)
     if types.is_struct(kind):
         names = sum(len(field.name) + _LEAST_JSON for field in kind)
         return size + names * len(column) + sum(_json_size(child, limit) for child in column.flatten())

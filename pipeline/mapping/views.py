@@ -79,7 +79,8 @@ def print_trial(source: str, message: Message, trial: Trial) -> None:
 
 def _message_lines(message: Message, trial: Trial) -> Iterator[Text]:
     if trial.message is None:
-        yield Text(f"{len(message.data):,} bytes: {message.data[:64].hex(' ')}{' …' if len(message.data) > 64 else ''}")
+        more = " …" if len(message.data) > 64 else ""
+        yield Text(f"{counted(len(message.data), 'byte')}: {message.data[:64].hex(' ')}{more}")
         return
     if isinstance(trial.message, str):
         lines = trial.message.splitlines()
@@ -100,7 +101,7 @@ def _outcome_lines(trial: Trial) -> Iterator[Text]:
     if trial.skipped:
         yield Text(f"skipped  {trial.skipped:,}: by conditions, or because an element has no reading")
     if not trial.events and not trial.problems and not trial.skipped:
-        yield Text("nothing: no element becomes an event")
+        yield Text("nothing: the message becomes no event")
 
 
 def _event_lines(event: Event) -> Iterator[Text]:

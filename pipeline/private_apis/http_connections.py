@@ -1,7 +1,7 @@
-"""HTTP connections of which clients can hold only as many as serve them, for as long as they go on.
+"""HTTP connections that slow clients can't keep for ever, and can't use up.
 
-Uvicorn waits without end for the rest of a request, and for a client that does not read its answer. Here a client has a
-time for each; and if there are too many connections, the one that has waited longest for its client makes room.
+Uvicorn waits without end for the rest of a request, and for a client that does not read its answer. Here, each wait is
+limited; and if there are too many connections, the one that has waited longest for its client is closed.
 
 Relies on, in ``uvicorn``:
 

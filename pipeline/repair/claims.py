@@ -26,7 +26,7 @@ class ListedWindow(NamedTuple):
     columns: tuple[bytes, ...] = ()
 
     @property
-    def is_claimed(self) -> bool:
+    def needs_claim(self) -> bool:
         """Whether a listing does not tell its time, so that a later one may have the same column."""
         return not (self.columns and all(map(listing_time, self.columns)))
 
@@ -39,8 +39,8 @@ class ListedWindow(NamedTuple):
 class Claim:
     """Removes windows from the work list when a repair of them succeeds, unless they are listed again meanwhile.
 
-    What is removed are the columns that were read before the repair. A row with a column that does not tell its time
-    is claimed first: a column that is unique to this repair replaces such columns.
+    It removes the columns that were read before the repair. If one of a row's columns does not tell its time, the row
+    is claimed first: a column that is unique to this repair replaces each such column.
     """
 
     def __init__(self, table: TableName, windows: Sequence[ListedWindow]) -> None:
@@ -49,7 +49,7 @@ class Claim:
         self._column = f"repair-{secrets.token_hex(4)}".encode()
 
     def __enter__(self) -> None:
-        claimed = [each for each in self._windows if each.is_claimed]
+        claimed = [each for each in self._windows if each.needs_claim]
         if claimed:
             with Rewriter.open(self._table) as rewriter:
                 rewriter.replace(map(self._replacement, claimed))
@@ -68,7 +68,7 @@ class Claim:
     def _columns(self, window: ListedWindow) -> list[bytes]:
         """Returns the columns that the row has during the repair."""
         timed = [each for each in window.columns if listing_time(each)]
-        return [*timed, self._column] if window.is_claimed else timed
+        return [*timed, self._column] if window.needs_claim else timed
 
     def _replacement(self, window: ListedWindow) -> Replacement:
         rows = [work_row(window.tier, *window.key, column) for column in self._columns(window)]

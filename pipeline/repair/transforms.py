@@ -144,7 +144,7 @@ class RewriteWindows(beam.PTransform):
 class ListUntouched(beam.PTransform):
     """Puts each :class:`Untouched` of the shortest tier on the work list, for a later repair.
 
-    Adds a column to the row, of which this repair removes its claim at its end, and what it has read before.
+    Adds a column to the row. At its end, this repair removes only its claim and the columns that it has read before.
     """
 
     table: TableName

@@ -46,12 +46,8 @@ def test_statistics_that_continue_from_the_other_jobs_readings(resources, log, t
         for number, (time_us, of_event) in enumerate(readings.items()):
             resources.publish([message_of([sensor_event("a", time_us, of_event, {})])])
             if number % 8 == 7:
-                eventually(lambda number=number: len(raw_keys(resources)) == number + 1, 60)
+                eventually(lambda number=number: len(resources.raw_keys()) == number + 1, 60)
         assert (one.stop(), other.stop()) == (0, 0)
     done = repair(resources, "--force")
     assert done.returncode == 0, done.stderr
     courses.check(courses.stored(resources.table, schema), readings)
-
-
-def raw_keys(resources):
-    return {key for key in resources.raw_keys() if not key.startswith("repair#")}

@@ -34,7 +34,8 @@ def avro(item, *values):
     content = io.BytesIO()
     schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
     fastavro.writer(content, schema, [{**HEAD, "v": value} for value in values])
-    return AvroFile(content, maker()) if not content.seek(0) else None
+    content.seek(0)
+    return AvroFile(content, maker())
 
 
 def parquet(*values):

@@ -102,10 +102,14 @@ class Resources:
         }
 
     def raw_keys(self) -> set[str]:
-        """Returns the keys of all rows but the aggregates, without reading their cells."""
+        """Returns the keys of raw rows, without reading their cells."""
         only_keys = RowFilterChain([CellsRowLimitFilter(1), StripValueTransformerFilter(True)])
         rows = self._instance.table(self.table.table).read_rows(filter_=only_keys)
-        return {key for row in rows if not (key := row.row_key.decode()).startswith(("agg#", "schema#"))}
+        return {
+            key
+            for row in rows
+            if not (key := row.row_key.decode()).startswith(("agg#", "latest#", "repair#", "schema#"))
+        }
 
     def flags(self, **changes: str) -> list[str]:
         parts = {

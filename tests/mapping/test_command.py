@@ -165,7 +165,7 @@ def test_try_files(folder: Path):
         f"a  {TIME}",
     ]
     assert f"refused  MISSING_SENSOR_ID: {detail}" in lines
-    assert "1 bytes: ff" in lines
+    assert "1 byte: ff" in lines
     assert result.stderr == (
         "3 messages without the attribute message_type: a job refuses such a message, unless the mapping has "
         "unmarked = true or --default_message_type names its type\n"

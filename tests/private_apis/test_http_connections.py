@@ -71,7 +71,8 @@ class Server:
     def connected(self, data=b""):
         connection = BoundedConnection(self.config, self.state, {}, self.loop)
         connection.connection_made(Transport())
-        connection.data_received(data) if data else None
+        if data:
+            connection.data_received(data)
         return connection
 
 

@@ -69,7 +69,7 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     }
     repeats = _spans(name, noted.get(_REPEATS, {}))
     of_jobs = _lateness_of_jobs(name, noted.get(_LATENESS, {})).values()
-    allowed, late_firing = (max((each[n] for each in of_jobs), default=0) * _MICROSECOND for n in range(2))
+    allowed, late_firing = (max(times_us) * _MICROSECOND for times_us in zip((0, 0), *of_jobs, strict=True))
     lateness = allowed, late_firing
     return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added, lateness=lateness)
 

@@ -142,7 +142,7 @@ class DecoderFunction:
             place = _place_of(error)
             if place not in self._logged:  # once: a broken publisher may send thousands a second
                 self._logged.add(place)
-                _log.exception("%s failed on message %s", self.name, message.message_id)
+                _log.exception("%s failed on message %s", self.name, message.message_id or "without an id")
             raise BadData(Reason.DECODER_FAILED, f"{place}{error_line(error)}") from error
         if len(protos) > MAX_ELEMENTS:
             raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")

@@ -67,7 +67,7 @@ class Reason(StrEnum):
     REFUSED_BY_DECODER = "REFUSED_BY_DECODER"
     """The function of --message_decoder refused the message."""
     DECODER_FAILED = "DECODER_FAILED"
-    """The function of --message_decoder raised another exception, or yielded something else than SensorEvents."""
+    """The function of --message_decoder raised another exception, or yielded something other than SensorEvents."""
 
 
 class BadData(Exception):

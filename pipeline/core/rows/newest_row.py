@@ -77,8 +77,9 @@ class NewestReadings:
                 newest[name] = TextAt(time_us, text)
 
     def rows(self, family: str, from_us: int = 0) -> Iterator[EncodedRow]:
-        """Yields the rows of each sensor: one of readings, with at most as many metrics as an aggregate row contains,
-        and one of metadata, with at most as many names as an event has.
+        """Yields the rows of each sensor: one of readings and one of metadata.
+
+        They contain at most as many metrics as an aggregate row, and as many names of metadata as an event.
 
         Args:
             family: the column family of the newest readings.

@@ -1,13 +1,12 @@
 """Values that count as not set, and whether a value can ever be what a mapping compares it with."""
 
 import fnmatch
-import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import Scalar, Source
-from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain
+from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node
 from pipeline.core.decoding.mapping.values.texts import Inexact, float_text
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.exact_numbers import nearest_float32
@@ -85,23 +84,24 @@ def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
 
 
 def _can_be_null(node: Node, value: Scalar) -> bool:
-    if not isinstance(node, Leaf):
-        return True
-    # A number in text counts too, and a timestamp or bytes are compared with nothing.
-    kinds = {"string": (str, int, float), "enum": (str, int), "bytes": (), "timestamp": (), "duration": (), "bool": ()}
-    return can_be(node, value) if node.kind not in kinds or node.kind == "enum" else isinstance(value, kinds[node.kind])
+    match node.kind if isinstance(node, Leaf) else "":
+        case "string":  # in text, a number counts too
+            return True
+        case "bytes" | "timestamp" | "duration" | "bool":  # they are compared with nothing
+            return False
+    return can_be(node, value)
 
 
 def can_be(node: Node, value: Scalar) -> bool:
     """Returns whether a value of a node, as conditions compare it, can equal a value."""
-    if isinstance(node, Plain) or not isinstance(node, Leaf):
+    if not isinstance(node, Leaf):
         return True
     match node.kind:
         case "enum":
             return value in node.enum.values_by_name if isinstance(value, str) else type(value) is int  # type: ignore[union-attr]
         case "int":
             lowest = 0 if node.is_unsigned else -(1 << (node.bits - 1))
-            return _is_number(value) and _is_whole(float(value)) and 0 <= int(value) - lowest < 1 << node.bits
+            return _is_whole(value) and 0 <= int(value) - lowest < 1 << node.bits
         case "float" | "double":
             return _is_number(value)
         case "bool":
@@ -128,8 +128,8 @@ def _is_number(value: Scalar) -> bool:
     return isinstance(value, (int, float)) and type(value) is not bool
 
 
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and value.is_integer()
+def _is_whole(value: Scalar) -> bool:
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
 def _is_text_of(kind: str, text: str) -> bool:
