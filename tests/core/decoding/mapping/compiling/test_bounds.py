@@ -143,3 +143,43 @@ def test_problems_beyond_a_thousand_are_not_kept(mapped):
     assert len(result.problems) == 1001
     ((_, problem),) = refused_once(Message(b"", {}), result.problems)
     assert problem.detail.endswith("; and over 999 more problems")
+
+
+def test_more_elements_than_a_message_may_have(mapped):
+    """More than 100,000 elements are TOO_MANY_ELEMENTS."""
+    text = JSON + 'each = "e[].f[]"\n[readings]\nv = "."\n'
+    document = {"id": "s", "t": T, "e": [{"f": [0] * 1000}] * 100}
+    with pytest.raises(BadData, match="more than 100,000 elements") as error:
+        mapped(text, json.dumps(document))
+    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
+
+
+def test_more_values_than_a_message_may_have(mapped):
+    """Each element has those of the message, so a message of kilobytes could become events of gigabytes."""
+    text = JSON + 'each = "e[]"\n[readings]\n"*" = "o.*"\n[metadata]\nx = "."\n'
+    text = text.replace('time = { path = "t", unit = "s" }', 'time = { path = ".", unit = "s" }')
+    document = {"id": "s", "o": {f"n{index}": 1 for index in range(1000)}, "e": list(range(1, 201))}
+    with pytest.raises(BadData, match="more values than 100,000 and one for each byte") as error:
+        mapped(text, json.dumps(document))
+    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
+
+
+def test_more_readings_than_an_event_of_several_elements_may_have(mapped):
+    """Elements of one event may not add up to more readings than an event may have."""
+    text = JSON + 'each = "e[]"\n[readings]\n"n*" = { path = ".", name = "." }\n'
+    result = mapped(text, json.dumps({"id": "s", "t": T, "e": list(range(50_000))}))
+    assert not result.events
+    assert [problem.reason for problem in result.problems] == [Reason.TOO_MANY_READINGS]
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"), [("readings", Reason.TOO_MANY_READINGS), ("metadata", Reason.TOO_MUCH_METADATA)]
+)
+def test_a_star_that_stands_for_more_than_an_event_may_have(mapped, table, reason):
+    """A star for too many names is refused with the reason of its table."""
+    text = JSON + f'[readings]\n[{table}.x]\npath = "x"\n[{table}."*"]\npath = "o.*"\n'
+    value = 1 if table == "readings" else "1"
+    document = {"id": "s", "t": T, "o": {f"n{index}": value for index in range(1100)}}
+    with pytest.raises(BadData) as error:
+        mapped(text, json.dumps(document))
+    assert error.value.reason is reason
