@@ -219,6 +219,11 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
         click.echo(line)
     if scope.listed or sums["listed"]:
         click.echo(f"work list: {counted(sums['settled'], 'window')} settled, {left:,} left")
+    if waiting := sum(each.may_have_panes(scope.in_flight_from_us) for each in scope.listed):
+        click.echo(
+            f"{counted(waiting, 'window')} listed by a job in the last 20 minutes: a row may be on its way, so repair "
+            "again later"
+        )
 
 
 def _skipped_record(skipped: SkippedWindows) -> dict[str, Any]:

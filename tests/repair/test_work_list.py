@@ -107,6 +107,8 @@ def test_a_window_listed_while_a_pane_may_be_on_its_way(written, writer, minutes
     findings, sums = repaired(name, "--listed", "--allowed-lateness", lateness)
     assert sums["wrong"] > 0, findings
     assert sums["work_list"] == {"settled": settled, "left": 1 - settled}
+    told = "1 window listed by a job in the last 20 minutes"
+    assert (told in run(name, "--listed", "--allowed-lateness", lateness).stdout) != settled
     write(name, [pane])  # it arrives
     assert repaired(name, "--listed", "--allowed-lateness", "0s")[1]["wrong"] == (0 if settled else 1)
 
