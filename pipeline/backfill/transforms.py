@@ -286,9 +286,12 @@ class _WritingFn(CompletingFn):
             else:
                 self._left.inc()
             if final is None or not final.proven or self._may_be_written(start_us):
-                self._listed.inc()
-                key = sensor_id, start_us
-                yield TaggedOutput(_LISTED, WindowedValue(key, window.max_timestamp(), (window,)))
+                yield self._list(sensor_id, start_us, window)
+
+    def _list(self, sensor_id: str, start_us: int, window: Any) -> TaggedOutput:
+        """Returns the output that puts a window on the work list, and counts it."""
+        self._listed.inc()
+        return TaggedOutput(_LISTED, WindowedValue((sensor_id, start_us), window.max_timestamp(), (window,)))
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Called for each window whose row is written."""
@@ -357,9 +360,7 @@ class _CompleteFn(_WritingFn):
                 yield from self._add(_Pending(sensor_id, start_us, self._window_of(start_us), WindowReadings()), 1)
             yield from self._write()
         for sensor_id, start_us in self._on_their_way:
-            self._listed.inc()
-            window = self._window_of(start_us)
-            yield TaggedOutput(_LISTED, WindowedValue((sensor_id, start_us), window.max_timestamp(), (window,)))
+            yield self._list(sensor_id, start_us, self._window_of(start_us))
 
     def _window_of(self, start_us: int) -> IntervalWindow:
         return IntervalWindow(Timestamp(micros=start_us), Timestamp(micros=self._tier.window.end_of(start_us)))

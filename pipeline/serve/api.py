@@ -254,7 +254,7 @@ async def aggregates(
         check_fill(window, start_us, end_us, limit // len(sensor_ids))  # they are filled on one page only
 
     def read(table: SensorTable) -> Response:
-        def found(limit: int | None) -> AggregateRecords:  # noqa: ARG001 (windows are read in pages anyway)
+        def found() -> AggregateRecords:
             return table.aggregates(
                 sensor_ids,
                 start_us,
@@ -266,7 +266,8 @@ async def aggregates(
                 max_rows=_MOST_ROWS,
             )
 
-        page = page_by_time(found, limit, lambda record: record.start_us)
+        first = found()
+        page = page_by_time(lambda limit: found() if limit is None else first, limit, lambda record: record.start_us)
         return rendered(
             request,
             table,
@@ -278,7 +279,7 @@ async def aggregates(
                 AggregateRecords(page.records).to_arrow,
             ),
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
-            incomplete_before=optional_time(found(None).incomplete_before_us),
+            incomplete_before=optional_time(first.incomplete_before_us),
         )
 
     return await reads.answer(request, read)

@@ -121,6 +121,12 @@ def test_aggregates(api):
     }
 
 
+def test_windows_of_several_sensors_are_read_once(api):
+    """Their rows are read ahead, in threads, as soon as they are asked for."""
+    answer = get(f"{api}/aggregates?sensor=hall-1&sensor=hall-2&{RANGE}").json
+    assert (answer["rows_read"], len(answer["aggregates"])) == (8, 8)
+
+
 def test_flat(api):
     """A row has one metric of one sensor and time, under names that are the same for all metrics."""
     start = format_time(START)
