@@ -53,7 +53,7 @@ attribute_option = click.option(
     multiple=True,
     type=Parsed("name=value", lambda text: parse_pair(text, example="device=N-1")),
     callback=lambda ctx, param, pairs: dict(pairs),  # noqa: ARG005 (what click passes)
-    help="An attribute of every message that a mapping reads from a file. Repeatable.",
+    help="An attribute of every message that a mapping or a decoder reads from a file. Repeatable.",
 )
 
 

@@ -44,8 +44,8 @@ def mapping() -> None:
 
     \b
     Exit codes:
-      0    success; for check, every mapping compiles
-      1    a mapping does not hold, or a file or a server is out of reach
+      0    success; for check, every mapping compiles, and the decoder can be called
+      1    a mapping or a decoder can't be used, or a file or a server is out of reach
       2    wrong usage
       130  Ctrl-C; pulled messages are returned first
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
@@ -134,7 +134,7 @@ def try_(
     wait: timedelta,
     as_json: bool,
 ) -> None:
-    """Show the events that mappings make of real messages, beside the messages. Takes nothing away.
+    """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
     A FILE contains the payload of one message. Messages of a subscription are given back when the command ends; to
     Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.

@@ -204,11 +204,11 @@ class _Handler(grpc.GenericRpcHandler):
 
 
 def refusing(code: StatusCode, *, share: float = 0.3, least: int = 1, seed: int = 1) -> MutationsFault:
-    """Refuses a share of the entries of every request, at least one or ``least``."""
+    """Refuses a share of the entries of every request, rounded down, but at least ``least``."""
     rng = random.Random(seed)
 
     def fault(entries: Sequence[Any]) -> MutationsAction:
-        count = max(least, round(share * len(entries) - 0.01))
+        count = max(least, int(share * len(entries)))
         return MutationsAction(refused=dict.fromkeys(rng.sample(range(len(entries)), count), code))
 
     return fault

@@ -80,10 +80,7 @@ def run(test):
     """Runs a test in a loop of its own."""
 
     def running():
-        async def within():
-            await test(Server())
-
-        asyncio.run(within())
+        asyncio.run(test(Server()))
 
     running.__doc__ = test.__doc__
     return running
