@@ -19,12 +19,14 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import Rate, TableSchema
+from pipeline.core.schema.toml import parse_schema
 from tests.benchmarks import restart
 from tests.support.groups import MINUTE, SECOND, CountingBag, Group
 
@@ -96,7 +98,9 @@ class _Measured(Group):
         cost.reads += self.table.reads - reads
 
 
-def cost_of(every_us: int, sensors: int, late: float, *, most: int, late_us: int = MINUTE) -> Cost:
+def cost_of(
+    every_us: int, sensors: int, late: float, *, most: int, late_us: int = MINUTE, schema: TableSchema | None = None
+) -> Cost:
     """Returns the cost of one group of a fleet in an hour, after a first one.
 
     Args:
@@ -105,11 +109,12 @@ def cost_of(every_us: int, sensors: int, late: float, *, most: int, late_us: int
         late: the share of late events.
         most: the number of sensors that are simulated at most.
         late_us: the time from late readings to a late pane in µs.
+        schema: the table's schema.
     """
     of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
     simulated = min(of_group, most)
     rng = random.Random(1)
-    group = _Measured(TableSchema.for_new_table(), T, late_us)
+    group = _Measured(schema or TableSchema.for_new_table(), T, late_us)
     step = 10 * SECOND if every_us >= MINUTE else SECOND
     hours = 2 if late else 1.2
     phases = [rng.randrange(every_us) for _ in range(simulated)]
@@ -147,12 +152,12 @@ _HEADINGS = [
 ]  # fmt: skip
 
 
-def line_of(every_us: int, sensors: int, late: float, most: int, late_us: int = MINUTE) -> str:
+def line_of(
+    every_us: int, sensors: int, late: float, most: int, late_us: int = MINUTE, schema: TableSchema | None = None
+) -> str:
     """Returns a fleet's line of the table."""
-    cost, groups = (
-        cost_of(every_us, sensors, late, most=most, late_us=late_us),
-        groups_for(Rate(every_us, sensors=sensors)),
-    )
+    cost = cost_of(every_us, sensors, late, most=most, late_us=late_us, schema=schema)
+    groups = groups_for(Rate(every_us, sensors=sensors))
     simulated = sensors / groups / cost.scale
     fleet = (cost.read_bytes + cost.written_bytes) * cost.scale * groups / 3600 / 1e6
     values = [
@@ -177,11 +182,13 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.engine", description=__doc__)
     parser.add_argument("--sensors", type=int, default=200, help="the most sensors of a group that are simulated")
     parser.add_argument("--late_firing", type=int, default=1, help="the minutes from late readings to a late pane")
+    parser.add_argument("--schema", type=Path, help="the file of another schema than that of new tables")
     arguments = parser.parse_args()
+    schema = parse_schema(arguments.schema.read_text()) if arguments.schema else None
     most, late_us = arguments.sensors, arguments.late_firing * MINUTE
     _print_headings(_HEADINGS)
     for every_us, sensors, late in FLEETS:
-        print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10, late_us), flush=True)
+        print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10, late_us, schema), flush=True)
     print("\nA restart:")
     _print_headings(restart.HEADINGS)
     for every_us, sensors in restart.FLEETS:

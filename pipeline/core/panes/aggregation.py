@@ -32,6 +32,6 @@ class Aggregation:
         return sources(tuple(tier.window for tier in self.tiers))
 
     @cached_property
-    def closed_windows_rest(self) -> bool:
-        """Whether closed windows are read only for late readings: no open window continues from one."""
-        return not self.tiers[0].statistics.carries
+    def carries(self) -> bool:
+        """Whether statistics continue from the window before, so that a window needs the ones around it."""
+        return self.tiers[0].statistics.carries

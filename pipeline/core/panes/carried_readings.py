@@ -4,6 +4,8 @@ Each window in a group's state has the last reading before it and its own last r
 window fires, its last readings are handed to the windows after it. So a late reading corrects its own window, and the
 next one in the same firing. The rest is read from the table: the reading before a window that fires for the first time,
 and the window after one that is closed, or that began before the job.
+
+A firing of late readings does not have the open windows: what it hands to them waits for their next pane.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -26,16 +28,21 @@ class CarryIn:
     Args:
         windows: the group's windows, which are changed in place.
         tier: the shortest tier.
+        open_from_us: the start of the first open window, if the firing does not have these.
         neighbours: the table's readings and windows before and after a window.
         now_us: the current time.
         may_be_stored: a test of whether the table may store an open window with this start before the job fires it.
         each: a function like ``map``, which may call a function for several sensors at once.
+
+    Attributes:
+        deferred: the last readings before ``open_from_us`` by sensor and metric, for open windows.
     """
 
     def __init__(
         self,
         windows: GroupWindows,
         tier: Tier,
+        open_from_us: int,
         neighbours: Neighbours,
         now_us: int,
         may_be_stored: Callable[[int], bool],
@@ -43,10 +50,12 @@ class CarryIn:
     ) -> None:
         self._windows: dict[int, StartWindows[WindowReadings]] = windows.of_tier[0]
         self._tier = tier
+        self._open_from_us = open_from_us
         self._neighbours = neighbours
         self._now_us = now_us
         self._may_be_stored = may_be_stored
         self._each = each
+        self.deferred: dict[str, dict[str, At]] = {}
 
     def into(self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()) -> None:
         """Adds the last readings before a window to its statistics.
@@ -86,19 +95,36 @@ class CarryIn:
                 these readings, whose raw rows were on their way.
         """
         window, end_us = self._windows[start_us], self._tier.window.end_of(start_us)
-        later = sorted(each_us for each_us in self._windows if each_us > start_us)
-        beyond_state = window.late or self._may_be_stored(end_us)
-        stored: dict[str, dict[str, tuple[At, int]]] = {}
+        changed = dict[str, dict[str, At]]()
         for sensor_id, stats in found.items():
             entry = window.entries[sensor_id]
             lasts, known = lasts_of(stats), {} if sensor_id in again else entry.last
-            changed = {name: last for name, last in lasts.items() if known.get(name) != last}
-            entry.last |= changed
-            bounds = self._hand_on(sensor_id, changed, later)
-            unknown = {name: (last, bounds[name]) for name, last in changed.items() if bounds[name] > end_us}
+            changed[sensor_id] = {name: last for name, last in lasts.items() if known.get(name) != last}
+            entry.last |= changed[sensor_id]
+        return self.onward(end_us, changed, beyond_state=window.late or self._may_be_stored(end_us))
+
+    def onward(
+        self, from_us: int, lasts: Mapping[str, Mapping[str, At]], *, beyond_state: bool
+    ) -> list[tuple[str, int]]:
+        """Hands readings to the windows from a time on, which then have to fire; see :meth:`beyond`.
+
+        Args:
+            from_us: the earliest start.
+            lasts: each sensor's last reading of each metric before that time.
+            beyond_state: whether the table may have windows that the state lacks.
+        """
+        later = sorted(each_us for each_us in self._windows if each_us >= from_us)
+        stored: dict[str, dict[str, tuple[At, int]]] = {}
+        for sensor_id, of_sensor in lasts.items():
+            unknown = dict[str, tuple[At, int]]()
+            for name, bound_us in self._hand_on(sensor_id, of_sensor, later).items():
+                if bound_us > self._open_from_us:
+                    self.deferred.setdefault(sensor_id, {})[name] = of_sensor[name]
+                if (bound_us := min(bound_us, self._open_from_us)) > from_us:
+                    unknown[name] = of_sensor[name], bound_us
             if beyond_state and unknown:
                 stored[sensor_id] = unknown
-        stale = self._each(lambda sensor_id: self._neighbours.stale(sensor_id, stored[sensor_id], end_us), stored)
+        stale = self._each(lambda sensor_id: self._neighbours.stale(sensor_id, stored[sensor_id], from_us), stored)
         return [(sensor_id, each_us) for sensor_id, starts in zip(stored, stale, strict=True) for each_us in starts]
 
     def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
@@ -119,6 +145,7 @@ class CarryIn:
                     if before is None or before < last:
                         entry.before[metric] = last
                         entry.dirty = entry.moved = True
+                        entry.wake()
                 if metric in entry.last:
                     bounds[metric] = each_us
                     del waiting[metric]

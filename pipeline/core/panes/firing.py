@@ -77,10 +77,13 @@ class Generation:
         for start_us in starts_us:
             self.first_us, self.last_us = min(start_us, self.first_us), max(start_us, self.last_us)
 
-    def has_one_of(self, starts_us: Iterable[int], now_us: int) -> bool:
-        """Returns whether a window with one of these starts may rest, and is still kept."""
-        kept = now_us < self.until_us < NEVER_US
-        return kept and any(self.first_us <= start_us <= self.last_us for start_us in starts_us)
+    def is_kept(self, now_us: int) -> bool:
+        """Returns whether windows may rest that are still kept."""
+        return now_us < self.until_us < NEVER_US
+
+    def has_one_of(self, starts_us: Iterable[int]) -> bool:
+        """Returns whether a window with one of these starts may rest."""
+        return any(self.first_us <= start_us <= self.last_us for start_us in starts_us)
 
 
 @dataclass

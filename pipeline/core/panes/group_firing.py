@@ -19,8 +19,8 @@ Rows may reach the table after their readings reach a window: panes are on their
 another step. So the state keeps a closed window for twice as long as writers retry, and a computation of the window
 includes its readings. If it has statistics, which can't be merged with raw rows, it goes on as if it were open.
 
-A longer window that is open may not be part of a firing of late readings: what these change is deferred to the longer
-window's next pane.
+Open windows may not be part of a firing of late readings: what these change of a longer window, or of a window that
+continues from theirs, is deferred to its next pane.
 
 A backfill or a repair may write a window while a pane is on its way that lacks what they read. If a job may still have
 the window open, it goes on the work list. A window that was over long ago is read a second time, when that pane has
@@ -43,7 +43,7 @@ from pipeline.core.completion.stored_windows import Completion, ForEach
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
-from pipeline.core.panes.firing import END_US, KEPT_US, Schedule
+from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
@@ -73,8 +73,8 @@ class GroupFiring:
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         left: readings that wait for another firing, encoded as they came.
-        deferred: results of closed windows, for longer ones that are open and that this firing does not have; None
-            without any.
+        deferred: results of closed windows, for longer ones that are open and that this firing does not have, and last
+            readings, for open windows that continue from them; None without any.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
     """
@@ -100,9 +100,14 @@ class GroupFiring:
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
         self._carry_in: CarryIn | None = None
-        if self._tiers[0].statistics.carries:
+        if aggregation.carries:
+            self._open_from_us = NEVER_US
+            if not windows.has_open:
+                self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
             may_be_stored = partial(self._begun.may_be_stored, 0)
-            self._carry_in = CarryIn(windows, self._tiers[0], completion.neighbours, now_us, may_be_stored, each)
+            self._carry_in = CarryIn(
+                windows, self._tiers[0], self._open_from_us, completion.neighbours, now_us, may_be_stored, each
+            )
         self.rows = EncodedRows()
         self.left: list[bytes] = []
         self.deferred: GroupWindows | None = None
@@ -132,6 +137,9 @@ class GroupFiring:
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._begun.newest.rows(self._latest, from_us))
+        if self._carry_in and self._carry_in.deferred:
+            self.deferred = self.deferred or GroupWindows(self._tiers, 0)
+            self.deferred.put_lasts(self._open_from_us, self._carry_in.deferred)
         if self._drained:
             self._windows.drop_all()
         self._windows.close(self._schedule.closed_us, now_us + KEPT_US)
@@ -217,7 +225,11 @@ class GroupFiring:
             return
         known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
         self._carry_in.into(start_us, known, again)
-        for sensor_id, next_us in self._carry_in.beyond(start_us, known, again):
+        self._compute_stored(self._carry_in.beyond(start_us, known, again))
+
+    def _compute_stored(self, stored: Iterable[tuple[str, int]]) -> None:
+        """Makes windows of the shortest tier fire that only the table has."""
+        for sensor_id, next_us in stored:
             window = self._begun.of_start(0, next_us)
             if sensor_id not in window.entries:
                 if not window.late and not self._begun.may_be_stored(0, next_us):
@@ -339,7 +351,11 @@ class GroupFiring:
                 self._put(longer, start_us, changed)
 
     def _add_deferred(self, deferred: GroupWindows) -> None:
-        for tier, windows in enumerate(deferred.of_tier):
+        if self._carry_in is not None:
+            for from_us, of_start in deferred.of_tier[0].items():
+                lasts = {sensor_id: entry.last for sensor_id, entry in of_start.entries.items()}
+                self._compute_stored(self._carry_in.onward(from_us, lasts, beyond_state=True))
+        for tier, windows in enumerate(deferred.of_tier[1:], 1):
             for window in windows.values():
                 for sensor_id, entry in window.entries.items():
                     for shorter_us, stats in entry.accumulator.latest.items():

@@ -28,8 +28,8 @@ class SensorBytes(NamedTuple):
 
     Attributes:
         peak: the windows, when they take most.
-        fired: those that each firing reads and writes, when they take most.
-        mean_fired: the same, averaged over time.
+        fired: those that each firing writes, when they take most.
+        mean_fired: those that each firing reads or writes, averaged over time and over both.
     """
 
     peak: float
@@ -100,7 +100,7 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
     """Returns the state of one sensor.
 
     A window is open until lateness has passed. Then it rests, together with others, for as long as writers may retry;
-    firings read it only if statistics continue from the window before. See :mod:`pipeline.core.panes.group_state`.
+    early panes read it only if statistics continue from the window before. See :mod:`pipeline.core.panes.group_state`.
     """
     firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
     statistics = aggregation.tiers[0].statistics
@@ -113,8 +113,7 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
         return min(1, events) * (kept or 16 + 32 * rate.metrics) + edges
 
     longer = (len(aggregation.tiers) - 1) * (40 + (80 + 170 * statistics.has_parts) * rate.metrics)
-    rest = aggregation.closed_windows_rest
-    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us if rest else KEPT_US
+    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us
     full, opened, every = of_window(length_us), list[float](), list[float]()
     for step in range(1, _STEPS + 1):
         at_us = length_us * step // _STEPS
@@ -122,9 +121,9 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
         for sizes, kept_us in ((opened, 0), (every, rest_us)):
             before = (aggregation.firing.lateness_us + kept_us - at_us) // length_us + 1
             sizes.append(newest + max(0, before) * full)
-    fired = opened if rest else every
+    read = every if statistics.carries else opened
     # Most firings find the results of fewer shorter windows that are not merged yet.
-    return SensorBytes(max(every), max(fired), sum(fired) / _STEPS - (0.4 * longer if rest else 0))
+    return SensorBytes(max(every), max(opened), (sum(read) + sum(opened)) / 2 / _STEPS - 0.4 * longer)
 
 
 def _firing_us(aggregation: Aggregation) -> int:

@@ -10,7 +10,8 @@ late parts  waiting readings of closed windows                            late p
 open        open windows                                                  panes that are early, on time or last
 closed      readings that came for closed windows                         late panes, and when one is read once more
 resting     windows as they were when they closed, in two generations     late panes, and never written again
-deferred    results of closed windows, for longer ones that are open      panes that are early, on time or last
+deferred    results of closed windows, for longer ones that are open,     panes that are early, on time or last
+            and their last readings, from which others continue
 ==========  ============================================================  ==========================================
 
 A window that closes goes to a generation of resting windows, which is cleared as a whole. Late readings are kept with
@@ -18,7 +19,8 @@ the closed ones, and are merged with what still rests. If that can't be merged, 
 moves to the closed ones, which hide the copy that rests; and so does a window that is read once more. A generation
 takes windows for as long as each is kept, so the older one has expired by the time a third would begin.
 
-If statistics continue from the window before, every firing reads all windows, and none rests.
+If statistics continue from the window before, a window needs those around it: late panes read all closed and resting
+windows, and the other panes read these too.
 """
 
 from collections.abc import Iterable
@@ -75,17 +77,17 @@ class GroupState:
     def __init__(self, bags: Bags, aggregation: Aggregation, schedule: Schedule, due: set[int], now_us: int) -> None:
         self._bags, self._schedule, self._due, self._now_us = bags, schedule, due, now_us
         self._firing = aggregation.firing
-        tiers, rest = aggregation.tiers, aggregation.closed_windows_rest
+        tiers, carries = aggregation.tiers, aggregation.carries
         closed_us = schedule.closed_before_us
         self._late_due = {start_us for start_us in due if self._firing.closes(start_us, closed_us)}
         self._drained = schedule.passed_us >= END_US
-        self.windows = windows = GroupWindows(tiers, aggregation.firing.lateness_us, resting=rest)
+        self.windows = windows = GroupWindows(tiers, aggregation.firing.lateness_us)
         fires_open = due > self._late_due or schedule.passed_us >= schedule.open_watermark_us
-        windows.has_open = fires_open or self._drained or not rest
-        self.deferred = list(bags.deferred.read()) if windows.has_open and rest and len(tiers) > 1 else []
+        windows.has_open = fires_open or self._drained
+        self.deferred = list(bags.deferred.read()) if windows.has_open and (carries or len(tiers) > 1) else []
         late = {window for window in map(window_of, self.deferred) if windows.ends_by(*window, closed_us)}
         late |= {(tier, each.window.start_of(us)) for tier, each in enumerate(tiers) for us in self._late_due}
-        self._reads_closed = bool(late) or now_us >= schedule.closed_until_us or self._drained or not rest
+        self._reads_closed = bool(late) or now_us >= schedule.closed_until_us or self._drained or carries
         if windows.has_open:
             windows.read(bags.open.read())
         if self._reads_closed:
@@ -95,8 +97,8 @@ class GroupState:
             late |= windows.closed()
         starts_us = {start_us for _, start_us in late}
         for bag, generation in zip(bags.resting, schedule.resting, strict=True):
-            if generation.has_one_of(starts_us, now_us):
-                windows.read_resting(bag.read(), late, now_us)
+            if generation.is_kept(now_us) and (carries or generation.has_one_of(starts_us)):
+                windows.read_resting(bag.read(), None if carries else late, now_us)
         windows.others_from_us = schedule.unread_from_us(now_us)
         # What others wrote since is not known: late readings make the job read such a window again.
         windows.drop(now_us, but_again=True)

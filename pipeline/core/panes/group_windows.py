@@ -16,7 +16,7 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from zlib import compress, decompress
 
@@ -52,7 +52,6 @@ class GroupWindows:
         tiers: the table's tiers, shortest first.
         lateness_us: the time for which a window is kept after the watermark has passed its end.
         chunks: the state, as the methods below returned it.
-        resting: whether windows rest after they closed.
 
     Attributes:
         of_tier: each tier's windows, by their start in µs.
@@ -61,12 +60,9 @@ class GroupWindows:
         written_bytes: the bytes of all chunks that the methods below have yielded.
     """
 
-    def __init__(
-        self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = (), *, resting: bool = False
-    ) -> None:
+    def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
-        self._resting = resting
         self.has_open, self.others_from_us = True, NEVER_US
         self.written_bytes = 0
         self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
@@ -78,17 +74,17 @@ class GroupWindows:
             tier, late, start_us = _header(chunk)
             self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
 
-    def read_resting(self, chunks: Iterable[bytes], wanted: Collection[tuple[int, int]], now_us: int) -> None:
+    def read_resting(self, chunks: Iterable[bytes], wanted: Collection[tuple[int, int]] | None, now_us: int) -> None:
         """Adds windows that rest and are still kept; to those for which something came since, what rests of them.
 
         Args:
             chunks: the state.
-            wanted: the index of the tier, and the start in µs, of the windows to add.
+            wanted: the index of the tier, and the start in µs, of the windows to add; None for all.
             now_us: the current time.
         """
         for chunk in chunks:
             tier, late, start_us = _header(chunk)
-            if (tier, start_us) in wanted:
+            if wanted is None or (tier, start_us) in wanted:
                 entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
                 for sensor_id, entry in _entries(chunk):
                     if entry.kept_until_us <= now_us:
@@ -109,6 +105,12 @@ class GroupWindows:
         if sensor_id not in entries:
             entries[sensor_id] = SensorWindow(ShorterWindows, value=ShorterWindows())
         entries[sensor_id].accumulator.put(shorter_us, stats)
+
+    def put_lasts(self, from_us: int, lasts: Mapping[str, dict[str, At]]) -> None:
+        """Adds sensors' last readings before a time, from which windows of the shortest tier continue."""
+        entries = self.of_tier[0].setdefault(from_us, StartWindows()).entries
+        for sensor_id, of_sensor in lasts.items():
+            entries[sensor_id] = SensorWindow(WindowReadings, last=of_sensor)
 
     def first_us(self, tier: int) -> int:
         """Returns the start of a tier's first window, or of an earlier one that may not be among these."""
@@ -165,7 +167,7 @@ class GroupWindows:
         That is when one is read once more from the table, or when all can be dropped.
         """
         late = (window for windows in self.of_tier for window in windows.values() if window.late)
-        found = [entry for window in late for entry in window.entries.values() if self._stays(entry)]
+        found = [entry for window in late for entry in window.entries.values() if _stays(entry)]
         again_us = (entry.kept_until_us for entry in found if entry.again)
         return min(again_us, default=max((entry.kept_until_us for entry in found), default=NEVER_US))
 
@@ -175,17 +177,11 @@ class GroupWindows:
 
     def closed_chunks(self) -> Iterator[bytes]:
         """Yields the closed windows that do not rest."""
-        return self._chunks(late=True, which=self._stays)
+        return self._chunks(late=True, which=_stays)
 
     def resting_chunks(self) -> Iterator[bytes]:
         """Yields the windows that begin to rest."""
-        return self._chunks(late=True, which=self._begins_to_rest)
-
-    def _begins_to_rest(self, entry: SensorWindow[Any]) -> bool:
-        return self._resting and entry.closes and not entry.again
-
-    def _stays(self, entry: SensorWindow[Any]) -> bool:
-        return not (entry.rests or self._begins_to_rest(entry))
+        return self._chunks(late=True, which=_begins_to_rest)
 
     def _chunks(self, *, late: bool, which: Callable[[SensorWindow[Any]], bool] | None = None) -> Iterator[bytes]:
         for tier, windows in enumerate(self.of_tier):
@@ -220,6 +216,14 @@ class GroupWindows:
                 for sensor_id, entry in window.entries.items():
                     if len(entry.data) > size_bytes:
                         yield sensor_id, start_us, len(entry.data)
+
+
+def _begins_to_rest(entry: SensorWindow[Any]) -> bool:
+    return entry.closes and not entry.again
+
+
+def _stays(entry: SensorWindow[Any]) -> bool:
+    return not (entry.rests or _begins_to_rest(entry))
 
 
 def _entry_parts(sensor_id: str, entry: SensorWindow[Any], *, late: bool) -> list[bytes]:

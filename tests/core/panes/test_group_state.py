@@ -6,7 +6,7 @@ from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import LATENESS, MINUTE, CountingBag, Group, event
+from tests.support.groups import LATENESS, MINUTE, CountingBag, Group, event, rows_of
 
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 (HOURS,) = SCHEMA.tiers
@@ -30,8 +30,8 @@ def group_of(schema=SCHEMA, sensors=20):
     return group, counts
 
 
-def send(group, minutes, *sensors, stored=True):
-    group.receive(*(event(f"s-{n}", T + minutes * MINUTE, {"t": 1.0}) for n in sensors), stored=stored)
+def send(group, minutes, *sensors, stored=True, value=1.0):
+    group.receive(*(event(f"s-{n}", T + minutes * MINUTE, {"t": value}) for n in sensors), stored=stored)
 
 
 def read_by(counts, call):
@@ -186,12 +186,22 @@ def test_a_table_with_longer_tiers():
 
 
 def test_statistics_that_continue_from_the_window_before():
-    """Windows that depend on others are all read by each firing, and none rests."""
+    """Late panes read the windows around theirs, but not the open ones: what these continue from waits for them."""
     group, counts = group_of(
-        parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]')
+        parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n[statistics]\nt = ["increase"]'), sensors=1
     )
     group.watermark(T + HOUR + LATENESS)
-    assert group.bags.closed
-    assert not any(group.bags.resting)
-    send(group, 62, 1)
-    assert {"open", "closed"} <= read_by(counts, group.pass_time)
+    assert group.bags.resting[0]
+    assert not group.bags.closed
+    send(group, 62, 0)
+    assert read_by(counts, group.pass_time) == {"parts", "open", "closed", "resting", "deferred"}
+    send(group, 59, 0, value=-3.0)
+    assert read_by(counts, group.pass_time) == {"late", "closed", "resting"}
+    assert counts["open", "added"] == counts["resting", "added"] == 0
+    assert group.bags.deferred
+    group.pass_time()  # nothing comes any more
+    assert not group.bags.deferred
+    increases = [
+        record.metrics["t"].more["increase"] for record in map(rows_of(group).get, [("1h", T), ("1h", T + HOUR)])
+    ]
+    assert increases == [0.0, 4.0]
