@@ -236,6 +236,11 @@ class Compiler:
         if path is not None and path.root is Root.ENVELOPE and path.names == ("publish_time",):
             yield ENVELOPE, lambda scope: scopes.publish_time(scope[ENVELOPE])
             return
+        if source.template is not None:
+            depth, text = self._template(key, source)
+            convert = time_of(key, Leaf("string"), source)
+            yield depth, lambda scope: None if (found := text(scope)) is None else convert(found)
+            return
         yield from self._converted(key, path, lambda node: time_of(key, node, source))
 
     def _template(self, key: str, source: Source) -> tuple[int, ScopeGetter]:
@@ -258,7 +263,8 @@ class Compiler:
                 return None
             # Each element has a text of its own: its length has to be bounded here.
             if sum(map(len, texts)) > most:
-                reason = Reason.INVALID_SENSOR_ID if key == "sensor" else Reason.METADATA_TOO_LONG
+                reasons = {"sensor": Reason.INVALID_SENSOR_ID, "time": Reason.INVALID_EVENT_TIME}
+                reason = reasons.get(key, Reason.METADATA_TOO_LONG)
                 raise BadData(reason, f"{key} has more than {most:,} characters")
             return "".join(texts)
 

@@ -54,7 +54,7 @@ _KEYS = (
     "readings", "metadata",
 )  # fmt: skip
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
-_TIME_KEYS = ("path", "unit", "format", "time_zone", "when", "null", "invalid")
+_TIME_KEYS = ("path", "unit", "format", "time_zone", "ambiguous", "when", "null", "invalid")
 _READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "invalid")
 _ENTRY_KEYS = ("name", "except", "required")
 
@@ -196,8 +196,10 @@ class _MappingParser:
                 key, f"it takes exactly one of {', '.join(n for n in ('path', 'name_of', 'constant') if n in keys)}"
             )
         text = table.get("path", "")
-        # A path has no braces outside quotes, and only texts are made of several.
-        is_template = "name_of" in keys and isinstance(text, str) and "{" in text
+        # A path has no braces outside quotes, and only texts and times are made of several.
+        is_template = ("name_of" in keys or "format" in keys) and isinstance(text, str) and "{" in text
+        if "ambiguous" in table and "time_zone" not in table:
+            raise MappingError(f"{key}.ambiguous", "it is for a time with a time_zone, whose clocks change")
 
         def optional(name: str, parse: Callable[[str, Any], _T]) -> _T | None:
             return parse(f"{key}.{name}", table[name]) if name in table else None
@@ -219,6 +221,7 @@ class _MappingParser:
             unit=optional("unit", _unit),
             time_format=optional("format", _time_format),
             time_zone=optional("time_zone", _zone),
+            ambiguous=self._choice(key, table, "ambiguous", ("refuse", "first", "second")),
         )
 
 

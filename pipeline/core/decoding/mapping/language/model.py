@@ -52,6 +52,7 @@ class Source:
         unit: the unit of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
         time_format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
+        ambiguous: the time that counts of two that clocks show alike: ``first``, ``second``, or ``refuse`` for neither.
     """
 
     path: Path | None = None
@@ -69,6 +70,7 @@ class Source:
     unit: str | None = None
     time_format: str | None = None
     time_zone: str | None = None
+    ambiguous: Literal["refuse", "first", "second"] = "refuse"
 
     @property
     def value_paths(self) -> list[Path]:

@@ -1,7 +1,7 @@
 """Turns the values of messages into times."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import ROUND_FLOOR, Context
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -82,16 +82,29 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
             expected = time_format or "ISO 8601"
             raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, which is not {expected}") from None
         if local.tzinfo is None and zone is not None:
-            local = local.replace(tzinfo=zone)
-            if not _exists(local, zone):
-                raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, a time that clocks skip in {zone}")
+            local = _in_zone(local, zone, source, f"{key} is {shown(text)}")
         return from_datetime(local)
 
     return parse_local
 
 
-def _exists(local: datetime, zone: ZoneInfo) -> bool:
-    try:
-        return local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None)
-    except OverflowError:  # in the years 1 and 9999
-        return True
+def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> datetime:
+    """Returns a local time of a zone. Raises BadData for one that its clocks skip, or show twice and no rule decides.
+
+    Args:
+        local: the time without a zone.
+        zone: the zone.
+        source: the source, with its rule for times that clocks show twice.
+        what: the beginning of the error message.
+    """
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    before, after = first.utcoffset(), second.utcoffset()
+    if before == after or before is None or after is None:
+        return first
+    if before < after:
+        problem = f"a time that clocks skip in {zone}; a clock that does not change has a time_zone like Etc/GMT-1"
+    elif source.ambiguous == "refuse":
+        problem = f'a time that clocks show twice in {zone}; ambiguous = "first" or "second" tells which one it is'
+    else:
+        return second if source.ambiguous == "second" else first
+    raise BadData(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")

@@ -174,6 +174,12 @@ def test_mappings_that_do_not_hold(text, key, problem):
         ('{ path = "t", unit = "min" }', "time.unit", "none of s, ms, us, ns"),
         ('{ path = "t", unit = [] }', "time.unit", "none of s, ms, us, ns"),
         ('{ path = "t", time_zone = "Mars/Olympus" }', "time.time_zone", "no time zone"),
+        ('{ path = "t", ambiguous = "first" }', "time.ambiguous", "with a time_zone"),
+        (
+            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }',
+            "time.ambiguous",
+            "none of 'refuse', 'first'",
+        ),
         ('{ path = "t", time_zone = "Europe" }', "time.time_zone", "no time zone"),
         ('{ path = "t", time_zone = "../etc/passwd" }', "time.time_zone", "no time zone"),
         ('{ path = "t", time_zone = "" }', "time.time_zone", "no time zone"),

@@ -6,6 +6,10 @@ from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.reasons import BadData, Reason
 from tests.core.decoding.mapping.values.heads import KINDS, T_US, T, refused
 
+BERLIN = 'time_zone = "Europe/Berlin"'
+TWICE_US = 1_792_888_200_000_000  # 2026-10-25T00:30:00Z, 02:30 in Berlin for the first time
+HOUR_US = 3_600_000_000
+
 
 @pytest.mark.parametrize(
     ("value", "source", "us"),
@@ -32,6 +36,13 @@ from tests.core.decoding.mapping.values.heads import KINDS, T_US, T, refused
         ("17.02.2026 11:30", '{ path = "v", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }', T_US),
         ("17.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }', T_US),
         ("17.02.2026 11:30 +0100", '{ path = "v", format = "%d.%m.%Y %H:%M %z" }', T_US),
+        ("25.10.26 02:30", '{ path = "v", format = "%d.%m.%y %H:%M", ' + BERLIN + ', ambiguous = "first" }', TWICE_US),
+        ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Berlin", ambiguous = "second" }', TWICE_US + HOUR_US),
+        ("2026-10-25 02:30+02:00", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US),
+        ("2026-10-25 01:59:59", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US - 1_801_000_000),
+        ("2026-10-25 03:00", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US + HOUR_US + 1_800_000_000),
+        ("2026-10-25 02:30", '{ path = "{v}", time_zone = "Europe/Berlin", ambiguous = "second" }', TWICE_US + HOUR_US),
+        ("30", '{ path = "17.02.2026 10:{v}", format = "%d.%m.%Y %H:%M" }', T_US),
         ("0001-01-01", '{ path = "v", time_zone = "Etc/GMT-9" }', -62135629200000000),
         ("9999-12-31T23:59", '{ path = "v", time_zone = "America/New_York" }', 253402318740000000),
     ],
@@ -52,6 +63,8 @@ def test_times(time, value, source, us):
         ("17.02.2026", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
         ("31.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
         ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # clocks went from 02:00 to 03:00
+        ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam", ambiguous = "second" }'),
+        ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # and back from 03:00 to 02:00
         ("x", '{ path = "v", time_zone = "Europe/Amsterdam" }'),
     ],
 )
@@ -101,3 +114,12 @@ def test_fields_that_are_no_times(mapper, source, problem):
     """A field that cannot be a time is an error of the mapping."""
     with pytest.raises(MappingError, match=problem):
         mapper(KINDS.replace('"$publish_time"', source) + "[readings]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "way"), [("2026-10-25 02:30", 'ambiguous = "first" or "second"'), ("2026-03-29 02:30", "like Etc/GMT-1")]
+)
+def test_a_time_when_clocks_change_names_the_way_out(time, text, way):
+    """A local time that clocks show twice, or never, is refused with a detail that says how the mapping can read it."""
+    with pytest.raises(BadData, match=way):
+        time(text, '{ path = "v", time_zone = "Europe/Berlin" }')
