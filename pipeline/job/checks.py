@@ -120,7 +120,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
                     earliest_us=now_us - max(settings.allowed_lateness, _BACKLOG) // _MICROSECOND,
                     latest_us=now_us + settings.max_future // _MICROSECOND + 1,
                 )
-                record_lateness(target.name, settings.allowed_lateness, settings.late_firing)
+                record_lateness(target.name, settings.allowed_lateness, settings.late_firing, settings.newest_every)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
 

@@ -113,4 +113,5 @@ def _process_messages(
         max_future=settings.max_future,
         clock=clock,
         types=types,
+        newest_every=settings.newest_every,
     )

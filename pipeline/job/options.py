@@ -116,6 +116,12 @@ class TidetableOptions(PipelineOptions):
             metavar="connector|bulk",
             help="connector: Beam's own; bulk: our own, which sends more rows at once",
         )
+        group.add_argument(
+            "--newest_every",
+            default="0",
+            metavar="DURATION",
+            help="least time between a sensor's rows of newest readings, beside panes; 0 to write them with raw rows",
+        )
         group.add_argument("--app_profile", metavar="ID", help="app profile of all reads and writes of the tables")
         group.add_argument(
             "--launch_checks",

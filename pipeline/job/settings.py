@@ -120,6 +120,7 @@ class Settings:
     late_firing: timedelta
     allowed_lateness: timedelta
     max_future: timedelta
+    newest_every: timedelta
     deduplicate: bool
     bigtable_writer: str
     launch_checks: bool
@@ -277,6 +278,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
         allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
         max_future=_parsed("--max_future", flags.max_future, parse_duration),
+        newest_every=_parsed("--newest_every", flags.newest_every, parse_duration),
         deduplicate=_choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
         bigtable_writer=_choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
         launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",

@@ -70,6 +70,7 @@ _DURATION = Parsed("duration", parse_duration)
 @click.option(
     "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed_lateness."
 )
+@click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest_every.")
 @click.option(
     "--bigtable-writer",
     "writer",
@@ -90,6 +91,7 @@ def plan(
     batch: int,
     early_firing: timedelta,
     allowed_lateness: timedelta,
+    newest_every: timedelta,
     writer: str,
     disk: str,
     prices: TextIO | None,
@@ -110,6 +112,7 @@ def plan(
         batch=batch,
         early_us=early_firing // _MICROSECOND,
         lateness_us=allowed_lateness // _MICROSECOND,
+        newest_us=newest_every // _MICROSECOND,
         bulk=writer == "bulk",
         ssd=disk == "ssd",
     )

@@ -268,7 +268,8 @@ def windows_per_second(workload: Workload, tier: Tier) -> float:
 def tier_writes(workload: Workload) -> dict[str, Writes]:
     """Returns the writes of aggregate rows by window: windows a second, times panes, times the row.
 
-    A sensor's row of newest readings is written with each pane of the shortest tier.
+    A sensor's row of newest readings is written with each pane of the shortest tier, and at most once for each event or
+    --newest_every: a bundle with several events of the sensor writes it once.
     """
     tiers, latest = workload.schema.tiers, workload.schema.latest
     rates = [windows_per_second(workload, tier) * panes(workload, tier) for tier in tiers]
@@ -276,7 +277,8 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
         tier.window.text: _writes(aggregate_size(workload, tier), rate) for tier, rate in zip(tiers, rates, strict=True)
     }
     if latest is not None and rates:
-        found[NEWEST] = _writes(latest_size(workload, latest), rates[0])
+        with_raw_rows = workload.sensors * 1_000_000 / max(workload.every_us, workload.newest_us)
+        found[NEWEST] = _writes(latest_size(workload, latest), rates[0] + with_raw_rows)
     return found
 
 

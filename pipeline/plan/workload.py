@@ -27,6 +27,7 @@ class Workload:
         batch: events in a message.
         early_us: the job's ``--early_firing`` in µs; zero for no early panes.
         lateness_us: the job's ``--allowed_lateness`` in µs.
+        newest_us: the job's ``--newest_every`` in µs.
         bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
     """
@@ -39,6 +40,7 @@ class Workload:
     batch: int = 100
     early_us: int = 300_000_000
     lateness_us: int = 600_000_000
+    newest_us: int = 0
     bulk: bool = False
     ssd: bool = True
 

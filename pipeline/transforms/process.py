@@ -22,7 +22,7 @@ from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, groups_for
-from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -40,6 +40,8 @@ _MOST_EVENTS = 100  # formatted before rows are output; one in a layout with a r
 _MOST_MESSAGES = 100  # that wait, to be decoded together
 _MOST_WAITING_BYTES = 8 << 10  # of their payloads: about as many events
 _MOST_GATHERED = 20_000  # events of a long bundle before their readings are output
+_MOST_NEWEST = 5_000  # events of a long bundle with newest readings before these are output
+_MICROSECOND = timedelta(microseconds=1)
 _MOST_ALLOCATIONS = 10_000  # of objects that are still there, before Python looks for unused cycles among them
 _GLOBAL = (GlobalWindow(),)
 
@@ -67,6 +69,7 @@ class ProcessMessages(beam.PTransform):
         max_future: the longest time that an event may be ahead of the clock.
         clock: returns the current time.
         types: the message types.
+        newest_every: the event time between two writes of a sensor's newest readings; zero for one in each bundle.
     """
 
     def __init__(
@@ -76,12 +79,14 @@ class ProcessMessages(beam.PTransform):
         max_future: timedelta,
         clock: Clock = time.time,
         types: MessageTypes | None = None,
+        newest_every: timedelta = timedelta(0),
     ) -> None:
         super().__init__()
         self._types = types
         self._schemas = tuple(schemas)
         self._max_future = max_future
         self._clock = clock
+        self._newest_every_us = newest_every // _MICROSECOND
 
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         schemas = self._schemas
@@ -93,7 +98,7 @@ class ProcessMessages(beam.PTransform):
         ]
         distinct = list(dict.fromkeys(kind for kind in kinds if kind))
         gathered = [GroupedReadings(*kind) for kind in distinct]
-        process_fn = _ProcessFn(decoder, schemas, gathered, self._clock)
+        process_fn = _ProcessFn(decoder, schemas, gathered, self._clock, self._newest_every_us)
         tags = [*map(_rows_tag, range(len(schemas))), *map(_readings_tag, range(len(distinct)))]
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
         readings = {kind: _typed(outputs[_readings_tag(index)], KV[int, bytes]) for index, kind in enumerate(distinct)}
@@ -106,10 +111,15 @@ class ProcessMessages(beam.PTransform):
 
 class _ProcessFn(beam.DoFn):
     def __init__(
-        self, decoder: Decoder, schemas: Sequence[TableSchema], gathered: Sequence[GroupedReadings], clock: Clock
+        self,
+        decoder: Decoder,
+        schemas: Sequence[TableSchema],
+        gathered: Sequence[GroupedReadings],
+        clock: Clock,
+        newest_every_us: int,
     ) -> None:
         self._decoder = decoder
-        self._tables = [_Table(_rows_tag(index), schema) for index, schema in enumerate(schemas)]
+        self._tables = [_Table(_rows_tag(index), schema, newest_every_us) for index, schema in enumerate(schemas)]
         self._gathered = list(gathered)
         self._metadata_alone = any(schema.metadata_alone for schema in schemas)
         self._clock = clock
@@ -154,8 +164,8 @@ class _ProcessFn(beam.DoFn):
         self._decoder.finish()
         self._counts.finish()
         for table in self._tables:
-            if table.rows:
-                yield TaggedOutput(table.tag, WindowedValue(table.take(), now, _GLOBAL))
+            if rows := table.finish(now.micros):
+                yield TaggedOutput(table.tag, WindowedValue(rows, now, _GLOBAL))
         for tag, part in self._taken():
             at = Timestamp(micros=part.time_us)
             yield TaggedOutput(tag, WindowedValue((part.group, part.data), at, _GLOBAL))
@@ -176,6 +186,8 @@ class _ProcessFn(beam.DoFn):
                 self._counts.of[metrics.RAW_ROWS] += table.add(events[start : start + table.events_at_once], now_us)
                 if len(table.rows) >= _MOST_ROWS or table.size_bytes >= _MOST_BYTES:
                     yield table.tag, table.take()
+            if table.newest and len(table.newest) >= _MOST_NEWEST:
+                yield table.tag, table.finish(now_us)
 
     def _taken(self) -> Iterator[tuple[str, GroupReadings]]:
         self._gathered_events = 0
@@ -191,21 +203,26 @@ class _Table:
         tag: the tag of their output.
         rows: the rows of events.
         size_bytes: the size of their cells.
+        newest: the newest events; None for a table without rows of newest readings.
         events_at_once: the number of events whose rows are formatted before some may be output.
     """
 
-    def __init__(self, tag: str, schema: TableSchema) -> None:
+    def __init__(self, tag: str, schema: TableSchema, newest_every_us: int) -> None:
         self.tag = tag
         self._schema = schema
         self._expired = Expired(schema)
-        self._newest_family = schema.latest if schema.metadata_alone else None
-        self._retention = Retention.of(schema)
+        self.newest: NewestOfBundle | None = None
+        if schema.latest is not None:
+            self._latest, self._retention = schema.latest, Retention.of(schema)
+            self.newest = NewestOfBundle(schema.latest, newest_every_us, metadata=schema.metadata_alone)
         self.events_at_once = 1 if schema.layout.row_per_metric else _MOST_EVENTS
         self.start()
 
     def start(self) -> None:
-        """Begins a bundle, or the next rows. Drops those of a bundle that failed: its messages come again."""
-        self.rows, self.size_bytes, self._newest = EncodedRows(), 0, NewestReadings()
+        """Begins a bundle. Drops the rows of one that failed: its messages come again."""
+        self.rows, self.size_bytes = EncodedRows(), 0
+        if self.newest is not None:
+            self.newest.start()
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
         """Adds the rows of events. Returns the number of rows added."""
@@ -213,18 +230,20 @@ class _Table:
         self.rows += added
         self.size_bytes += sum([len(row[1]) for row in added])
         self._expired.count(events, now_us)
-        if self._newest_family:
-            self._stays_from_us = self._retention.cells_stay_from_us(self._newest_family, now_us)
-            for event in events:
-                self._newest.add_metadata(event.sensor_id, event.event_time_us, event.metadata)
+        if self.newest is not None:
+            self.newest.add(events)
         return len(added)
 
     def take(self) -> EncodedRows:
-        """Returns and removes the rows of events, and those of their newest metadata."""
-        taken = self.rows
-        if self._newest_family:
-            taken.extend(self._newest.rows(self._newest_family, self._stays_from_us))
-        self.start()
+        """Returns and removes the rows of events."""
+        taken, self.rows, self.size_bytes = self.rows, EncodedRows(), 0
+        return taken
+
+    def finish(self, now_us: int) -> EncodedRows:
+        """Returns and removes the rows of events, and those of their newest readings."""
+        taken = self.take()
+        if self.newest is not None:
+            taken.extend(self.newest.take(self._retention.cells_stay_from_us(self._latest, now_us)))
         return taken
 
 

@@ -21,6 +21,7 @@ locals {
     max_future           = var.max_future
     deduplicate          = var.deduplicate
     bigtable_writer      = var.bigtable_writer
+    newest_every         = var.newest_every
     app_profile          = var.app_profile
     raw_family           = var.default_schema ? var.raw_family : null
     stats_family         = var.default_schema ? var.stats_family : null

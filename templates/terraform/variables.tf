@@ -469,6 +469,17 @@ variable "allowed_lateness" {
   }
 }
 
+variable "newest_every" {
+  description = "Least time between two rows of a sensor's newest readings, beside panes; 0 writes them with raw rows."
+  type        = string
+  default     = "0"
+
+  validation {
+    condition     = can(regex("^(0|[0-9]{1,9}[smhd])$", var.newest_every))
+    error_message = "newest_every must be 0, or a whole number and s, m, h or d, like 1m."
+  }
+}
+
 variable "max_future" {
   description = "How far an event time may lie in the future."
   type        = string

@@ -270,6 +270,12 @@ def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
     load(plan(other := table_of(schema), schema, path, lateness=timedelta(hours=1)))
     assert not listed(other)
 
+    nowhere = lasting(parse_schema("key = '{metadata.site}#{sensor_id}#{time:%Y%m%d}'\ntiers = { 1h = 'hours' }\n"))
+    at_a_site = [event._replace(metadata={"site": "x"}) for event in events]
+    plan_of_them = plan(unread := table_of(nowhere), nowhere, write_delimited(tmp_path / "x.pb", at_a_site))
+    load(plan_of_them)  # whose raw rows a job can't find
+    assert listed(unread) == {work_key(hour, "a", open_us), work_key(hour, "a", closed_us)}
+
     longer = lasting(parse_schema("tiers = { 1h = 'hours', 1d = 'days' }\n"))
     load(plan(days := table_of(longer), longer, path, lateness=timedelta(hours=30)))
     assert listed(days) == {work_key(hour, "a", open_us), work_key(hour, "a", closed_us)}

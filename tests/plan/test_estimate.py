@@ -157,13 +157,13 @@ def test_bad_prices(text):
 
 
 def test_newest_readings():
-    """A row for each sensor, written with each pane of the shortest tier, and stored once."""
+    """A row for each sensor, written with each pane of the shortest tier and with raw rows, and stored once."""
     plain, newest = (
         estimate_of(Workload(parse_schema(text), 1000, 60 * SECOND, names("metric", 2)))
         for text in ("", 'latest = "now"')
     )
-    assert newest.tiers["newest readings"].rows == newest.tiers["1h"].rows
-    assert newest.tiers["newest readings"].cells == 2 * newest.tiers["1h"].rows
+    with_panes, written = newest.tiers["1h"].rows, newest.tiers["newest readings"]
+    assert (written.rows, written.cells) == (with_panes + 1000 / 60, 2 * written.rows)
     assert newest.storage["now"] == pytest.approx(
         1000 * (len("latest#") + 16 + 2 * (3 + len("metric_000000000") + 4.89 + 8))
     )

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+from datetime import timedelta
 
 import pytest
 
+from pipeline.cloud.tables.retention_notes import record_lateness
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.newest_row import NewestReadings
@@ -58,6 +60,19 @@ def test_all_sensors(table):
     assert any(line.split()[:2] == ["roof-1", "2026-02-17T09:30:00Z"] for line in lines)
     rows = list(csv.DictReader(io.StringIO(run(name, "latest", "--all", "--output", "csv").stdout)))
     assert [row["sensor_id"] for row in rows] == everything
+
+
+def test_rows_that_are_not_there_or_behind(bigtable):
+    """Without any row of newest readings, events tell; those that may be behind do not tell of a shorter silence."""
+    schema = parse_schema('latest = "now"')
+    name = created(schema)
+    write(name, [row for event in EVENTS for row in schema.rows(event)])
+    assert sensors(run(name, "latest", "--all", "--json")) == ["hall-1", "hall-2", "roof-1"]
+    assert sensors(run(name, "latest", "--silent-for", "1m", "--json")) == ["roof-1", "hall-2", "hall-1"]
+    record_lateness(name, timedelta(0), timedelta(0), timedelta(minutes=5))
+    refused = run(name, "latest", "--silent-for", "4m")
+    assert refused.exit_code == 2
+    assert "ask for sensors that are silent for 5m or longer" in refused.stderr
 
 
 @pytest.mark.parametrize("latest", ["", 'latest = "now"\n'])

@@ -79,6 +79,19 @@ def test_a_long_bundle(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+def test_newest_readings(monkeypatch: pytest.MonkeyPatch):
+    """A bundle has a row of them for each sensor, however its rows are output; a very long one has several."""
+    newest = parse_schema('latest = "now"')
+    monkeypatch.setattr(process, "_MOST_ROWS", 2)
+    messages = [pubsub_message(message_of([event_at(i), event_at(i, sensor_id="b")])) for i in range(2)]
+    rows = [[key_at(i, sensor_id) for i in range(2) for sensor_id in "ab"], ["latest#a", "latest#b"]]
+    run(messages, [newest], rows=[rows], gathered=[[(0, {"a": 2}), (0, {"b": 2})]])
+    monkeypatch.setattr(process, "_MOST_NEWEST", 1)
+    monkeypatch.setattr(process, "_MOST_MESSAGES", 1)
+    rows = [part for i in range(2) for part in ([key_at(i), key_at(i, "b")], ["latest#a", "latest#b"])]
+    run(messages, [newest], rows=[rows], gathered=[[(0, {"a": 2}), (0, {"b": 2})]])
+
+
 def test_messages_are_processed_together(monkeypatch: pytest.MonkeyPatch):
     """Several messages are decoded and formatted at once: when there are enough, or they are large."""
     formatted = []
@@ -135,7 +148,7 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
 def test_garbage_collection_is_rare(before, after):
     """Setting up a worker makes Python look for cycles less often, unless it is told to look even less, or never."""
     thresholds = gc.get_threshold()
-    step = process._ProcessFn(None, [], [], clock)
+    step = process._ProcessFn(None, [], [], clock, 0)
     try:
         gc.set_threshold(before)
         step.setup()
@@ -149,7 +162,8 @@ def test_metadata_alone():
     status = sensor_event("b", round((NOON + 1) * 1_000_000), {}, {"status": "on"})
     messages = [pubsub_message(message_of([event_at(0), status]))]
     keeps = parse_schema('latest = "now"\nmetadata_alone = true')
-    rows = [[key_at(0), key_at(1, "b"), "latest#b"]]
+    rows = [[key_at(0), key_at(1, "b"), "latest#b", "latest#a"]]
     run(messages, [keeps], rows=[rows], gathered=[[(0, {"a": 1})]])
     gathered = [[(0, {"a": 1})]] * 2
-    run(messages, [keeps, HOURS], rows=[[[key_at(0)]]] * 2, gathered=gathered, dead_letters=["NO_READINGS"])
+    rows = [[[key_at(0), "latest#a"]], [[key_at(0)]]]
+    run(messages, [keeps, HOURS], rows=rows, gathered=gathered, dead_letters=["NO_READINGS"])

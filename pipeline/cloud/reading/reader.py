@@ -4,7 +4,6 @@ The table stores its schema, and the schema that wrote the rows finds and parses
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
@@ -25,10 +24,10 @@ from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.times import Time
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows, OnForeign
-from pipeline.core.queries.newest import longest_silent, newest_events, newest_rows
+from pipeline.core.queries.newest import check_silence, longest_silent, newest_events, newest_of_all
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.queries.windows import sensors_with_windows
-from pipeline.core.rows.newest_row import LatestRecord, latest_range
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.declared import DeclaredSchema
@@ -185,30 +184,32 @@ class SensorTable:
         """Returns the newest readings of each sensor whose id begins with ``prefix``, in the order of ids.
 
         If the schema declares a family of latest readings, one scan reads a row for each sensor, with the newest
-        reading of each metric. Otherwise, costs a seek and a read for each sensor, and returns its newest event.
+        reading of each metric. Otherwise, or if no sensor has such a row yet, costs a seek and a read for each sensor,
+        and returns its newest event.
 
         Args:
             prefix: the start of the sensors' ids.
             after: a sensor's id: the answer has the sensors that follow it.
             metrics: the readings to return, without sensors that have none of them; by default all.
-            silent_for: the time for which a sensor must have sent nothing; the longest silent come first.
+            silent_for: the time for which a sensor must have sent nothing; the longest silent come first. Raises
+                ValueError if rows of newest readings may be behind by more.
             limit: the maximum number of sensors.
         """
-        family, read, wanted = self.schema.latest, self.rows.read_selection, named_metrics(metrics)
+        read, wanted = self.rows.read_selection, named_metrics(metrics)
         expected = limit if silent_for is None else None
-        if family is not None:
-            found = newest_rows(family, read, latest_range(prefix, after), wanted, expected, self._leave_out)
-        else:
-            found = newest_events(
-                self.schema,
-                read,
-                self.sensors(prefix, after=after),
-                lambda sensors, metadata: self.latest(sensors, metrics=wanted, metadata=metadata),
-                expected,
-                self._leave_out,
-            )
+        events = newest_events(
+            self.schema,
+            read,
+            self.sensors(prefix, after=after),
+            lambda sensors, metadata: self.latest(sensors, metrics=wanted, metadata=metadata),
+            expected,
+            self._leave_out,
+        )
+        found = newest_of_all(self.schema, read, prefix, after, wanted, expected, self._leave_out, events)
         if silent_for is not None:
-            found = longest_silent(found, time.time_ns() // 1000 - silent_for // _MICROSECOND, limit)
+            if self.schema.latest is not None:
+                check_silence(silent_for, self._retention().newest_every)
+            found = longest_silent(found, silent_for, limit)
         return islice(found, limit)
 
     def range(

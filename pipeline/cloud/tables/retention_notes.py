@@ -6,7 +6,7 @@
 | ``schema#seen`` | a family | the age at which its policy was last seen to collect, if less than in the schema |
 | ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
-| ``schema#lateness`` | a time, in 16 digits | allowed lateness and late firing interval of jobs launched from then on |
+| ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
 """
@@ -69,9 +69,20 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
     }
     repeats = _spans(name, noted.get(_REPEATS, {}))
     of_jobs = _lateness_of_jobs(name, noted.get(_LATENESS, {})).values()
-    allowed, late_firing = (max(times_us) * _MICROSECOND for times_us in zip((0, 0), *of_jobs, strict=True))
-    lateness = allowed, late_firing
-    return Retention.of(schema, *stored, policies, seen, since=since, repeats=repeats, added=added, lateness=lateness)
+    allowed, late_firing, newest_every = (
+        max(times_us) * _MICROSECOND for times_us in zip((0, 0, 0), *of_jobs, strict=True)
+    )
+    return Retention.of(
+        schema,
+        *stored,
+        policies,
+        seen,
+        since=since,
+        repeats=repeats,
+        added=added,
+        lateness=(allowed, late_firing),
+        newest_every=newest_every,
+    )
 
 
 def record_losses(name: TableName, schema: TableSchema, before: Retention, policies: Mapping[str, Policy]) -> None:
@@ -151,8 +162,10 @@ def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_u
         _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
 
 
-def record_lateness(name: TableName, allowed: timedelta, late_firing: timedelta) -> None:
-    """Notes how late the job about to start may write windows, if that differs from the job before.
+def record_lateness(
+    name: TableName, allowed: timedelta, late_firing: timedelta, newest_every: timedelta = timedelta(0)
+) -> None:
+    """Notes how late the job about to start may write windows and newest readings, if the job before noted another.
 
     Until the windows of an earlier job are written, its own note counts too: the new job may update it in place.
 
@@ -160,12 +173,13 @@ def record_lateness(name: TableName, allowed: timedelta, late_firing: timedelta)
         name: the table, which has the family tidetable.
         allowed: the job's allowed lateness.
         late_firing: the job's late firing interval.
+        newest_every: the time by which its rows of newest readings may be behind.
 
     Raises:
         ServerProblem: the table is out of reach or refuses the write.
     """
     noted = _noted(name).get(_LATENESS, {})
-    value = b"%d %d" % (allowed // _MICROSECOND, late_firing // _MICROSECOND)
+    value = b"%d %d %d" % tuple(each // _MICROSECOND for each in (allowed, late_firing, newest_every))
     if not noted or noted[max(noted)] != value:
         counting = {column: noted[column] for column in _lateness_of_jobs(name, noted)}
         last_us = max((_number(name, _LATENESS, column) for column in noted), default=0)
@@ -173,14 +187,16 @@ def record_lateness(name: TableName, allowed: timedelta, late_firing: timedelta)
         _note(name, _LATENESS, counting | {column: value}, replace=True)
 
 
-def _lateness_of_jobs(name: TableName, noted: Mapping[bytes, bytes]) -> dict[bytes, tuple[int, int]]:
+def _lateness_of_jobs(name: TableName, noted: Mapping[bytes, bytes]) -> dict[bytes, tuple[int, int, int]]:
     """Returns the noted lateness of jobs that may still write windows by it, in µs, by column."""
-    found, now_us = dict[bytes, tuple[int, int]](), time.time_ns() // 1000
+    found, now_us = dict[bytes, tuple[int, int, int]](), time.time_ns() // 1000
     times_us = {column: _number(name, _LATENESS, column) for column in sorted(noted)}
     for column, until_us in zip(times_us, [*islice(times_us.values(), 1, None), now_us], strict=False):
-        allowed_us, late_us = (_number(name, _LATENESS, number) for number in noted[column].partition(b" ")[::2])
+        allowed, _, rest = noted[column].partition(b" ")
+        late, _, newest = rest.partition(b" ")
+        allowed_us, late_us, newest_us = (_number(name, _LATENESS, each) for each in (allowed, late, newest or b"0"))
         if until_us + allowed_us + late_us + _UPDATED // _MICROSECOND > now_us:
-            found[column] = allowed_us, late_us
+            found[column] = allowed_us, late_us, newest_us
     return found
 
 

@@ -1,14 +1,17 @@
 """Queries for the newest readings of many sensors, in the order of their ids. Like other queries, pure functions."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
 
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.queries.events import places
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection
-from pipeline.core.rows.newest_row import LatestRecord, TextAt, parse_latest_row
+from pipeline.core.rows.newest_row import LatestRecord, TextAt, latest_range, parse_latest_row
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.key_space import KeyBindings
@@ -54,8 +57,57 @@ def newest_rows(
             yield record
 
 
-def longest_silent(found: Iterable[LatestRecord], until_us: int, limit: int | None) -> Iterator[LatestRecord]:
-    """Returns the sensors that have sent nothing since then, the longest silent first: all, or as many as the limit."""
+def newest_of_all(
+    schema: TableSchema,
+    read: ReadRows,
+    prefix: str,
+    after: str,
+    metrics: tuple[str, ...] | None,
+    page_rows: int | None,
+    on_foreign: OnForeign,
+    events: Iterator[LatestRecord],
+) -> Iterator[LatestRecord]:
+    """Returns the newest readings of sensors: of their rows, or of their newest events without any such row.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+        prefix: the start of the sensors' ids.
+        after: the id of the sensor before the first one; empty for the first of all.
+        metrics: see :func:`newest_rows`, like the two below.
+        page_rows: see above.
+        on_foreign: see above.
+        events: the answer of :func:`newest_events`.
+    """
+    if schema.latest is None:
+        return events
+    found = newest_rows(schema.latest, read, latest_range(prefix, after), metrics, page_rows, on_foreign)
+    return found if after else _or_events(found, events, schema.latest, read)
+
+
+def _or_events(
+    found: Iterator[LatestRecord], events: Iterator[LatestRecord], family: str, read: ReadRows
+) -> Iterator[LatestRecord]:
+    first = next(found, None)
+    if first is not None:
+        yield first
+        yield from found
+    elif not any(read(RowSelection(latest_range(), CellSelection((family,), keys_only=True), page_rows=1))):
+        yield from events
+
+
+def check_silence(silent_for: timedelta, behind: timedelta) -> None:
+    """Raises ValueError if rows of newest readings may be behind by more than the time of silence."""
+    if silent_for < behind:
+        raise ValueError(
+            f"newest readings may be {format_duration(behind)} behind, by the --newest_every of the table's job: ask "
+            f"for sensors that are silent for {format_duration(behind)} or longer"
+        )
+
+
+def longest_silent(found: Iterable[LatestRecord], silent_for: timedelta, limit: int | None) -> Iterator[LatestRecord]:
+    """Returns the sensors that are silent for so long, the longest silent first: all, or as many as the limit."""
+    until_us = time.time_ns() // 1000 - silent_for // timedelta(microseconds=1)
     silent = (each for each in found if each.event_time_us <= until_us)
     by_time = attrgetter("event_time_us")
     return iter(sorted(silent, key=by_time) if limit is None else nsmallest(limit, silent, key=by_time))

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import chain, islice
 from typing import NamedTuple
 
-from pipeline.core.events.event import MAX_METADATA, checked_sensor_id, name_of
+from pipeline.core.events.event import MAX_METADATA, Event, checked_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.records import by_name
@@ -24,6 +24,7 @@ from pipeline.core.statistics.window_stats import MAX_METRICS
 
 _PREFIX = b"latest#"
 _METADATA = "#"  # the start of a column of metadata
+_MOST_KNOWN = 20_000  # sensors of which a worker's thread knows what it has written
 
 
 class TextAt(NamedTuple):
@@ -91,6 +92,70 @@ class NewestReadings:
         for sensor_id, texts in self._metadata.items():
             cells = ((_METADATA + name, time_us, text.encode()) for name, (time_us, text) in texts.items())
             yield from _rows(sensor_id, family, islice(_since(from_us, cells), MAX_METADATA))
+
+
+class NewestOfBundle:
+    """The newest events of a bundle, by sensor and metrics, whose readings are written beside their raw rows.
+
+    Args:
+        family: the column family of the newest readings.
+        every_us: the event time after readings of a sensor for which others of the same metrics are left to a pane, as
+            far as this object knows; zero to leave none.
+        metadata: whether metadata is gathered too.
+    """
+
+    def __init__(self, family: str, every_us: int, *, metadata: bool) -> None:
+        self._family, self._every_us, self._metadata = family, every_us, metadata
+        self._next_us: dict[tuple[str, ...], int] = {}  # of what was written before
+        self.start()
+
+    def start(self) -> None:
+        """Begins a bundle. Drops what was not taken of one that failed."""
+        self._events: dict[tuple[str, ...], Event] = {}
+        self._texts = NewestReadings()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds events."""
+        newest, next_us = self._events, self._next_us
+        for event in events:
+            sensor_id, time_us, readings, metadata = event[:4]
+            if readings:
+                key = (sensor_id, *readings)
+                known = newest.get(key)
+                if (known is None or known[1] <= time_us) and (not next_us or time_us >= next_us.get(key, 0)):
+                    newest[key] = event
+            if self._metadata and metadata:
+                self._texts.add_metadata(sensor_id, time_us, metadata)
+
+    def take(self, from_us: int) -> list[EncodedRow]:
+        """Returns and removes the rows of the newest readings, and those of metadata.
+
+        Args:
+            from_us: the earliest event time to write: Bigtable would collect earlier cells at once.
+        """
+        rows, family = list(self._texts.rows(self._family, from_us)), self._family
+        for sensor_id, time_us, readings, *_ in self._events.values():
+            if time_us < from_us:
+                continue
+            time, parts = timestamp_of(time_us - time_us % 1000), list[bytes]()
+            append = parts.append
+            for metric, value in readings.items():
+                text = repr(value).removesuffix(".0").encode()  # format_value, without the call
+                before, between = _column(family, metric)[len(text)]
+                append(before)
+                append(time)
+                append(between)
+                append(text)
+            rows.append(EncodedRow(latest_key(sensor_id), b"".join(parts), len(readings)))
+        if self._every_us:
+            if len(self._next_us) > _MOST_KNOWN:
+                self._next_us.clear()
+            self._next_us.update((key, event[1] + self._every_us) for key, event in self._events.items())
+        self.start()
+        return rows
 
 
 _NewestCell = tuple[str, int, bytes]  # qualifier, event time in µs, value

@@ -29,6 +29,7 @@ class Retention:
         known: whether the table's own policies were read.
         added: the start of the first windows with rows, for each family of a tier that was added to a table with rows.
         lateness: the longest allowed lateness, and late firing interval, by which jobs may still write windows.
+        newest_every: the longest time by which a sensor's row of newest readings may be behind its raw rows.
     """
 
     ages: Mapping[str, timedelta | None]
@@ -39,6 +40,7 @@ class Retention:
     known: bool = True
     added: Mapping[str, int] = field(default_factory=dict)
     lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0))
+    newest_every: timedelta = timedelta(0)
 
     @classmethod
     def of(
@@ -49,6 +51,7 @@ class Retention:
         repeats: tuple[tuple[int, int], ...] = (),
         added: Mapping[str, int] | None = None,
         lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0)),
+        newest_every: timedelta = timedelta(0),
     ) -> "Retention":
         """Returns the retention under several sets of policies, such as those of the stored schema and of the table.
 
@@ -57,10 +60,11 @@ class Retention:
         Args:
             schema: the table's schema.
             policies: policies by family; the schema's own if empty.
-            since: the attribute of that name, like the three below.
+            since: the attribute of that name, like the four below.
             repeats: see above.
             added: see above.
             lateness: see above.
+            newest_every: see above.
         """
         every = policies or (schema.policies,)
         ages: dict[str, timedelta | None] = {}
@@ -71,7 +75,16 @@ class Retention:
         loses_events = schema.versions_are_events and any(
             counts_versions(each[family]) for each in every for family in readings if family in each
         )
-        return cls(ages, readings, since or {}, loses_events, repeats, added=added or {}, lateness=lateness)
+        return cls(
+            ages,
+            readings,
+            since or {},
+            loses_events,
+            repeats,
+            added=added or {},
+            lateness=lateness,
+            newest_every=newest_every,
+        )
 
     @classmethod
     def unknown(cls, schema: TableSchema) -> "Retention":

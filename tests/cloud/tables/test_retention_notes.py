@@ -164,8 +164,9 @@ def test_the_lateness_of_jobs(name, monkeypatch):
         return retention_of(name, SCHEMA, policies).lateness_of_jobs(ten, ten)
 
     assert at(0) == (ten, ten)
-    record_lateness(name, two, timedelta(minutes=1))
+    record_lateness(name, two, timedelta(minutes=1), hour)
     assert at(1) == at(100_000) == (two, ten)
+    assert retention_of(name, SCHEMA, policies).newest_every == hour
     for _ in range(2):
         record_lateness(name, ten, hour)
         at(100_001)

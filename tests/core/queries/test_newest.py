@@ -9,6 +9,7 @@ from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.queries.newest import newest_rows
 from pipeline.core.rows.newest_row import (
     LatestRecord,
+    NewestOfBundle,
     NewestReadings,
     latest_range,
     parse_latest_row,
@@ -137,3 +138,43 @@ def test_the_schema():
     ):
         with pytest.raises(SchemaError, match=problem):
             parse_schema(text)
+
+
+@settings(max_examples=examples(60), phases=[Phase.generate])
+@given(EVENTS, st.randoms(use_true_random=False), st.sampled_from([0, 10 * MINUTE]))
+def test_the_newest_of_bundles(given_events, chance, every_us):
+    """Rows of a bundle have the newest readings; with a time in between, no metric is behind by more."""
+    table, bundle = Memory(), NewestOfBundle("now", every_us, metadata=False)
+    waiting = [Event(*key, readings, {}) for key, readings in given_events.items()]
+    chance.shuffle(waiting)
+    newest: dict[tuple[str, str], int] = {}
+    while waiting:
+        some = [waiting.pop() for _ in range(min(len(waiting), chance.randint(1, 4)))]
+        bundle.add(some)
+        for row in bundle.take(0):
+            table.write(decoded(row))
+        for event in some:
+            for metric in event.readings:
+                key = event.sensor_id, metric
+                newest[key] = max(newest.get(key, 0), event.event_time_us)
+        found = found_in(table)
+        for (sensor_id, metric), time_us in newest.items():
+            at = found[sensor_id].readings[metric]
+            assert time_us - every_us <= at.time_us <= time_us
+            assert at.value == given_events[sensor_id, at.time_us][metric]
+
+
+def test_the_newest_of_a_bundle_is_as_others_write_it():
+    """Rows are those of a pane; expired readings and a bundle that failed leave nothing."""
+    event, panes, bundle = (
+        Event("a", MIDNIGHT, {"t": 1.5, "u": 3.0}, {}),
+        NewestReadings(),
+        NewestOfBundle("f", 0, metadata=False),
+    )
+    panes.add("a", MIDNIGHT, event.readings.items())
+    bundle.add([event])
+    bundle.start()
+    bundle.add([event])
+    assert bundle.take(0) == list(panes.rows("f"))
+    bundle.add([event])
+    assert bundle.take(MIDNIGHT + 1) == bundle.take(0) == []
