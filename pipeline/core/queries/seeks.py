@@ -1,8 +1,9 @@
 """Seeks: find the first key of a range, or of each prefix, with few reads."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pipeline.core.events.event import RESERVED_SENSOR_IDS
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
@@ -12,6 +13,14 @@ from pipeline.core.schema.layouts import CellSelection
 _KEY_ONLY = CellSelection(families=(), keys_only=True)
 _RESERVED = frozenset(segment.encode() for segment in RESERVED_SENSOR_IDS)
 _MAX_SEEK_PAGE = 1000  # rows
+_LEAST_PAGE = 8  # rows of a page; fewer cost as much
+_ROWS_OF_A_REQUEST = 100  # keys that a server reads in the time of a request
+_PROBED, _PROBE = 32, 512  # every so many requests, a page of so many rows tells whether prefixes have few rows now
+
+MOST_RANGES = 200
+"""The most ranges in a request."""
+MOST_RANGE_BYTES = 1 << 18
+"""The most bytes of the keys of a request's ranges: Bigtable refuses a request of 512 KiB."""
 
 _T = TypeVar("_T")
 
@@ -94,6 +103,79 @@ def seek(
     return None
 
 
+class KeyCursor(Generic[_T]):
+    """Seeks one key after the other, forward, like :func:`seek`.
+
+    A request takes as long as a server reads some hundred keys. So each reads a page of keys, from which later seeks
+    are answered; the page grows as long as it answers several of them, and shrinks where each prefix has many rows.
+
+    Args:
+        read: reads rows.
+        end: the end of the keys; empty for that of the table.
+        parse: parses a key; a ValueError marks the row as foreign.
+        on_foreign: receives foreign rows.
+        skip: first key segments of rows of another kind, to be skipped.
+    """
+
+    def __init__(
+        self,
+        read: ReadRows,
+        end: bytes,
+        parse: Callable[[bytes], _T],
+        on_foreign: OnForeign,
+        skip: Collection[bytes] = _RESERVED,
+    ) -> None:
+        self._read, self._end, self._parse, self._on_foreign, self._skip = read, end, parse, on_foreign, skip
+        self._page: deque[Row] = deque()
+        self._whole = True  # whether there may be keys beyond the page
+        self._page_rows, self._asked, self._answered, self._requests = _LEAST_PAGE, 0, 0, 0
+
+    def first(self, start: bytes) -> tuple[bytes, _T] | None:
+        """Returns the first key from ``start`` that can be parsed, and its parsed form; None if there is none.
+
+        No later call may ask for an earlier key.
+        """
+        self._answered += 1
+        while True:
+            while self._page and self._page[0].key < start:
+                self._page.popleft()
+            if not self._page and not self._next_page(start):
+                return None
+            row = self._page[0]
+            segment, separator, _ = row.key.partition(b"#")
+            if separator and segment in self._skip:
+                start = after_prefix(segment + separator)
+                continue
+            try:
+                return row.key, self._parse(row.key)
+            except ValueError as error:
+                self._on_foreign(ForeignRow(row, error))
+            self._answered += 1  # the page is as useful
+            start = row.key + b"\x00"
+
+    def _next_page(self, start: bytes) -> bool:
+        if not self._whole or (self._end and start >= self._end):
+            return False
+        size = self._next_size()
+        found = self._read(RowSelection(KeyRange(start, self._end), _KEY_ONLY, page_rows=size))
+        self._page.extend(islice(found, size))
+        self._whole = len(self._page) == size
+        return bool(self._page)
+
+    def _next_size(self) -> int:
+        """Returns the size of the next page, by how many seeks the last one has answered."""
+        saved = self._answered * _ROWS_OF_A_REQUEST
+        if self._asked:
+            grows = self._answered > 1 and saved >= self._asked
+            self._page_rows = min(2 * self._asked, _MAX_SEEK_PAGE) if grows else max(self._page_rows // 2, _LEAST_PAGE)
+        self._requests += 1
+        self._asked = self._page_rows
+        if self._requests % _PROBED == 0:  # the rows of a prefix may be few now
+            self._asked = max(self._page_rows, _PROBE)
+        self._answered = 0
+        return self._asked
+
+
 def skip_scan(
     read: ReadRows,
     key_range: KeyRange,
@@ -106,6 +188,8 @@ def skip_scan(
 ) -> Iterator[tuple[bytes, _T]]:
     """Yields the first key of each prefix in the range, and its parsed form: a :func:`seek` per prefix, and one more.
 
+    Forward, a request answers several seeks where prefixes have few rows; see :class:`KeyCursor`.
+
     Args:
         read: reads rows.
         key_range: the keys to search.
@@ -116,9 +200,27 @@ def skip_scan(
         skip: first key segments of rows of another kind, to be skipped.
         reverse: whether to scan from the last prefix to the first, and to find the last key of each.
     """
-    while found := seek(read, key_range, parse, on_foreign, skip=skip, reverse=reverse):
+    cursor = KeyCursor(read, key_range.end, parse, on_foreign, skip)
+    while found := (
+        seek(read, key_range, parse, on_foreign, skip=skip, reverse=True) if reverse else cursor.first(key_range.start)
+    ):
         yield found
         key_range = _beyond(key_range, prefix_of(*found), reverse=reverse)
+        if not reverse and not key_range.start:  # no key is after the prefix
+            return
+
+
+def in_batches(ranges: Iterable[KeyRange]) -> Iterator[tuple[KeyRange, ...]]:
+    """Yields ranges, few at first, as many together as a request takes."""
+    some, size, most = list[KeyRange](), 0, 1
+    for each in ranges:
+        some.append(each)
+        size += len(each.start) + len(each.end)
+        if len(some) >= most or size > MOST_RANGE_BYTES:
+            yield tuple(some)
+            some, size, most = [], 0, min(2 * most, MOST_RANGES)
+    if some:
+        yield tuple(some)
 
 
 def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:

@@ -2,8 +2,8 @@
 
 A query (:mod:`pipeline.core.queries.events`) reads one sensor; a sweep reads a range of keys, so that the parts of a
 table can be swept in parallel. If other fields precede the time in keys, the sweep seeks each prefix, reads its rows
-between two instants, and skips the rest: it costs the rows in its span, and one seek per prefix. Like queries, sweeps
-are pure functions.
+between two instants, and skips the rest. It costs the rows in its span and a seek for each prefix; a request takes many
+seeks where prefixes have few rows, and reads the rows of many prefixes. Like queries, sweeps are pure functions.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipeline.core.queries.events import parsed_rows
 from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, seek, skip_scan
+from pipeline.core.queries.seeks import KeyCursor, ReadRows, RowSelection, in_batches, skip_scan
 from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
@@ -95,8 +95,8 @@ def events_within(
         if span.sensors and len(span.sensors) == 1
         else None
     )
-    for key_range in _ranges(schema.key, read, keys, span, of_span):
-        rows = read(RowSelection(key_range, selection, pattern))
+    for ranges in in_batches(_ranges(schema.key, read, keys, span, of_span)):
+        rows = read(RowSelection(ranges, selection, pattern))
         for raw_key, records in parsed_rows(schema, rows, of_span):
             if span.includes(raw_key.sensor_id):
                 yield from (each for each in records if span.start_us <= each.event_time_us < span.end_us)
@@ -122,17 +122,22 @@ def window_rows(
         range_of: returns the keys of a sensor's windows that start between two times, like :func:`aggregate_range`.
         on_foreign: receives the rows with other keys that the sweep reads; possibly one of them twice.
     """
-    for first, (sensor_id, _) in skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=()):
-        least, most = range_of(sensor_id, span.start_us, span.end_us)
-        key_range = intersection(KeyRange(max(first, least), most), keys)
-        if span.includes(sensor_id) and key_range is not None:
-            for found in read(RowSelection(key_range, selection)):
-                try:
-                    key = parse(found.key)
-                except ValueError as error:
-                    on_foreign(ForeignRow(found, error))
-                else:
-                    yield key, found
+
+    def ranges() -> Iterator[KeyRange]:
+        for first, (sensor_id, _) in skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=()):
+            least, most = range_of(sensor_id, span.start_us, span.end_us)
+            key_range = intersection(KeyRange(max(first, least), most), keys)
+            if span.includes(sensor_id) and key_range is not None:
+                yield key_range
+
+    for some in in_batches(ranges()):
+        for found in read(RowSelection(some, selection)):
+            try:
+                key = parse(found.key)
+            except ValueError as error:
+                on_foreign(ForeignRow(found, error))
+            else:
+                yield key, found
 
 
 def sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
@@ -152,8 +157,8 @@ def _found_by_sensor(key: KeyTemplate) -> bool:
 
 def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign) -> Iterator[KeyRange]:
     """Yields the key ranges of the events in the span: for each prefix the range of its times."""
-    position, end = keys
-    while first := seek(read, KeyRange(position, end), key.parse_key, on_foreign):
+    position, cursor = keys.start, KeyCursor(read, keys.end, key.parse_key, on_foreign)
+    while first := cursor.first(position):
         found, position = _range_and_next(key, *first, span)
         if found is not None:
             found = intersection(found, keys)

@@ -4,14 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.seeks import MOST_RANGE_BYTES, MOST_RANGES, ReadRows, RowSelection
 from pipeline.core.rows.rows import Row
 
 MOST_CELLS = 50_000
 """The cells that are in memory together, beside a page and the rows of one name. Each takes some 200 bytes."""
 
-_MOST_RANGES = 200  # of a request
-_MOST_RANGE_BYTES = 1 << 18  # Bigtable refuses a request of 512 KiB
 _MOST_PAGE_ROWS = 1000
 
 
@@ -99,7 +97,7 @@ class RowsTogether:
             if not keys.end or keys.start < end:
                 continue
             end, more = keys.end, len(keys.start) + len(keys.end)
-            if len(some) == _MOST_RANGES or size + more > _MOST_RANGE_BYTES:
+            if len(some) == MOST_RANGES or size + more > MOST_RANGE_BYTES:
                 yield from self._read_together(some)
                 some, size = [], 0
             some.append(selection)

@@ -59,7 +59,7 @@ def test_memory_is_bounded(monkeypatch):
 def test_requests_are_bounded(monkeypatch):
     """By the number of ranges and by their bytes, since Bigtable refuses large requests."""
     wanted = {str(n): [selection(n, n + 1)] for n in range(10)}
-    for limit, most, requests in (("_MOST_RANGES", 4, 3), ("_MOST_RANGE_BYTES", 13, 5)):
+    for limit, most, requests in (("MOST_RANGES", 4, 3), ("MOST_RANGE_BYTES", 13, 5)):
         with monkeypatch.context() as patched:
             patched.setattr(together, limit, most)
             before = TABLE.reads
