@@ -41,12 +41,12 @@ from pipeline.backfill.files import (
     is_metered,
     is_pattern,
 )
+from pipeline.backfill.newest import NewestOfEach
 from pipeline.backfill.transforms import (
     CompleteLongerWindows,
     CompleteWindows,
     CountExpired,
     ListWindows,
-    NewestOfEach,
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP

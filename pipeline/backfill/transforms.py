@@ -1,17 +1,19 @@
 """Writes the aggregate rows of windows with events in the files, from these events and the table's raw rows."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection, TaggedOutput
-from apache_beam.transforms.window import FixedWindows, GlobalWindow, GlobalWindows, IntervalWindow
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
 from apache_beam.typehints import KV
-from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
+from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.gather import PreAggregateReadings
@@ -26,7 +28,6 @@ from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, li
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
@@ -63,46 +64,6 @@ class _CountExpiredFn(beam.DoFn):
         now_us = time.time_ns() // 1000
         if self._expiry.expires(element.event_time_us, element.readings, now_us, element.metadata):
             self._expired.inc()
-
-
-@dataclass(eq=False)
-class NewestOfEach(beam.PTransform):
-    """Gathers the newest readings of ``Event`` elements: ``EncodedRows`` with a row for each sensor of a bundle.
-
-    Args:
-        family: the family of the rows.
-        retention: the table's retention.
-        metadata: whether to gather the newest metadata too.
-    """
-
-    family: str
-    retention: Retention
-    metadata: bool = False
-
-    def expand(self, events: PCollection) -> PCollection:
-        newest_fn = _NewestFn(self.family, self.retention, metadata=self.metadata)
-        return events | "Gather" >> beam.ParDo(newest_fn).with_output_types(EncodedRows)
-
-
-class _NewestFn(beam.DoFn):
-    def __init__(self, family: str, retention: Retention, *, metadata: bool = False) -> None:
-        self._family = family
-        self._retention = retention
-        self._metadata = metadata
-
-    def start_bundle(self) -> None:
-        self._newest = NewestReadings()
-
-    def process(self, element: Event) -> None:
-        self._newest.add(element.sensor_id, element.event_time_us, element.readings.items())
-        if self._metadata:
-            self._newest.add_metadata(element.sensor_id, element.event_time_us, element.metadata)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        stays_from_us = self._retention.cells_stay_from_us(self._family, now_us())
-        rows = EncodedRows(self._newest.rows(self._family, stays_from_us))
-        if rows:
-            yield WindowedValue(rows, MIN_TIMESTAMP, (GlobalWindow(),))
 
 
 class CompletedWindows(NamedTuple):
@@ -264,21 +225,25 @@ class _WritingFn(CompletingFn):
     def _write(self) -> Iterator[Any]:
         """Writes the rows of the pending windows. Rewrites those that have more readings in the table by then."""
         pending, self._pending, self._size = self._pending, [], 0
-        completed: list[Completed[Any] | None] = [self._completed(each) for each in pending]
-        changed = {index: each for index, each in enumerate(completed) if each is not None}
+        completed = self._each_completed(dict(enumerate(pending)))
+        changed = {index: each for index, each in completed.items() if each is not None}
         while changed:
             self._replace([(pending[index], found.stats) for index, found in changed.items()])
             written, changed = changed, {}
-            for index, (stats, known, _) in written.items():
-                # All that the written row counts is fresh now, from the files or from the table.
-                again = self._completed(pending[index]._replace(fresh=known, written=True))
+            # All that the written rows count is fresh now, from the files or from the table.
+            known = {
+                index: pending[index]._replace(fresh=found.known, written=True) for index, found in written.items()
+            }
+            for index, again in self._each_completed(known).items():
+                stats = written[index].stats
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
                 elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
                     completed[index] = changed[index] = again
                 else:
                     completed[index] = again._replace(stats=stats)
-        for (sensor_id, start_us, window, *_), final in zip(pending, completed, strict=True):
+        for index, (sensor_id, start_us, window, *_) in enumerate(pending):
+            final = completed[index]
             if final is not None:
                 self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
@@ -296,9 +261,23 @@ class _WritingFn(CompletingFn):
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Called for each window whose row is written."""
 
-    def _completed(self, pending: _Pending) -> Completed[Any] | None:
-        """Returns the window's aggregate; None to leave its row as it is."""
-        sensor_id, start_us, _, fresh, written = pending
+    def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
+        """Returns the aggregate of each window, as :meth:`_completed` does; windows of a time are read together."""
+        found = dict[int, Completed[Any] | None]()
+        by_start: dict[int, dict[str, int]] = defaultdict(dict)
+        for index, each in pending.items():
+            by_start[each.start_us][each.sensor_id] = index
+        completion = self._completion.tiers[self._tier]
+        for start_us, of_start in by_start.items():
+            windows = {sensor_id: pending[index] for sensor_id, index in of_start.items()}
+            fresh = {sensor_id: each.fresh for sensor_id, each in windows.items()}
+            some = completion.each(partial(self._completed, windows), list(windows), start_us, now_us(), fresh=fresh)
+            found |= {of_start[sensor_id]: each for sensor_id, each in some.items()}
+        return found
+
+    def _completed(self, windows: Mapping[str, _Pending], sensor_id: str) -> Completed[Any] | None:
+        """Returns the aggregate of a sensor's window; None to leave its row as it is."""
+        _, start_us, _, fresh, written = windows[sensor_id]
         completion = self._completion.tiers[self._tier]
         with suppress(ForeignRow):
             known = fresh if written else None
@@ -374,9 +353,9 @@ class _CompleteFn(_WritingFn):
         if lasts:
             window, now = self._tier.window, now_us()
             neighbours, end_us = self._completion.neighbours, window.end_of(start_us)
-            stale, until_us = neighbours.following(sensor_id, lasts, end_us)
-            self._following |= {(sensor_id, each_us) for each_us in stale}
             open_us = window.start_of(now - self._kept[0][1])
+            stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us)
+            self._following |= {(sensor_id, each_us) for each_us in stale}
             starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
             self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 

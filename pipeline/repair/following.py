@@ -57,7 +57,7 @@ def windows_after(
             if not lasts:
                 continue
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
-            found, until_us = neighbours.following(sensor_id, bounds, end_us)
+            found, until_us = neighbours.following(sensor_id, bounds, end_us, now_us if open_us is None else open_us)
             if open_us is not None:
                 found.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
             yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))

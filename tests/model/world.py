@@ -18,6 +18,7 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import IntervalWindow
 from apache_beam.utils.timestamp import Timestamp
 
+from pipeline.backfill import newest as newest_rows
 from pipeline.backfill import transforms as backfilling
 from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
@@ -111,7 +112,7 @@ class World(Judge):
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, following)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims)),
-            *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing)),
+            *((module, "now_us", lambda: self.now_us) for module in (backfilling, newest_rows, repairing)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, following)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
@@ -296,7 +297,7 @@ class World(Judge):
         if meanwhile is not None:
             table.before_write = meanwhile
         if schema.latest:
-            newest = backfilling._NewestFn(schema.latest, self.retention(name))
+            newest = newest_rows._NewestFn(schema.latest, self.retention(name))
             newest.start_bundle()
             for event in valid:
                 newest.process(event)

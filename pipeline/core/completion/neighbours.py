@@ -22,6 +22,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import Window
 
 _MOST_PAGE_ROWS = 100
+_MOST_WITHOUT_ROW = 1000  # windows in a row
 
 
 class Neighbours:
@@ -85,29 +86,30 @@ class Neighbours:
             wanted -= found.keys()
         return found
 
-    def stale(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> set[int]:
-        """Returns the starts of windows whose rows do not continue from the last readings before them.
+    def following(
+        self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int, written_until_us: int
+    ) -> tuple[set[int], int]:
+        """Finds the windows that continue from a sensor's last readings before a time.
+
+        Returns the starts of those whose rows do not, or that have no row, and the start of the first window that can't
+        continue from one of them, since earlier windows that have rows do. A row may be on its way of any window before
+        that.
 
         Args:
             sensor_id: the sensor.
             lasts: each metric's last reading before ``from_us``, and the start of a window that is known to have the
                 metric: only earlier ones are read.
             from_us: the earliest start.
-        """
-        return self.following(sensor_id, lasts, from_us)[0]
-
-    def following(self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int) -> tuple[set[int], int]:
-        """Finds the windows that continue from a sensor's last readings before a time.
-
-        Returns the starts of those whose rows do not, like :meth:`stale`, and the start of the first window that can't
-        continue from one of them, since earlier windows that have rows do. A row may be on its way of any window before
-        that.
+            written_until_us: the time before which windows start that should have rows. A job that was ended may have
+                left raw rows without one, which longer windows count.
         """
         waiting, found, until_us = dict(lasts), set[int](), from_us
+        ends = {metric: bound_us for metric, (_, bound_us) in lasts.items()}
         end_us = max(bound_us for _, bound_us in lasts.values())
         for start_us, stats in self._rows(sensor_id, waiting, from_us, end_us):
             for metric in waiting.keys() & stats.metrics.keys():
                 last, bound_us = waiting.pop(metric)
+                ends[metric] = min(start_us, bound_us)
                 parts = stats.metrics[metric].parts
                 until_us = max(until_us, start_us)
                 # A row that was written before the statistic was declared does not know its course.
@@ -115,6 +117,9 @@ class Neighbours:
                     found.add(start_us)
             if not waiting:
                 break
+        for end_us in set(ends.values()):
+            of_metrics = [metric for metric, each_us in ends.items() if each_us == end_us]
+            found |= self._without_row(sensor_id, of_metrics, from_us, min(end_us, written_until_us))
         return found, max([until_us, *(bound_us for _, bound_us in waiting.values())])
 
     def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int, known_us: int = 0) -> None:
@@ -140,6 +145,18 @@ class Neighbours:
                 last.pop(metric, None)
                 if (own := last_of(stats.parts)) is not None:  # readings that were merged out of order have no course
                     last[metric] = own
+
+    def _without_row(self, sensor_id: str, metrics: Iterable[str], from_us: int, end_us: int) -> set[int]:
+        """Returns the starts of windows between rows that have raw rows with one of the metrics."""
+        found = set[int]()
+        while records := self._latest(sensor_id, metrics, from_us, end_us):
+            end_us = self._window.start_of(self._schema.identity.of_record(records[0])[0])
+            if end_us < from_us or not self._retention.counts(self._schema.tiers[0], end_us):
+                break  # before the tier was added, no window has a row
+            found.add(end_us)
+            if len(found) == _MOST_WITHOUT_ROW:
+                break
+        return found
 
     def _latest(self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int) -> list[RawRecord]:
         """Returns the latest event that has one of the metrics, and the others of the same time."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
@@ -57,6 +58,7 @@ class BegunWindows:
     ) -> None:
         self._windows = windows
         self._completion = [completion.tiers[tier] for tier in aggregation.tiers]
+        self._shortest = aggregation.tiers[0].window
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
         self._deduplicate, self._latest = aggregation.deduplicate, aggregation.latest
@@ -120,6 +122,13 @@ class BegunWindows:
     def may_be_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
         return start_us < self._before_us or self._windows.ends_by(tier, start_us, self.over_us)
+
+    @property
+    def written_until_us(self) -> int:
+        """The time before which windows of the shortest tier start that are closed, or may be stored."""
+        ended_us = max(self._schedule.closed_before_us, self.over_us)
+        first_us = self._shortest.start_of(min(ended_us, LATEST_US)) if ended_us > 0 else 0
+        return max(first_us, self._before_us)
 
     def is_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store all of an open window, so that the job begins no part of it."""

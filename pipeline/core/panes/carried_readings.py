@@ -32,6 +32,7 @@ class CarryIn:
         neighbours: the table's readings and windows before and after a window.
         now_us: the current time.
         may_be_stored: a test of whether the table may store an open window with this start before the job fires it.
+        written_until_us: the time before which windows start that are closed, or may be stored.
         each: a function like ``map``, which may call a function for several sensors at once.
 
     Attributes:
@@ -46,6 +47,7 @@ class CarryIn:
         neighbours: Neighbours,
         now_us: int,
         may_be_stored: Callable[[int], bool],
+        written_until_us: int,
         each: ForEach,
     ) -> None:
         self._windows: dict[int, StartWindows[WindowReadings]] = windows.of_tier[0]
@@ -53,7 +55,7 @@ class CarryIn:
         self._open_from_us = open_from_us
         self._neighbours = neighbours
         self._now_us = now_us
-        self._may_be_stored = may_be_stored
+        self._may_be_stored, self._written_until_us = may_be_stored, written_until_us
         self._each = each
         self.deferred: dict[str, dict[str, At]] = {}
 
@@ -124,8 +126,12 @@ class CarryIn:
                     unknown[name] = of_sensor[name], bound_us
             if beyond_state and unknown:
                 stored[sensor_id] = unknown
-        stale = self._each(lambda sensor_id: self._neighbours.stale(sensor_id, stored[sensor_id], from_us), stored)
-        return [(sensor_id, each_us) for sensor_id, starts in zip(stored, stale, strict=True) for each_us in starts]
+
+        def stale(sensor_id: str) -> set[int]:
+            return self._neighbours.following(sensor_id, stored[sensor_id], from_us, self._written_until_us)[0]
+
+        found = zip(stored, self._each(stale, stored), strict=True)
+        return [(sensor_id, each_us) for sensor_id, starts in found for each_us in sorted(starts)]
 
     def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
         """Hands readings to the sensor's later windows.

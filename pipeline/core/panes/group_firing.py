@@ -106,7 +106,14 @@ class GroupFiring:
                 self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
             may_be_stored = partial(self._begun.may_be_stored, 0)
             self._carry_in = CarryIn(
-                windows, self._tiers[0], self._open_from_us, completion.neighbours, now_us, may_be_stored, each
+                windows,
+                self._tiers[0],
+                self._open_from_us,
+                completion.neighbours,
+                now_us,
+                may_be_stored,
+                self._begun.written_until_us,
+                each,
             )
         self.rows = EncodedRows()
         self.left: list[bytes] = []

@@ -131,3 +131,15 @@ def test_a_row_that_was_written_before_the_latest_reading_came():
         group.pass_time(30 * MINUTE)
         group.watermark(MIDNIGHT + 2 * DAY + n + 1)
     assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15
+
+
+def test_a_window_that_a_job_left_without_a_row():
+    """An earlier reading that comes later reaches it too, although only its raw row tells of it."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, before_us=MIDNIGHT + 3 * DAY)
+    given = {MIDNIGHT + hour * HOUR: {"t": value} for hour, value in ((16, 0.5), (17, -15.0), (10, -20.0))}
+    abandoned, *others = (event("s", time_us, readings) for time_us, readings in given.items())
+    group.store(abandoned)
+    for each in others:
+        group.receive(each)
+        group.pass_time()
+    check(rows_of(group), given)
