@@ -45,7 +45,7 @@ class WindowRows:
         self._schema = schema
         self.retention = retention
         self._read = self.together = RowsTogether(read)
-        self._locator = SensorLocator(schema, read) if search else None
+        self._locator = SensorLocator(schema, read) if search and not schema.finds_sensors else None
         self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
