@@ -150,7 +150,11 @@ def _schema(
     """
     name = "the default schema" if file is None else file.name
     try:
-        schema = TableSchema.for_new_table() if file is None else parse_schema(file.read())
+        schema = (
+            TableSchema.for_new_table()
+            if file is None
+            else parse_schema(file.read(), TableSchema.for_new_table().latest)
+        )
         declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
         check_sizes(declared)
     except (SchemaError, UnicodeDecodeError) as error:

@@ -19,6 +19,7 @@ from pipeline.core.schema.toml import format_schema
 from pipeline.table.adopt import adopt
 from pipeline.table.comparison import Comparison, summary
 from pipeline.table.description import description_of, print_description
+from pipeline.table.newest import fill_newest
 from pipeline.table.schema_flags import SchemaFlags, schema_flags
 
 
@@ -109,7 +110,7 @@ def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
     elif as_toml:
         if schema is None:
             raise click.ClickException(f"table {table} has no stored schema")
-        click.echo(format_schema(schema), nl=False)
+        click.echo(format_schema(schema, for_new_table=True), nl=False)
     else:
         print_description(table, schema, families)
 
@@ -135,6 +136,8 @@ def _warn(schema: TableSchema) -> None:
 def _print_created(table: TableName, schema: TableSchema) -> None:
     click.echo(f"table {table} created")
     click.echo(f"schema: {summary(schema)}")
+    if schema.latest is None and schema.tiers:
+        click.echo("no newest readings: 'read latest --all' will read each sensor's newest event")
     for family, policy in tables.policies_of(schema).items():
         click.echo(f"family {family}: policy is {format_policy(policy)}")
     if splits := schema.key.split_keys(tables.MAX_SPLITS):
@@ -183,6 +186,9 @@ def _apply(comparison: Comparison) -> bool:
             if rewrites:  # the schema must not name a missing family
                 schema_store.replace_text(table, after, before)
             raise
+    added = comparison.requested.latest
+    if added is not None and comparison.stored is not None and comparison.stored.latest is None:
+        fill_newest(table, comparison.requested, added)
     return True
 
 

@@ -55,7 +55,7 @@ def _family_option(flag: str, holds: str) -> Callable[[Command], Command]:
 class SchemaFlags:
     """The schema flags. None, or an empty tuple, keeps the current setting."""
 
-    whole: TableSchema | None = None  # the file's schema
+    text: str | None = None  # the file's schema
     file: str | None = None
     key: KeyTemplate | None = None
     layout: str | None = None
@@ -79,7 +79,8 @@ class SchemaFlags:
                 name of the file, if any.
         """
         try:
-            schema = self._with_policies(self.whole or self._changed(current))
+            whole = None if self.text is None else parse_schema(self.text, current.latest)
+            schema = self._with_policies(whole or self._changed(current))
             check_sizes(schema)
             _refuse_long_policies(schema)
         except SchemaError as error:
@@ -198,11 +199,10 @@ def _from_file(file: TextIO, others: SchemaFlags) -> SchemaFlags:
         text = file.read()
         if not text.strip():
             raise SchemaError("schema", "the file is empty; 'describe --toml' prints the default schema")
-        whole = parse_schema(text)
     except (SchemaError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{file.name}: {error}") from None
-    flags = SchemaFlags(whole, file.name, policies=others.policies)
-    flags.requested(whole)
+    flags = SchemaFlags(text, file.name, policies=others.policies)
+    flags.requested(TableSchema.for_new_table())
     return flags
 
 

@@ -30,7 +30,7 @@ def test_json_with_prices_and_schema(tmp_path):
     result = run(*FLEET, "--schema", str(schema), "--prices", str(prices), "--json")
     assert result.exit_code == 0
     record = json.loads(result.stdout)
-    assert list(record["tiers"]) == ["1h", "1d"]
+    assert list(record["tiers"]) == ["1h", "1d", "newest readings"]
     assert record["costs_a_month"] == {"Bigtable nodes": record["nodes"] * 365}
     assert record["hottest_tablet"] == 1
     assert "begins with the time" in record["notes"][0]

@@ -27,6 +27,7 @@ TALL = """\
 key = "{salt:1}#{sensor_id}#{metric}#{reverse_ms}"
 layout = "tall"
 values = "float64"
+latest = "latest"
 
 [metrics]
 logs = ["log_*"]
@@ -47,6 +48,7 @@ meta = "maxage=90d"
 quarters = "maxage=30d"
 hours = "maxage=730d"
 days = "never"
+latest = "maxage=730d || maxversions=1"
 
 [rate]
 every = "10ms"

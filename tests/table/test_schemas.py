@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -5,9 +6,12 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import read_schema
+from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
+from tests.support.tables import write as write_rows
 from tests.table.running import LONG_POLICY, TALL, arguments, in_file, run
 
 
@@ -24,12 +28,45 @@ def test_create_takes_a_schema_from_a_file(name: TableName, tmp_path: Path) -> N
         "family quarters: policy is maxage=30d",
         "family hours: policy is maxage=730d",
         "family days: policy is never",
+        "family latest: policy is maxage=730d || maxversions=1",
         "family tidetable: policy is never",
         "split into 16 tablets, at 1 … f",
     ]
     assert result.stderr.startswith("warning: key: {salt:1}#{sensor_id}#{metric}#{reverse_ms} spreads sensors over 16")
     assert result.stderr.count("\n") == 1
     assert read_schema(name) == parse_schema(TALL.replace("maxage=7d", "maxage=1d"))
+
+
+def test_newest_readings_are_the_default(name: TableName, tmp_path: Path) -> None:
+    """A file without them gives them to a new table; false leaves them out, also in what describe prints."""
+    assert run("create", name, "--schema", in_file(tmp_path, 'layout = "wide"')).exit_code == 0
+    assert read_schema(name).latest == "latest"
+    tables.delete(name)
+    result = run("create", name, "--schema", in_file(tmp_path, "latest = false"))
+    assert "no newest readings" in result.stdout
+    described = run("describe", name, "--toml").stdout
+    assert described.startswith("latest = false\n")
+    assert run("diff", name, "--schema", in_file(tmp_path, 'layout = "wide"')).exit_code == 0
+    assert run("diff", name, "--schema", in_file(tmp_path, described)).exit_code == 0
+
+
+def test_newest_readings_are_added_later(name: TableName) -> None:
+    """One scan of raw rows fills them; a job may have written newer ones meanwhile."""
+    schema = parse_schema('metadata_alone = true\npolicies.raw = "never"')
+    assert tables.create(name, schema)
+    now_us = time.time_ns() // 1_000_000 * 1000
+    newest, alone = Event("a", now_us, {"t": 2.0, "u": 3.0}, {}), Event("b", now_us, {}, {"status": "on"})
+    events = [newest, Event("a", now_us - 1000, {"t": 1.0, "v": 4.0}, {}), alone]
+    write_rows(name, [row for event in events for row in schema.rows(event)])
+    result = run("create", name, "--latest-family", "now", "--apply")
+    assert result.exit_code == 0, result.output
+    assert "now: filled from 3 events; update the running job" in result.stdout
+    with SensorTable.open(name.project, name.instance, name.table) as table:
+        found = {record.sensor_id: record for record in table.newest()}
+    assert found["a"].readings == {"t": (now_us, 2.0), "u": (now_us, 3.0), "v": (now_us - 1000, 4.0)}
+    assert found["b"].metadata == {"status": (now_us, "on")}
+    refused = run("create", name, "--latest-family", "newer", "--apply")
+    assert (refused.exit_code, "newest readings" in refused.stderr) == (1, True)
 
 
 def test_a_schema_can_come_by_standard_input(name: TableName) -> None:
@@ -75,7 +112,7 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
         ("policies.rwa = 'never'", "policies.rwa: there is no such family"),
         (f"policies.raw = '{LONG_POLICY}'", "policies.raw: the policy is too long: Bigtable stores at most 500 bytes"),
         (
-            "".join(f"metrics.f{number} = ['m{number}']\n" for number in range(98)),
+            "".join(f"metrics.f{number} = ['m{number}']\n" for number in range(97)),
             "metrics: 100 families and the table's own are more than Bigtable's 100",
         ),
         (

@@ -17,7 +17,7 @@ _WHY_UNSAFE = {
     "metrics": "the family may contain readings, and no reader would look for them there any more",
     "metadata": "the family may contain metadata, and no reader would look for it there any more",
     "tiers": "the family may contain aggregates, and no reader would look for them there any more",
-    "latest": "sensors that send nothing any more would be missing among the newest readings, or could not be read",
+    "latest": "the family contains newest readings, and no reader would look for them there any more",
     "statistics": "rows that contain the statistic would keep its old value when they are written again",
 }
 ALTERNATIVE = (
@@ -44,7 +44,7 @@ class Change:
         if section == "statistics":
             in_order = self.key != section  # in another order, another glob may match first
             return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
-        return section == "tiers" and self.actual is None
+        return section in ("tiers", "latest") and self.actual is None
 
     def __str__(self) -> str:
         actual, wanted = (("absent" if value is None else repr(value)) for value in (self.actual, self.wanted))

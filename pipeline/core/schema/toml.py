@@ -3,7 +3,7 @@
     key = "{sensor_id}#{reverse_us}"
     layout = "wide"                       # or tall, serialized, bucket_cells, bucket_columns, bucket_serialized
     values = "text"                       # or float64
-    latest = "latest"                     # the family of newest readings; none without it
+    latest = "latest"                     # the family of newest readings; false for none
     metadata_alone = true                 # keep events that have metadata and no readings
 
     [metrics]                             # family = globs; the first that matches takes the metric
@@ -30,7 +30,8 @@
     event_bytes = 120
     sensors = 1000000
 
-Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``.
+Omitted keys have the values of the default schema; a serializing layout has no ``[metadata]``. A stored schema without
+``latest`` has no newest readings; a file for a new table has them.
 """
 
 import re
@@ -60,8 +61,12 @@ _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the che
 _MAX_SENSORS = 1_000_000_000
 
 
-def parse_schema(text: str) -> TableSchema:
+def parse_schema(text: str, latest: str | None = None) -> TableSchema:
     """Parses a schema from TOML.
+
+    Args:
+        text: the TOML.
+        latest: the family of newest readings if the text does not tell it and the table has tiers.
 
     Raises:
         SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
@@ -72,6 +77,8 @@ def parse_schema(text: str) -> TableSchema:
     except (ValueError, RecursionError) as error:
         hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
         raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}{hint}") from None
+    if latest is not None and document.get("tiers") != {}:
+        document.setdefault("latest", latest)
     return schema_of(document)
 
 
@@ -94,7 +101,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         policies=_policies(document),
         rate=_rate(document),
         statistics=_statistics(document),
-        latest=_text(document, "latest", "latest") if "latest" in document else None,
+        latest=_text(document, "latest", "latest") if document.get("latest", False) is not False else None,
         metadata_alone=_flag(document, "metadata_alone"),
     )
 
@@ -124,11 +131,17 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
     return document
 
 
-def format_schema(schema: TableSchema) -> str:
-    """Returns the schema as TOML; equal schemas have equal text. ``parse_schema`` reads it back."""
+def format_schema(schema: TableSchema, *, for_new_table: bool = False) -> str:
+    """Returns the schema as TOML; equal schemas have equal text. ``parse_schema`` reads it back.
+
+    Args:
+        schema: the schema.
+        for_new_table: whether to tell that it has no newest readings, which a new table has otherwise.
+    """
     import tomlkit  # only writing needs it, and every command would wait for it
 
-    return tomlkit.dumps(document_of(schema))
+    has_none = for_new_table and schema.latest is None and bool(schema.tiers)
+    return tomlkit.dumps(({"latest": False} if has_none else {}) | document_of(schema))
 
 
 def _values(text: str) -> Values:
