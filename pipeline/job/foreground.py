@@ -37,7 +37,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
-        status = StatusLine(result)
+        status = StatusLine(result, gate.longest_wait_s)
         while not stop.wake.wait(_LOOK_S):
             if gate.seconds_since_pull > _LOOK_S:
                 # In a thread: a stop must not wait for a server that does not answer.

@@ -17,13 +17,27 @@ class Standing(NamedTuple):
     totals: Mapping[str, int]
     delays: int = 0
     delays_ms: int = 0  # their sum
+    longest_wait_s: float | None = None  # from a message's publication until it was processed, since the last line
 
 
 class StatusLine:
-    """Describes the progress of a running job since the last line."""
+    """Describes the progress of a running job since the last line.
 
-    def __init__(self, job: PipelineResult, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        job: the job.
+        longest_wait_s: returns the longest time from a message's publication until it was processed, of those since
+            its last call.
+        clock: a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        job: PipelineResult,
+        longest_wait_s: Callable[[], float | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._job = job
+        self._longest_wait_s = longest_wait_s
         self._clock = clock
         self._last = Standing(clock(), {})
 
@@ -47,11 +61,16 @@ class StatusLine:
             metrics.totals_of(self._job),
             sum(each.count for each in delays),
             sum(each.sum for each in delays),
+            self._longest_wait_s(),
         )
 
 
 def describe(last: Standing, now: Standing) -> str:
-    """Returns one line: the totals, and the rate, the mean lag and the late events since the last line."""
+    """Returns one line: the totals, and, since the last line, the rate, the mean lag and the message that took longest.
+
+    The lag is that of events behind the clock. It includes what they took until they were published; the message's time
+    does not.
+    """
 
     def total(name: str) -> int:
         return now.totals.get(name, 0)
@@ -65,6 +84,8 @@ def describe(last: Standing, now: Standing) -> str:
     ]
     if new := now.delays - last.delays:
         parts.append(f"lag {_duration((now.delays_ms - last.delays_ms) / new / 1000)}")
+    if now.longest_wait_s is not None:
+        parts.append(f"oldest message {_duration(now.longest_wait_s)}")
     if late := total(metrics.LATE_EVENTS):
         parts.append(counted(late, "late event"))
     return ", ".join(parts)

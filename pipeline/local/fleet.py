@@ -1,8 +1,8 @@
 """Simulates a realistic fleet of sensors: its events, the order of their arrival, and malformed messages.
 
 Every sensor measures temperature, humidity, pressure and battery voltage, each with a daily cycle, drift and noise.
-It drops single readings, goes silent for a while, and delivers some events out of order and some late. The same fleet
-produces the same messages, byte for byte.
+It drops single readings, goes silent for a while, and, unless it is prompt, delivers some events out of order and some
+late. The same fleet produces the same messages, byte for byte.
 """
 
 import heapq
@@ -52,6 +52,8 @@ class Fleet:
     """Share of malformed events and messages; unless it is zero, each of :data:`MALFORMED` occurs at least once."""
     late: float = 0.01
     """Share of events that arrive ten minutes to six hours late."""
+    prompt: bool = False
+    """Whether each event arrives when it happens; else most take up to two seconds, one in twenty up to two minutes."""
 
     @property
     def events(self) -> int:
@@ -151,6 +153,8 @@ class _Sensor:
 
     def delay_us(self) -> int:
         """Returns the delay of an event: mostly seconds, sometimes minutes, for late events hours."""
+        if self.fleet.prompt:
+            return 0
         draw = self.rng.random()
         if draw < self.fleet.late:
             return 10 * _MINUTE + self._below(6 * _HOUR - 10 * _MINUTE)

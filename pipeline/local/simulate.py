@@ -86,8 +86,8 @@ def simulate(
     The events have daily cycles, noise, drift and outages. Some are late. Some messages are malformed, for each reason
     that the pipeline refuses.
 
-    With --live, for a load test, each event is published when it happens, none is late, and --rate, divided among the
-    sensors, replaces --interval. The summary has the longest delay of publishing.
+    With --live, for a load test, each event is published when it happens, in order of time, and --rate, divided among
+    the sensors, replaces --interval. The summary has the longest delay of publishing.
 
     The exit code is 0, or 130 after Ctrl-C. Messages already sent are published either way.
     """
@@ -105,7 +105,8 @@ def simulate(
         seed=seed,
         batch=batch,
         malformed=malformed,
-        late=0.0 if live else late,
+        late=late,
+        prompt=live,
     )
     _check(fleet)
     started = time.monotonic()
@@ -164,7 +165,7 @@ def _check(fleet: Fleet) -> None:
 
 
 class LiveClock:
-    """Holds a simulation to real time: ``wait`` returns when the newest event so far has happened.
+    """Holds a simulation to real time: ``wait`` returns when all events of a message have happened.
 
     Attributes:
         behind_s: the longest, in seconds, that an event waited for the simulation or for the topic.
@@ -183,14 +184,12 @@ class LiveClock:
         self._stopped = stopped
         self._clock = clock
         self._sleep = sleep
-        self._newest_us = 0
 
     def wait(self, events: Sequence[SensorEvent]) -> None:
         """Returns when all of the events have happened, or soon after ``stopped()`` returns True."""
-        newest_us = max([event.event_time.ToMicroseconds() for event in events], default=0)
-        if newest_us <= self._newest_us:
-            return  # an older event was delayed on its way; it is due already
-        self._newest_us = newest_us
+        if not events:
+            return
+        newest_us = max(event.event_time.ToMicroseconds() for event in events)
         while (early := newest_us / 1_000_000 - self._clock()) > 0 and not self._stopped():
             self._sleep(min(early, self._NAP_SECONDS))
         self.behind_s = max(self.behind_s, -early)

@@ -8,8 +8,8 @@ up to 30 seconds and fires no pane in that time. So a gate replaces its Pub/Sub 
   means that every acknowledged message has been written.
 - Panes wait for the clock, and a stop would lose them. So once everything acknowledged is processed, the runner's clock
   is set forward, by more than any pane waits.
-- A pull returns the waiting messages at once. If none wait, the gate waits a moment, not the server: cancelling a pull
-  that waits at the server would leave its messages leased until their deadline.
+- A pull returns the waiting messages at once, and none is cut short. If none wait, the gate waits a moment, not the
+  server: cancelling a pull would leave the messages that the server has just handed out leased until their deadline.
 - The gate pulls more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
   every DoFn, with its clients, for every bundle.
 
@@ -76,11 +76,23 @@ class PullGate:
         self._pulls_to_flush = _PULLS_TO_FLUSH
         self._last_pull = time.monotonic()
         self._unacknowledged: PullResponse | None = None
+        self._in_process_since: float | None = None  # when the oldest message of the last pull was published
+        self._waits = threading.Lock()
+        self._longest_wait_s: float | None = None
 
     @property
     def seconds_since_pull(self) -> float:
         """The time for which the runner has been processing its last pull; a second or two is usual."""
         return time.monotonic() - self._last_pull
+
+    def longest_wait_s(self) -> float | None:
+        """Returns the longest time from a message's publication until it was processed, of those since the last call.
+
+        None if none was processed.
+        """
+        with self._waits:
+            longest_s, self._longest_wait_s = self._longest_wait_s, None
+        return longest_s
 
     def close(self) -> None:
         """Ends pulling for good. Returns at once."""
@@ -100,6 +112,7 @@ class PullGate:
 
     def pull(self, **request: Any) -> PullResponse:
         """Returns the waiting messages of the subscription; none once the gate is closed."""
+        self._count_processed()
         if self._closed.is_set():
             if self._drained.is_set():
                 self._pulls_to_flush -= 1
@@ -114,8 +127,9 @@ class PullGate:
             if response is None:
                 time.sleep(_AWAY_S)
                 return PullResponse()  # does not update the time of the last pull, which reveals the stall
-        if response.received_messages:
+        if messages := PullResponse.pb(response).received_messages:
             self._unacknowledged = response
+            self._in_process_since = min(each.message.publish_time.ToMicroseconds() for each in messages) / 1_000_000
         else:
             time.sleep(_IDLE_S)
         self._last_pull = time.monotonic()
@@ -133,6 +147,14 @@ class PullGate:
                 self._unacknowledged = None
                 return
 
+    def _count_processed(self) -> None:
+        """Notes how long the oldest message of the last pull took."""
+        if self._in_process_since is not None and self._unacknowledged is None:
+            wait_s = max(0.0, time.time() - self._in_process_since)
+            self._in_process_since = None
+            with self._waits:
+                self._longest_wait_s = max(wait_s, self._longest_wait_s or 0.0)
+
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:
         """Pulls until it has enough messages or gets no more. Returns None if Pub/Sub is unavailable."""
         limits = {"max_messages": _MESSAGES_PER_PULL, "return_immediately": True}
@@ -144,12 +166,11 @@ class PullGate:
         until = time.monotonic() + _ENOUGH_S
         more = len(messages)
         while more and len(messages) < _MESSAGES_PER_PULL and not self._closed.is_set():
-            left_s = until - time.monotonic()
-            if left_s <= 0 or sum(message.ByteSize() for message in messages) >= _ENOUGH_BYTES:
+            if time.monotonic() >= until or sum(message.ByteSize() for message in messages) >= _ENOUGH_BYTES:
                 break
             limits["max_messages"] = _MESSAGES_PER_PULL - len(messages)
             try:
-                response = self._client.pull(**request | limits | _CALL | {"timeout": left_s})
+                response = self._client.pull(**request | limits | _CALL)
             except exceptions.GoogleAPICallError:
                 break  # process these messages first; the next pull will meet the error again
             more = len(response.received_messages)

@@ -47,21 +47,22 @@ def key(name):
 
 
 def test_a_line_has_totals_and_what_happened_since_the_last_one():
-    """Totals since the start; the rate and the lag since the last line; late events only if there are any."""
+    """Totals since the start; rate, lag and oldest message since the last line; late events only if there are any."""
     first = {"events": 1, "raw_rows": 1, "aggregate_rows": 1, "dead_letters": 1}
     assert describe(Standing(0.0, {}), Standing(1.0, first, 2, 3000)) == (
         "1 event (1 a second), 1 raw row, 1 aggregate row, 1 dead letter, lag 1.5 s"
     )
     then = {"events": 30_001, "raw_rows": 30_000, "aggregate_rows": 12, "late_events": 7}
-    assert describe(Standing(1.0, first, 2, 3000), Standing(11.0, then, 4, 3000 + 2 * 7_200_000)) == (
-        "30,001 events (3,000 a second), 30,000 raw rows, 12 aggregate rows, 0 dead letters, lag 2.0 h, 7 late events"
+    assert describe(Standing(1.0, first, 2, 3000), Standing(11.0, then, 4, 3000 + 2 * 7_200_000, 0.42)) == (
+        "30,001 events (3,000 a second), 30,000 raw rows, 12 aggregate rows, 0 dead letters, lag 2.0 h, "
+        "oldest message 0.4 s, 7 late events"
     )
 
 
 def test_a_line_only_if_something_happened():
     """An idle job prints nothing, and metrics that change while they are read come with the next line."""
     job, clock = FakeJob(), iter(range(10))
-    line = StatusLine(job, lambda: next(clock))
+    line = StatusLine(job, lambda: None, lambda: next(clock))
     assert line.next() is None
     job.counters, job.delays = {"events": 5}, (5, 500)
     job.broken = True

@@ -104,3 +104,13 @@ def test_no_late_events():
         for event in one.events:
             newest = max(newest, event.event_time.ToMicroseconds())
             assert newest - event.event_time.ToMicroseconds() < 5 * 60 * 1_000_000
+
+
+def test_a_prompt_fleet():
+    """Every event of a prompt fleet arrives when it happens, so they arrive in order of time."""
+    times = [
+        event.event_time.ToMicroseconds()
+        for one in simulate(fleet_of(prompt=True, malformed=0))
+        for event in one.events
+    ]
+    assert times == sorted(times)

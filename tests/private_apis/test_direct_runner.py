@@ -22,19 +22,20 @@ def response(*payloads):
 def pull(monkeypatch):
     """Returns the payloads of a pull whose client answers so, and how many messages each request asked for."""
 
-    def pulled(*answers, gate=None):
+    def pulled(*answers):
         asked = []
         remaining = list(answers)
 
         def answer(**request):
             asked.append(request["max_messages"])
+            assert request["timeout"] == 10  # what a pull that is cut short has been handed waits for its deadline
             given = remaining.pop(0)
             if isinstance(given, Exception):
                 raise given
             return given
 
         monkeypatch.setattr(direct_runner, "subscriber_client", lambda: SimpleNamespace(pull=answer))
-        given = (gate or PullGate)().pull(subscription="s")
+        given = PullGate().pull(subscription="s")
         return [received.message.data for received in given.received_messages], asked
 
     monkeypatch.setattr(direct_runner, "_AWAY_S", 0)
@@ -75,6 +76,26 @@ def test_a_trickle(pull, monkeypatch):
     """The gate returns the first message although others still arrive one by one."""
     monkeypatch.setattr(direct_runner, "_ENOUGH_S", 0)
     assert pull(response(b"1"), response(b"2")) == ([b"1"], [1000])
+
+
+def test_the_longest_wait(monkeypatch):
+    """A message's time ends with the pull after it was acknowledged and processed. Each is reported once."""
+    old = response(b"1", b"2")
+    for received, seconds in zip(old.received_messages, (98, 93), strict=True):
+        received.message.publish_time = {"seconds": seconds}
+    answers = iter([old, response(), response()])
+    client = SimpleNamespace(pull=lambda **_: next(answers), acknowledge=lambda **_: None)
+    monkeypatch.setattr(direct_runner, "subscriber_client", lambda: client)
+    clock = SimpleNamespace(time=lambda: 100.0, monotonic=lambda: 0.0, sleep=lambda _: None)
+    monkeypatch.setattr(direct_runner, "time", clock)
+    gate = PullGate()
+    gate.pull(subscription="s")
+    gate.pull(subscription="s")  # the runner failed at the first, and gets the same messages
+    assert gate.longest_wait_s() is None
+    gate.acknowledge(subscription="s", ack_ids=["1", "2"])
+    assert gate.longest_wait_s() is None
+    gate.pull(subscription="s")
+    assert (gate.longest_wait_s(), gate.longest_wait_s()) == (7.0, None)
 
 
 class _Counting(DoFn):

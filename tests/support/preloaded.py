@@ -6,6 +6,7 @@ folder and files to the server, passes signals on to the fork, and ends as it en
 that looks at its process: each fork does that itself.
 
 ``tests/conftest.py`` runs a server for all test processes of a session; it imports the packages for the first program.
+Without a server, as in a benchmark, the process becomes the program itself.
 """
 
 import json
@@ -173,6 +174,10 @@ def link_environment(folder: Path) -> None:
 
 def run_preloaded(arguments: list[str]) -> NoReturn:
     """Lets the server run a program, passes signals on to it, and ends as it ends."""
+    if VARIABLE not in os.environ:
+        program, *rest = arguments
+        module = ["-m", "pipeline"] if program == "pipeline" else [str(Path(sys.executable).with_name("tidetable"))]
+        os.execv(sys.executable, [sys.executable, *module, *rest])  # noqa: S606
     server = socket.socket(socket.AF_UNIX)
     signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
     server.connect(os.environ[VARIABLE])
