@@ -157,10 +157,11 @@ class Schedule:
 
     def rearm(self, firing: FiringRules) -> Timers:
         """Makes the timers fire when windows, or the readings that wait, need it."""
-        clock_us = min(self.closed_until_us, *(each.until_us for each in self.resting))
-        watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == NEVER_US else END_US)
+        clock_us = min([self.closed_until_us, *(each.until_us for each in self.resting), *self.due_us.values()])
+        # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
+        watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
-        return self.arm(min([watermark_us, *watermarks_us]), min([clock_us, *self.due_us.values()]))
+        return self.arm(min([watermark_us, *watermarks_us]), clock_us)
 
     def arm(self, watermark_us: int, clock_us: int) -> Timers:
         """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early."""

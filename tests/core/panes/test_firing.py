@@ -26,6 +26,16 @@ def test_an_early_pane_and_the_end_of_the_window():
     assert schedule.pass_watermark(3 * HOUR, FIRING) == {2 * HOUR}
 
 
+def test_a_clock_that_nothing_waits_for_is_cleared_at_the_end():
+    """A window's end fires what waited for the clock: the timer that is still set would hold up a drain."""
+    schedule = Schedule()
+    schedule.expect(0, NOW, FIRING)
+    schedule.done(schedule.pass_watermark(HOUR, FIRING))
+    assert schedule.rearm(FIRING) == Timers(END_US, None)
+    schedule.pass_watermark(END_US, FIRING)
+    assert schedule.is_over
+
+
 def test_groups_share_the_load():
     """Each group has its own times of early panes, at most an interval from now, and all are spread evenly."""
     waits = [Schedule().expect(0, NOW, FIRING, group).clock_us - NOW for group in range(256)]
