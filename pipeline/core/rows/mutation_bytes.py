@@ -43,6 +43,21 @@ def mutations_of(cells: Sequence[Cell]) -> bytes:
     return b"".join(parts)
 
 
+def delete_family(family: str) -> bytes:
+    """Encodes a ``DeleteFromFamily``, as :func:`mutations_of` encodes cells."""
+    return _field(0x12, _field(0x1A, _field(0x0A, family.encode())))
+
+
+def delete_column(family: str, qualifier: bytes) -> bytes:
+    """Encodes a ``DeleteFromColumn``: all versions."""
+    return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier)))
+
+
+def delete_row() -> bytes:
+    """Encodes a ``DeleteFromRow``."""
+    return b"\x12\x02\x22\x00"
+
+
 def encoded(row: Row) -> EncodedRow:
     """Returns the row with its cells encoded. Raises ValueError like :func:`mutations_of`."""
     return EncodedRow(row.key, mutations_of(row.cells), len(row.cells))

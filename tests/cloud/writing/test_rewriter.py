@@ -53,7 +53,6 @@ def test_deleting_a_column(name):
 def test_rows_larger_than_a_request(name, monkeypatch):
     """They take several requests, one after the other, and no request deletes what another wrote."""
     monkeypatch.setattr(rewriter, "_MAX_MUTATIONS", 7)
-    monkeypatch.setattr(rewriter, "_MAX_ENTRIES", 3)
     rows = {b"%02d" % i: [cell("one", b"%03d" % j) for j in range(i + 1)] for i in range(30)}
     write(name, {key: [cell("one", b"stale")] for key in rows})
     write(name, rows)

@@ -3,7 +3,16 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, entry_of, mutations_of, request_header, request_of
+from pipeline.core.rows.mutation_bytes import (
+    ENTRY_OVERHEAD,
+    delete_column,
+    delete_family,
+    delete_row,
+    entry_of,
+    mutations_of,
+    request_header,
+    request_of,
+)
 from pipeline.core.rows.rows import Cell, Row
 
 Request = MutateRowsRequest.pb()
@@ -61,3 +70,16 @@ def test_the_servers_own_time():
     """A cell without its own timestamp is refused, because a retry would write another cell."""
     with pytest.raises(ValueError, match=r"^a cell's timestamp is negative: -1$"):
         mutations_of([Cell("raw", b"q", 1000, b"v"), Cell("raw", b"q", -1, b"v")])
+
+
+@given(st.text(min_size=1, max_size=70), lengthy)
+def test_deletions(family, qualifier):
+    """They too equal those of the protobuf class."""
+    request = Request()
+    mutations = request.entries.add(row_key=b"a").mutations
+    mutations.add().delete_from_family.family_name = family
+    column = mutations.add().delete_from_column
+    column.family_name, column.column_qualifier = family, qualifier
+    mutations.add().delete_from_row.SetInParent()
+    deletions = b"".join([delete_family(family), delete_column(family, qualifier), delete_row()])
+    assert Request.FromString(request_of(b"", [(b"a", [deletions])])) == request
