@@ -2,7 +2,8 @@
 
 Run with ``.venv/bin/python -m tests.benchmarks.latency [SECONDS]``: 20 seconds of events by default, for each firing,
 writer and rate, at a steady flow of one event a message. The job runs as users run it, between both emulators, with its
-default settings, and then with ``--early_firing=1s``. A raw row is readable when a request for its key finds it. An
+default settings, and then with ``--early_firing=1s``. A raw row is readable when a request for its key finds it. A row
+of newest readings contains an event once it has a cell of its time or a later one. An
 aggregate contains an event once ``reading_count`` of its sensor includes it; by default that takes minutes, so it is
 measured with the second firing alone. The oldest is the event that took longest.
 """
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
+from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import running_emulators
@@ -51,11 +54,13 @@ class Sent:
     Attributes:
         raw: the time of each raw row that was not found yet, by key.
         of_sensor: the time of each event, in the order of publication, by sensor.
+        event_times_us: the event time of each of them.
         all_sent: set when no more events follow.
     """
 
     raw: dict[bytes, float] = field(default_factory=dict)
     of_sensor: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    event_times_us: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     all_sent: threading.Event = field(default_factory=threading.Event)
 
 
@@ -78,11 +83,11 @@ def main() -> None:
 
 
 def measure(firing: dict[str, str], writer: str, rate: int, seconds: float) -> dict[str, list[float]]:
-    """Runs a job. Returns the latencies in ms of the events after the warm-up: in raw rows, and in aggregates."""
+    """Runs a job. Returns the latencies in ms of the events after the warm-up: by the rows that have them."""
     resources, sent = Resources(), Sent()
-    kinds = {"raw": _raw_rows} | ({"aggregates": _aggregates} if firing else {})
+    kinds = {"raw": _raw_rows, "newest": _newest} | ({"aggregates": _aggregates} if firing else {})
     try:
-        name = resources.table = resources.table_of(lasting(TableSchema.default()))
+        name = resources.table = resources.table_of(lasting(TableSchema.for_new_table()))
         flags = [flag for flag in resources.flags(bigtable_writer=writer) if "_firing=" not in flag]
         flags += [f"--{flag}={value}" for flag, value in firing.items()]
         with (
@@ -115,6 +120,7 @@ def _publish(topic: str, rate: int, seconds: float, sent: Sent) -> None:
                 sensor_id, time_us = f"sensor-{number % SENSORS:03}", time.time_ns() // 1000
                 events.append(sensor_event(sensor_id, time_us, {"temperature": 20.0 + number % 10}, {}))
                 sent.raw[f"{sensor_id}#{9_999_999_999_999_999 - time_us}".encode()] = now
+                sent.event_times_us[sensor_id].append(time_us)
                 sent.of_sensor[sensor_id].append(now)
                 number += 1
             if events:
@@ -149,6 +155,26 @@ def _raw_rows(client: BigtableClient, name: TableName, sent: Sent) -> Callable[[
         found = {chunk.row_key for chunk in _chunks(client, request)} if keys else set()
         now = time.monotonic()
         return ((sent.raw.pop(key), now) for key in found), len(found) == len(keys)
+
+    return poll
+
+
+def _newest(client: BigtableClient, name: TableName, sent: Sent) -> Callable[[], tuple[_Found, bool]]:
+    request = ReadRowsRequest(table_name=str(name), filter=RowFilter(cells_per_column_limit_filter=1))
+    keys = latest_range()
+    request.rows.row_ranges.append({"start_key_closed": keys.start, "end_key_open": keys.end})
+    seen: dict[str, int] = defaultdict(int)
+
+    def poll() -> tuple[_Found, bool]:
+        time.sleep(AGGREGATE_POLL_S)
+        newest = {chunk.row_key.decode().split("#")[1]: chunk.timestamp_micros for chunk in _chunks(client, request)}
+        now = time.monotonic()
+        found = []
+        for sensor_id, time_us in newest.items():
+            until = bisect_right(sent.event_times_us[sensor_id], time_us + 999)
+            found += [(published, now) for published in sent.of_sensor[sensor_id][seen[sensor_id] : until]]
+            seen[sensor_id] = max(seen[sensor_id], until)
+        return iter(found), all(seen[sensor_id] == len(events) for sensor_id, events in [*sent.of_sensor.items()])
 
     return poll
 
