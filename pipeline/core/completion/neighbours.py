@@ -87,7 +87,12 @@ class Neighbours:
         return found
 
     def following(
-        self, sensor_id: str, lasts: Mapping[str, tuple[At, int]], from_us: int, written_until_us: int
+        self,
+        sensor_id: str,
+        lasts: Mapping[str, tuple[At, int]],
+        from_us: int,
+        written_until_us: int,
+        searched: dict[str, tuple[int, int]] | None = None,
     ) -> tuple[set[int], int]:
         """Finds the windows that continue from a sensor's last readings before a time.
 
@@ -102,7 +107,10 @@ class Neighbours:
             from_us: the earliest start.
             written_until_us: the time before which windows start that should have rows. A job that was ended may have
                 left raw rows without one, which longer windows count.
+            searched: the span of time, by metric, in which earlier calls have found the windows without a row. It is
+                left out, and extended: calls for one window after the other would find the same ones.
         """
+        searched = {} if searched is None else searched
         waiting, found, until_us = dict(lasts), set[int](), from_us
         ends = {metric: bound_us for metric, (_, bound_us) in lasts.items()}
         end_us = max(bound_us for _, bound_us in lasts.values())
@@ -117,9 +125,17 @@ class Neighbours:
                     found.add(start_us)
             if not waiting:
                 break
-        for end_us in set(ends.values()):
-            of_metrics = [metric for metric, each_us in ends.items() if each_us == end_us]
-            found |= self._without_row(sensor_id, of_metrics, from_us, min(end_us, written_until_us))
+        spans: dict[tuple[int, int], list[str]] = {}
+        for metric, end_us in ends.items():
+            to_us = min(end_us, written_until_us)
+            begin_us, searched_until_us = searched.get(metric, (0, 0))
+            same = begin_us <= to_us <= searched_until_us
+            spans.setdefault((begin_us, searched_until_us) if same else (to_us, to_us), []).append(metric)
+        for (to_us, searched_until_us), of_metrics in spans.items():
+            windows = self._without_row(sensor_id, of_metrics, from_us, to_us)
+            begin_us = min(windows) if len(windows) == _MOST_WITHOUT_ROW else min(from_us, to_us)
+            searched |= dict.fromkeys(of_metrics, (begin_us, searched_until_us))
+            found |= windows
         return found, max([until_us, *(bound_us for _, bound_us in waiting.values())])
 
     def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int, known_us: int = 0) -> None:

@@ -57,6 +57,7 @@ class CarryIn:
         self._now_us = now_us
         self._may_be_stored, self._written_until_us = may_be_stored, written_until_us
         self._each = each
+        self._searched: dict[str, dict[str, tuple[int, int]]] = {}  # for windows without a row
         self.deferred: dict[str, dict[str, At]] = {}
 
     def into(self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()) -> None:
@@ -128,7 +129,8 @@ class CarryIn:
                 stored[sensor_id] = unknown
 
         def stale(sensor_id: str) -> set[int]:
-            return self._neighbours.following(sensor_id, stored[sensor_id], from_us, self._written_until_us)[0]
+            lasts, searched = stored[sensor_id], self._searched.setdefault(sensor_id, {})
+            return self._neighbours.following(sensor_id, lasts, from_us, self._written_until_us, searched)[0]
 
         found = zip(stored, self._each(stale, stored), strict=True)
         return [(sensor_id, each_us) for sensor_id, starts in found for each_us in sorted(starts)]

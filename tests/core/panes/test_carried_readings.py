@@ -143,3 +143,15 @@ def test_a_window_that_a_job_left_without_a_row():
         group.receive(each)
         group.pass_time()
     check(rows_of(group), given)
+
+
+def test_a_backlog_of_closed_windows():
+    """If many closed windows fire at once, the number of requests grows with theirs, not with its square."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 9 * DAY, before_us=MIDNIGHT + 9 * DAY)
+    given = {MIDNIGHT + n * HOUR: {"t": float(n % 7)} for n in range(120)}
+    group.watermark(MIDNIGHT + 9 * DAY)
+    group.table = requests = Requests(group.table)
+    group.receive(*(event("s", time_us, readings) for time_us, readings in given.items()))
+    group.pass_time()
+    check(rows_of(group), given)
+    assert requests.sent <= 8 * len(given)
