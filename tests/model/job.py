@@ -170,6 +170,11 @@ class Stage:
             yield from _in_part(data)
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
+        for number, start_us, window in self._windows("deferred"):
+            if number:
+                yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
+            else:  # their last readings, from which later windows continue
+                yield from self._from(start_us, window.entries)
         for pane in [*(pane for _, (_, pane) in self.panes), *self.collect.bag("panes")]:
             for row in read_rows(pane, _BATCH.size):
                 if is_latest_key(row.key):
@@ -182,9 +187,16 @@ class Stage:
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id, entry in window.entries.items() if entry.again)
 
-    def _windows(self):
+    def _from(self, start_us, sensors):
+        """Yields the windows of sensors that start from a time on and have events."""
+        window = self.target.schema.tiers[0].window
+        for sensor_id, time_us, *_ in self.job.world.truths[self.target.name].accepted:
+            if sensor_id in sensors and time_us >= start_us:
+                yield 0, sensor_id, start_of(time_us, window.text)
+
+    def _windows(self, *bags):
         lateness_us = self.aggregate.fn._firing.lateness_us
-        for chunk in (*self.aggregate.bag("open"), *self.aggregate.bag("closed")):
+        for chunk in (chunk for name in bags or ("open", "closed") for chunk in self.aggregate.bag(name)):
             found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
             for number, windows in enumerate(found.of_tier):
                 yield from ((number, start_us, window) for start_us, window in windows.items())
