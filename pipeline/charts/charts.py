@@ -71,7 +71,8 @@ class Chart:
         series: the series to draw.
         window_us: the length of each window, in microseconds; the longest if they differ.
         calendar: the windows, if they differ in length.
-        band: the bands' name in the legend.
+        band: the bands' name in the legend; empty if the windows have lines alone.
+        line: the lines' name in the legend.
         requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
         limits: the ends of the value axis; None where the data determine it.
     """
@@ -84,6 +85,7 @@ class Chart:
     limits: tuple[float | None, float | None] = (None, None)
     calendar: Window | None = None
     band: str = "minimum to maximum"
+    line: str = "mean"
 
     @property
     def by(self) -> str:
@@ -203,8 +205,10 @@ def value_format(bottom: float, top: float) -> str:
 
 
 def span_text(start_us: int, end_us: int) -> str:
-    """Returns the ends of the time axis as text."""
-    start, end = (format_time(time_us).removesuffix("Z").replace("T", " ") for time_us in (start_us, end_us))
+    """Returns the ends of the time axis as text: to the second, unless the axis is shorter than a minute."""
+    grain_us = 1_000_000 if end_us - start_us >= 60_000_000 else 1
+    ends = (time_us // grain_us * grain_us for time_us in (start_us, end_us))
+    start, end = (format_time(time_us).removesuffix("Z").replace("T", " ") for time_us in ends)
     if start.endswith(":00") and end.endswith(":00"):
         start, end = start.removesuffix(":00"), end.removesuffix(":00")
     return f"{start} to {end}, UTC"

@@ -69,7 +69,7 @@ def _draw_one(axes: Any, chart: Chart, legend: dict[str, Any]) -> None:
     by = chart.by
     if series.band:
         band, mean = _draw_band(axes, series.band, chart.end_of, _BLUE, alpha=0.25)
-        legend |= {f"{chart.band} of {by}": band, f"mean of {by}": mean}
+        legend |= ({f"{chart.band} of {by}": band} if chart.band else {}) | {f"{chart.line} of {by}": mean}
     if series.readings:
         _draw_events(axes, chart, series.readings, _VERMILLION)
         legend["event"] = _dot(_VERMILLION)
@@ -86,8 +86,9 @@ def _draw_several(axes: Any, chart: Chart, colours: dict[str, str], legend: dict
         colour = colours[series.name]
         if series.band:
             _draw_band(axes, series.band, chart.end_of, colour, alpha=0.15)
-            explained[f"mean of {by}"] = Line2D([], [], color=_GREY, linewidth=1.5)
-            explained[f"{chart.band} of {by}"] = Patch(color=_GREY, alpha=0.25)
+            explained[f"{chart.line} of {by}"] = Line2D([], [], color=_GREY, linewidth=1.5)
+            if chart.band:
+                explained[f"{chart.band} of {by}"] = Patch(color=_GREY, alpha=0.25)
         if series.readings:
             _draw_events(axes, chart, series.readings, colour)
             explained["event"] = _dot(_GREY)

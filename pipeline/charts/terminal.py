@@ -80,9 +80,10 @@ def _one(chart: Chart, span_us: tuple[int, int], step: float, width: int) -> dic
     shade, means = _dots(series.band, chart.end_of, span_us, step, 2 * width)
     events = _events(series, span_us)
     # Later marks cover earlier ones; many events would cover the mean.
-    marked = {f"░ {chart.band} of {by}": shade, f"━ mean of {by}": means, "• event": events}
+    line = f"━ {chart.line} of {by}"
+    marked = {f"░ {chart.band} of {by}": shade if chart.band else [], line: means, "• event": events}
     if len(events) > 2 * width:
-        marked[f"━ mean of {by}"] = marked.pop(f"━ mean of {by}")
+        marked[line] = marked.pop(line)
     return {label: dots for label, dots in marked.items() if dots}
 
 
@@ -93,7 +94,7 @@ def _several(chart: Chart, span_us: tuple[int, int], width: int) -> dict[str, li
     for mark, series in zip(_MARKS, chart.series, strict=False):
         if series.band:
             _, means = _dots(series.band, chart.end_of, span_us, math.inf, width)
-            marked[f"{mark} {series.name}, mean of {by}"] = means
+            marked[f"{mark} {series.name}, {chart.line} of {by}"] = means
         elif series.readings:
             marked[f"{mark} {series.name}, events"] = _events(series, span_us)
     return marked

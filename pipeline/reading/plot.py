@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,7 +16,7 @@ from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
 from pipeline.core.notation.text import json_number, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable
 
 _MAX_EVENTS = 2000  # drawn
+_LINES = "avg", "time_weighted_mean", "p50", "last", "first", "increase", "rate", "max", "min"  # the first is drawn
 _MIN_WIDTH, _MAX_WIDTH = 60, 100  # characters of a terminal chart
 
 
@@ -78,9 +79,8 @@ def _band(text: str) -> tuple[str, str]:
 @click.option(
     "--band",
     type=Parsed("low,high", _band),
-    default="min,max",
-    show_default=True,
-    help="The statistics between which the band is drawn, such as p5,p95 where the table has quantiles.",
+    help="The statistics between which the band is drawn, such as p5,p95. By default min,max, or else the outer "
+    "quantiles.",
 )
 @click.option("--y-min", type=Parsed("number", _finite), help="The lower end of the value axis.")
 @click.option("--y-max", type=Parsed("number", _finite), help="The upper end of the value axis.")
@@ -97,7 +97,7 @@ def plot(
     end_us: int,
     tier: Window | None,
     units: tuple[tuple[str, str], ...],
-    band: tuple[str, str],
+    band: tuple[str, str] | None,
     y_min: float | None,
     y_max: float | None,
     output: Path | None,
@@ -108,9 +108,10 @@ def plot(
     """Draw metrics of each SENSOR over a time range, in the terminal or as a PNG.
 
     Draws a band from minimum to maximum and a line of means, from the aggregates of all windows that overlap the range;
-    missing windows leave a gap. Adds the events if they are at most 2,000. If the range has no aggregates, draws only
-    the newest 2,000 events. Time is UTC. Standard error reports what is drawn and why. A chart without room for all
-    windows merges neighbouring ones; the legend gives their length.
+    without these statistics, the outer quantiles and the median. Missing windows leave a gap. Adds the events if they
+    are at most 2,000. If the range has no aggregates, draws only the newest 2,000 events. Time is UTC. Standard error
+    reports what is drawn and why. A chart without room for all windows merges neighbouring ones; the legend gives their
+    length.
 
     Sensors share a chart, and so do metrics with the same --unit; other metrics get charts of their own, below each
     other. A chart has at most eight lines, which share the 2,000 events. A terminal shows several lines without bands,
@@ -140,7 +141,7 @@ def plot(
     if not found:
         click.get_current_context().exit(1)
     if output is not None or not as_json:
-        charts = list(_charts(panels, found, span_us, (y_min, y_max), _name_of(band)))
+        charts = list(_charts(panels, found, span_us, (y_min, y_max)))
         _draw(charts, output, quietly=as_json)
     if as_json:
         for (sensor, metric), series in found.items():
@@ -159,7 +160,7 @@ class _Curve:
     band: list[BandPoint]
     events: list[Reading]
     more: int  # the most events that are drawn, if the range has more; else 0
-    names: tuple[str, str, str]  # the statistics drawn
+    names: "_Names"
     lost: str  # what may be missing
 
     @classmethod
@@ -172,7 +173,7 @@ class _Curve:
         tier: Window | None,
         metadata: Mapping[str, str],
         max_events: int,
-        statistics: tuple[str, str],
+        asked: tuple[str, str] | None,
     ) -> "_Curve":
         start_us, end_us = span_us
         tiers = table.schema.tiers
@@ -181,18 +182,18 @@ class _Curve:
             records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
             first_us = window.start_of(start_us) if window else 0
             windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else None
-        band = _band_points(windows or (), metric, *statistics)
+        names, band = _band_points(windows or (), metric, asked)
         lost = missing_before(windows.incomplete_before_us, "windows") if windows else ""
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events
         events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0, (statistics[0], "avg", statistics[1]), lost)
+        return cls(window, band, events, max_events if more else 0, names, lost)
 
     def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
         common = {"sensor_id": sensor, "metric": metric}
         for start_us, *values in self.band:
-            statistics = dict(zip(self.names, map(json_number, values), strict=True))
+            statistics = dict(zip(self.names.in_order, map(json_number, values), strict=True))
             window = self.window or HOURLY
             yield common | {"window_start": window.shown(start_us), "window": window.text} | statistics
         for event in self.events:
@@ -218,21 +219,58 @@ class _Curve:
         return f"{windows}; {events}" + (f"; {self.lost}" if self.lost else "")
 
 
-def _band_points(windows: Iterable[AggregateRecord], metric: str, low: str, high: str) -> list[BandPoint]:
-    """Returns the windows that have the metric. Raises click.ClickException if none has all that the band needs."""
-    found = ((record.start_us, record.metrics.get(metric)) for record in windows)
-    points = [(at_us, of.value(low), of.value("avg"), of.value(high)) for at_us, of in found if of]
+class _Names(NamedTuple):
+    """The statistics drawn.
+
+    Attributes:
+        line: the one that stands for a window.
+        band: the two that bound the band; None without a band.
+    """
+
+    line: str
+    band: tuple[str, str] | None
+
+    @property
+    def in_order(self) -> tuple[str, str, str]:
+        """The statistics of a :class:`BandPoint`."""
+        low, high = self.band or (self.line, self.line)
+        return low, self.line, high
+
+
+def _names(summaries: Iterable[MetricSummary], asked: tuple[str, str] | None) -> _Names | None:
+    """Returns what to draw of what the windows contain; None if that is nothing that a line can show."""
+    known: set[str] = set()
+    for each in summaries:
+        known.update(each.statistics())
+        if each.sketch:
+            known.add("p50")  # of any quantiles
+    quantiles = sorted((statistic(name).rank, name) for name in known if statistic(name).part == "sketch")
+    found = (
+        ("min", "max") if known >= {"min", "max"} else (quantiles[0][1], quantiles[-1][1]) if quantiles[1:] else None
+    )
+    line = next((name for name in _LINES if name in known), None)
+    return _Names(line, asked or found) if line else None
+
+
+def _band_points(
+    windows: Iterable[AggregateRecord], metric: str, asked: tuple[str, str] | None
+) -> tuple[_Names, list[BandPoint]]:
+    """Returns what is drawn of the metric, and the windows that have it. Raises click.ClickException if none has."""
+    found = [(record.start_us, record.metrics[metric]) for record in windows if metric in record.metrics]
+    names = _names((of for _, of in found), asked)
+    values = [(at_us, tuple(map(of.value, names.in_order))) for at_us, of in found] if names else []
     band = [
-        BandPoint(at_us, least, mean, most)
-        for at_us, least, mean, most in points
-        if not (least is None or mean is None or most is None)
+        BandPoint(at_us, least, line, most)
+        for at_us, (least, line, most) in values
+        if not (least is None or line is None or most is None)
     ]
-    if points and not band:
+    if found and not band:
+        lacks = " and ".join(asked) if asked and names else "any statistic that a line can show"
         raise click.ClickException(
-            f"the table has not all of avg, {low} and {high} of {plain(metric)}; choose others with --band, such as "
-            "p5,p95, or declare them in the schema's [statistics]"
+            f"the table does not have {lacks} of {plain(metric)}; choose others with --band, such as p5,p95, or "
+            "declare them in the schema's [statistics]"
         )
-    return band
+    return names or _Names(_LINES[0], asked), band
 
 
 def _panels(metrics: list[str], units: Mapping[str, str], sensors: list[str]) -> dict[str, list[str]]:
@@ -267,7 +305,6 @@ def _charts(
     found: Mapping[tuple[str, str], _Curve],
     span_us: tuple[int, int],
     limits: tuple[float | None, float | None],
-    band: str,
 ) -> Iterator[Chart]:
     """Yields a chart for each value axis that has something to show."""
     several_axes = len(panels) > 1
@@ -290,7 +327,10 @@ def _charts(
             calendar=window if isinstance(window, CalendarWindow) else None,
             requested_us=span_us,
             limits=limits,
-            band=band,
+            band=" or ".join(dict.fromkeys(_name_of(each.names.band) for each in drawn.values() if each.names.band)),
+            line=" or ".join(
+                dict.fromkeys("mean" if each.names.line == "avg" else each.names.line for each in drawn.values())
+            ),
         )
 
 

@@ -97,6 +97,7 @@ class LatestJson(_PageJson):
 
     sensors: list[NewestJson]
     more: bool = Field(description="Whether other sensors follow.")
+    count: int | None = Field(default=None, description="Only with silent_for: the number of silent sensors.")
 
 
 class EventJson(_Json):

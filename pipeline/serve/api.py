@@ -52,6 +52,7 @@ from pipeline.serve.parameters import (
     as_mapping,
     as_range,
     format_of,
+    only_known,
 )
 from pipeline.serve.reads import Reads
 
@@ -62,8 +63,12 @@ _MOST_SEARCHED = 50_000  # sensors that one page looks through; the next page co
 
 router = APIRouter(
     prefix="/api/v1",
+    dependencies=[Depends(only_known)],
     responses={
-        400: {"model": answers.ProblemJson, "description": "A parameter is missing, or has a value without an answer."},
+        400: {
+            "model": answers.ProblemJson,
+            "description": "A parameter is missing or unknown, or has a value without an answer.",
+        },
         503: {"model": answers.ProblemJson, "description": "Bigtable is out of reach or refuses the request."},
         504: {"model": answers.ProblemJson, "description": "The answer took longer than the server allows."},
     },
@@ -78,7 +83,7 @@ TheReads = Annotated[Reads, Depends(_reads)]
 AnswerFormat = Annotated[Format, Depends(format_of)]
 
 
-@router.get("/schema", tags=["table"])
+@router.get("/schema", summary="The table and its schema", tags=["table"])
 async def schema(reads: TheReads) -> answers.SchemaJson:
     """The table, its tiers and its schema."""
     found = reads.schema
@@ -96,7 +101,9 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
     )
 
 
-@router.get("/sensors", response_model=answers.SensorsJson | answers.FlatJson, tags=["sensors"])
+@router.get(
+    "/sensors", summary="Ids of sensors", response_model=answers.SensorsJson | answers.FlatJson, tags=["sensors"]
+)
 async def sensors(
     request: Request,
     reads: TheReads,
@@ -125,7 +132,12 @@ async def sensors(
     return await reads.answer(request, read)
 
 
-@router.get("/latest", response_model=answers.LatestJson | answers.FlatJson, tags=["sensors"])
+@router.get(
+    "/latest",
+    summary="Newest readings of sensors, or of the silent ones",
+    response_model=answers.LatestJson | answers.FlatJson,
+    tags=["sensors"],
+)
 async def latest(
     request: Request,
     reads: TheReads,
@@ -137,13 +149,18 @@ async def latest(
     silent_for: SilentFor = "",
     limit: Limit = 1000,
 ) -> Response:
-    """The newest reading of each metric of sensors. With silent_for, one page, the longest silent sensors first."""
+    """The newest reading of each metric, and the number of silent sensors.
+
+    With silent_for, one page, the longest silent sensors first.
+    """
     silence = parse_duration(silent_for) if silent_for else None
 
     def read(table: SensorTable) -> Response:
         now_us = time.time_ns() // 1000
-        most = _most(search, limit)
+        most = None if silence is not None else _most(search, limit)  # all silent ones are counted
         found = table.newest(prefix, after=after, metrics=metrics or None, silent_for=silence, limit=most)
+        if silence is not None:
+            found = iter(silent := [record for record in found if search.lower() in record.sensor_id.lower()])
         page = searched_page(found, limit, lambda record: record.sensor_id, search, _MOST_SEARCHED)
         return rendered(
             request,
@@ -161,12 +178,18 @@ async def latest(
             ),
             {} if page.last is None or silence is not None else {"after": page.last},
             more=page.last is not None,
+            **({"count": len(silent)} if silence is not None else {}),
         )
 
     return await reads.answer(request, read)
 
 
-@router.get("/metrics", response_model=answers.MetricsJson | answers.FlatJson, tags=["sensors"])
+@router.get(
+    "/metrics",
+    summary="Names of a sensor's metrics",
+    response_model=answers.MetricsJson | answers.FlatJson,
+    tags=["sensors"],
+)
 async def metrics(
     request: Request, reads: TheReads, asked: AnswerFormat, sensor_id: SensorId, metadata: Metadata
 ) -> Response:
@@ -186,7 +209,7 @@ async def metrics(
     return await reads.answer(request, read)
 
 
-@router.get("/places", tags=["sensors"])
+@router.get("/places", summary="Metadata in a sensor's row keys", tags=["sensors"])
 async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answers.PlacesJson:
     """The metadata that finds a sensor's events, if row keys contain it: a seek or two for each value in the table."""
 
@@ -197,7 +220,12 @@ async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answ
     return await reads.answer(request, read)
 
 
-@router.get("/range", response_model=answers.EventsJson | answers.FlatJson, tags=["readings"])
+@router.get(
+    "/range",
+    summary="Events of sensors, the newest first",
+    response_model=answers.EventsJson | answers.FlatJson,
+    tags=["readings"],
+)
 async def events(
     request: Request,
     reads: TheReads,
@@ -233,7 +261,12 @@ async def events(
     return await reads.answer(request, read)
 
 
-@router.get("/aggregates", response_model=answers.AggregatesJson | answers.FlatJson, tags=["readings"])
+@router.get(
+    "/aggregates",
+    summary="Windows of sensors, the oldest first",
+    response_model=answers.AggregatesJson | answers.FlatJson,
+    tags=["readings"],
+)
 async def aggregates(
     request: Request,
     reads: TheReads,
@@ -285,7 +318,9 @@ async def aggregates(
     return await reads.answer(request, read)
 
 
-@router.get("/points", response_model=answers.PointsJson | answers.FlatJson, tags=["readings"])
+@router.get(
+    "/points", summary="Points of a line chart", response_model=answers.PointsJson | answers.FlatJson, tags=["readings"]
+)
 async def points(
     request: Request,
     reads: TheReads,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
@@ -18,6 +19,7 @@ from pipeline.serve.protection import Protection
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
 _STATIC = Path(__file__).parent / "static"
+_DOCS = "/api/docs"
 _CLOSED = 499  # the code that servers log for a client that left
 
 
@@ -36,11 +38,10 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
         reads.close()
 
     app = FastAPIOffline(
-        docs_url="/api/docs",
+        docs_url=None,
         redoc_url=None,
-        openapi_url="/api/docs/openapi.json",
-        static_url="/api/docs/static",
-        swagger_ui_oauth2_redirect_url="/api/docs/oauth2-redirect",
+        openapi_url=f"{_DOCS}/openapi.json",
+        static_url=f"{_DOCS}/static",
         title="Tidetable",
         version=__version__,
         description="Reads one table. Times are in UTC unless they have an offset.",
@@ -61,6 +62,19 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
         return FileResponse(_STATIC / "index.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get(_DOCS, include_in_schema=False)
+    async def documentation() -> HTMLResponse:
+        static = f"{_DOCS}/static"
+        swagger = get_swagger_ui_html(
+            openapi_url=f"{_DOCS}/openapi.json",
+            title="Tidetable API",
+            swagger_js_url=f"{static}/swagger-ui-bundle.js",
+            swagger_css_url=f"{static}/swagger-ui.css",
+            swagger_favicon_url="/static/icon.svg",
+        )
+        dark = '<script src="/static/dark.js"></script></head>'
+        return HTMLResponse(bytes(swagger.body).decode().replace("</head>", dark))
 
     app.mount("/static", StaticFiles(directory=_STATIC))
     return app

@@ -4,7 +4,7 @@ import time
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import Header, Query
+from fastapi import Header, Query, Request
 
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import within_keys
@@ -92,6 +92,16 @@ Accept = Annotated[str, Header(include_in_schema=False)]
 def format_of(asked: AskedFormat = None, accept: Accept = "") -> Format:
     """Returns the format that the parameter, or without one the header, asks for."""
     return asked or (Format.ARROW if ARROW in accept else Format.JSON)
+
+
+def only_known(request: Request) -> None:
+    """Raises ValueError for a parameter that the API's documentation does not list for this address."""
+    route = request.scope["route"].path
+    documented = request.app.openapi()["paths"][route]["get"].get("parameters", [])
+    known = [each["name"] for each in documented if each["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            raise ValueError(f"there is no parameter {name!r}; {route} takes {', '.join(known) or 'none'}")
 
 
 def as_mapping(metadata: list[str]) -> dict[str, str]:

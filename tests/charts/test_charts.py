@@ -221,6 +221,18 @@ def test_the_time_axis(drawn: Chart, span: tuple[int, int]) -> None:
     assert tuple(end - T for end in common_span_us([drawn])) == span
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [
+        ("2026-02-17T10:00:00.123456", "2026-02-18T10:00:00.123456", "2026-02-17 10:00 to 2026-02-18 10:00, UTC"),
+        ("2026-02-17T10:00:00.25", "2026-02-17T10:00:59.5", "2026-02-17 10:00:00.250 to 2026-02-17 10:00:59.500, UTC"),
+    ],
+)
+def test_captions(start: str, end: str, text: str) -> None:
+    """The caption has fractions of a second only if the axis is shorter than a minute."""
+    assert charts.span_text(parse_time(start), parse_time(end)) == text
+
+
 def test_png_path(tmp_path: Path) -> None:
     """A path that cannot be written is rejected."""
     where = PngPath()

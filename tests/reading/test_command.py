@@ -437,7 +437,7 @@ def test_the_help_describes_costs_and_exit_codes() -> None:
         ],
         ("aggregates",): ["Scans only the rows of that range", "the table's shortest"],
         ("sensors",): ["one seek per sensor", "in row key order"],
-        ("plot",): ["at most 2,000", "missing windows leave a gap", "no file is written"],
+        ("plot",): ["at most 2,000", "Missing windows leave a gap", "no file is written"],
     }
     for command, texts in expected.items():
         printed = " ".join(CliRunner().invoke(main, ["read", *command, "--help"]).stdout.split())

@@ -235,9 +235,9 @@ def test_wrong_usage(options: list[str], message: str) -> None:
     assert message in " ".join(result.stderr.split())
 
 
-def test_a_band_of_quantiles(bigtable: str) -> None:
-    """The band is drawn between any two statistics: of quantiles, the sketch gives those that are not declared too."""
-    schema = parse_schema('tiers = { 1h = "hours" }\n[statistics]\nt = ["avg", "p50"]')
+def hour_with(statistics: str) -> TableName:
+    """Returns a table with an hour of readings 0 to 59, of which it keeps these statistics."""
+    schema = parse_schema(f'tiers = {{ 1h = "hours" }}\n[statistics]\nt = {statistics}')
     readings = WindowReadings()
     for minute in range(60):
         readings.add(T + minute * MINUTE, {"t": float(minute)})
@@ -245,9 +245,42 @@ def test_a_band_of_quantiles(bigtable: str) -> None:
     stats = readings.pane(tier.statistics).stats
     name = created(schema)
     write(name, [aggregate_row(tier.window, "s", T, stats, tier.family, tier.statistics)])
+    return name
+
+
+def test_a_band_of_quantiles(bigtable: str) -> None:
+    """The band is drawn between any two statistics: of quantiles, the sketch gives those that are not declared too."""
+    name = hour_with('["avg", "p50"]')
     [window] = map(json.loads, run(name, *PLOT, *DAY, "--band", "p5,p95", "--json").stdout.splitlines())
     assert (window["p5"], window["avg"], window["p95"]) == (pytest.approx(2, 0.01), 29.5, pytest.approx(56, 0.01))
     assert "p5 to p95 of 1h" in run(name, *PLOT, *DAY, "--band", "p5,p95").stdout
-    failed = run(name, *PLOT, *DAY)
-    assert "the table has not all of avg, min and max of t; choose others with --band" in failed.stderr
+    failed = run(name, *PLOT, *DAY, "--band", "min,max")
+    assert "the table does not have min and max of t; choose others with --band" in failed.stderr
     assert "'p5' is not two statistics" in run(name, *PLOT, *DAY, "--band", "p5").stderr
+
+
+@pytest.mark.parametrize(
+    ("statistics", "legend", "keys"),
+    [
+        ('["p5", "p50", "p95"]', "░ p5 to p95 of 1h   ━ p50 of 1h", {"p5", "p50", "p95"}),
+        ('["avg", "p50"]', "━ mean of 1h", {"avg"}),
+        ('["last", "increase"]', "━ last of 1h", {"last"}),
+    ],
+)
+def test_statistics_without_extremes(
+    bigtable: str, tmp_path: Path, statistics: str, legend: str, keys: set[str]
+) -> None:
+    """What the table has is drawn: the outer quantiles as the band, and the median or another statistic as the line."""
+    name = hour_with(statistics)
+    assert run(name, *PLOT, *DAY).stdout.splitlines()[-1].strip() == legend
+    [window] = map(json.loads, run(name, *PLOT, *DAY, "--json").stdout.splitlines())
+    assert window.keys() - {"sensor_id", "metric", "window_start", "window"} == keys
+    assert run(name, *PLOT, *DAY, "-o", str(tmp_path / "drawn.png")).exit_code == 0
+
+
+def test_nothing_to_draw(bigtable: str) -> None:
+    """Counts alone make no line."""
+    assert (
+        "the table does not have any statistic that a line can show of t"
+        in run(hour_with('["count"]'), *PLOT, *DAY).stderr
+    )

@@ -71,6 +71,22 @@ def test_latest(api):
     assert "old" not in [each["sensor_id"] for each in get(f"{api}/latest?metric=u").json["sensors"]]
 
 
+def test_the_number_of_silent_sensors(api):
+    """An answer about silent sensors has the number of all, however many it shows."""
+    found = get(f"{api}/latest?silent_for=1s&limit=1").json
+    assert (len(found["sensors"]), found["count"], found["more"]) == (1, 4, True)
+    assert get(f"{api}/latest?silent_for=1s&search=HALL&limit=1").json["count"] == 2
+    assert "count" not in get(f"{api}/latest").json
+
+
+@pytest.mark.parametrize("path", ["schema", "sensors", "latest", "metrics", "places", "range", "aggregates", "points"])
+def test_unknown_parameters(api, path):
+    """A parameter that an address does not have is refused by name, whatever else is wrong with the request."""
+    answer = get(f"{api}/{path}?metrics_=t")
+    assert answer.status == 400
+    assert answer.json["error"].startswith(f"there is no parameter 'metrics_'; /api/v1/{path} takes ")
+
+
 def test_metrics(api):
     """A sensor's metrics are those of its newest readings."""
     assert get(f"{api}/metrics?sensor=hall-1").json["metrics"] == ["t", "u"]

@@ -71,11 +71,16 @@ def rows(page):
     return page.locator("tbody tr")
 
 
+def status(page):
+    return page.locator("[data-status]")
+
+
 def test_list_and_search(chromium, address):
     """Sensors are listed, searched by name and filtered by silence; the address keeps the search."""
     with opened(chromium, address) as page:
         expect(rows(page)).to_have_count(4)
-        expect(page.get_by_role("status")).to_have_text("4 sensors")
+        expect(status(page)).to_have_text("4 sensors; 1 silent for 1 hour or longer")
+        expect(rows(page).nth(1).locator("svg path")).to_have_count(2)  # a small chart of each reading
         roof = page.locator("tr[data-sensor=roof]")
         expect(roof).to_contain_text("3 hours ago silent")
         expect(roof).to_contain_text("temperature 20")
@@ -87,12 +92,14 @@ def test_list_and_search(chromium, address):
         expect(page.get_by_label("Search")).to_have_value("HALL")
         expect(rows(page)).to_have_count(2)
         page.get_by_label("Search").fill("nothing like it")
-        expect(page.get_by_role("status")).to_have_text("No sensor matches.")
+        expect(status(page)).to_have_text("No sensor matches.")
         page.get_by_label("Search").fill("")
-        page.get_by_label("Only silent ones").check()
+        page.get_by_role("link", name="1 silent").click()
+        expect(page.get_by_label("Only silent ones")).to_be_checked()
+        expect(status(page)).to_have_text("1 silent sensor, the longest silent first")
         expect(rows(page)).to_have_count(1)
         page.get_by_label("Silent after").select_option("6 hours")
-        expect(page.get_by_role("status")).to_have_text("No sensor matches.")
+        expect(status(page)).to_have_text("No sensor matches.")
 
 
 def test_what_may_be_missing(chromium, bigtable):
@@ -102,9 +109,9 @@ def test_what_may_be_missing(chromium, bigtable):
     tables.apply(name, [Difference("raw", Never(), MaxAge(timedelta(days=1)))])
     with serving(name) as address:
         with opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity&from=-20h&to=now") as page:
-            expect(page.get_by_role("status")).to_contain_text("points from readings")
+            expect(status(page)).to_contain_text("points from readings")
         with opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity&from=-2d&to=now") as page:
-            expect(page.get_by_role("status")).to_contain_text("some may be missing")
+            expect(status(page)).to_contain_text("some may be missing")
 
 
 def test_a_sensor(chromium, address):
@@ -112,8 +119,9 @@ def test_a_sensor(chromium, address):
     with opened(chromium, address) as page:
         page.get_by_role("link", name="hall-1").click()
         expect(page.get_by_role("heading", name="hall-1")).to_be_visible()
-        expect(page.get_by_role("status")).to_contain_text("windows of 1h")
         expect(page.locator("dd")).to_have_text("<b>hall-1</b>")
+        page.get_by_label("Metric").select_option("humidity")
+        expect(status(page)).to_contain_text("windows of 1h")
         chart = page.get_by_role("img")
         expect(chart).to_have_accessible_name(name=chart_name("humidity"))
         page.get_by_label("Metric").select_option("temperature")
@@ -122,8 +130,8 @@ def test_a_sensor(chromium, address):
         page.keyboard.press("Enter")
         page.locator("summary").click()
         expect(page.locator("[data-values] th").nth(1)).to_have_text("Time (Asia/Tokyo)")
-        page.get_by_label("Last").select_option("week")
-        expect(page.get_by_role("status")).to_contain_text("windows of 1h")
+        page.get_by_label("Range").select_option("week")
+        expect(status(page)).to_contain_text("windows of 1h")
         assert "metric=temperature" in page.url
         assert "from=-7d" in page.url
         page.reload()
@@ -138,7 +146,7 @@ def chart_name(metric):
 def test_zoom(chromium, address):
     """By dragging, and by buttons. Close up, the readings themselves are drawn."""
     with opened(chromium, address, "#/chart?sensor=hall-1&metric=temperature&from=-2d") as page:
-        expect(page.get_by_role("status")).to_contain_text("windows of 1h")
+        expect(status(page)).to_contain_text("windows of 1h")
         wide = page.url
         box = page.locator(".u-over").bounding_box()
         page.mouse.move(box["x"] + box["width"] * 0.80, box["y"] + 50)
@@ -146,23 +154,132 @@ def test_zoom(chromium, address):
         page.mouse.move(box["x"] + box["width"] * 0.95, box["y"] + 60, steps=5)
         page.mouse.up()
         page.wait_for_url(lambda url: url != wide)
-        expect(page.get_by_role("status")).to_contain_text("points from readings")
+        expect(status(page)).to_contain_text("points from readings")
         close = page.url
         for button in ("Zoom out", "Earlier", "Later", "Zoom in"):
             before = page.url
             page.get_by_role("button", name=button).click()
             page.wait_for_url(lambda url, before=before: url != before)
         page.get_by_label("Windows").select_option("readings")
-        expect(page.get_by_role("status")).to_contain_text("points from readings")
+        expect(status(page)).to_contain_text("points from readings")
         page.goto(close)
         page.go_back()
         expect(page.get_by_label("Windows")).to_have_value("raw")
 
 
+def test_at_a_glance(chromium, address):
+    """A sensor shows all its metrics small, one of them large, and the way back: to all, and to the list as it was."""
+    with opened(chromium, address) as page:
+        page.get_by_label("Search").fill("hall")
+        expect(rows(page)).to_have_count(2)
+        page.get_by_role("link", name="hall-2", exact=True).click()
+        expect(page.locator(".small .name")).to_have_text(["humidity", "temperature"])
+        expect(page.locator(".small svg path").first).to_have_attribute("d", re.compile("^M"))
+        page.get_by_role("link", name="temperature").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("temperature")
+        expect(page.get_by_role("img")).to_be_visible()
+        expect(page.locator(".small")).to_have_count(0)
+        page.get_by_role("navigation").get_by_role("link", name="hall-2").click()
+        expect(page.locator(".small")).to_have_count(2)
+        page.get_by_role("link", name="Sensors").click()
+        expect(page.get_by_label("Search")).to_have_value("hall")
+
+
+def test_the_time_at_the_cursor(chromium, address):
+    """The chart tells the window and the reading at the cursor; else its range, in the browser's time zone."""
+    view = "#/chart?sensor=roof&metric=temperature&from=-9h"
+    with opened(chromium, address, view, timezone_id="Asia/Tokyo") as page:
+        times = page.locator(".times")
+        expect(times).to_contain_text("Asia/Tokyo")
+        box = page.locator(".u-over").bounding_box()
+        page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 50)
+        expect(times).to_have_text(re.compile(r"\d:00 to (\S+ )?\d\d:00$"))
+        expect(page.locator(".legend")).to_contain_text(re.compile(r"readings 2\d at \d\d:\d\d:\d\d"))
+
+
+def test_a_chart_of_quantiles(chromium, bigtable):
+    """Without minimum and maximum, the outer quantiles bound the band, and the median stands for the window."""
+    table = table_of(events(), 'latest = "latest"\n[statistics]\nother = ["p5", "p50", "p95"]\n')
+    with serving(table) as address, opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity") as page:
+        expect(page.locator(".legend li:has(.line)")).to_have_text(["p5 to p95 ", "p50 ", "readings "])
+
+
+DAY = "1d@Europe/Berlin"
+
+
+@pytest.mark.parametrize("key", ["{sensor_id}#{reverse_us}", "{sensor_id}#{iso_us}"])
+def test_days_of_a_time_zone(chromium, bigtable, key):
+    """The day that contains the start of the range is drawn too; times without an offset are in the chosen zone."""
+    table = table_of(events(), f'key = "{key}"\n[tiers]\n1h = "stats"\n"{DAY}" = "daily"\n')
+    view = f"#/chart?sensor=hall-2&metric=humidity&from=yesterday&tier={DAY}&zone=Europe/Berlin"
+    with serving(table) as address, opened(chromium, address, view) as page:
+        expect(status(page)).to_contain_text(f"2 windows of {DAY}")
+        expect(page.locator(".times")).to_have_text(re.compile(r"^\S+ 00:00 to .*, Europe/Berlin$"))
+        page.get_by_role("button", name="Zoom in").click()
+        expect(page.get_by_role("textbox", name="From")).to_have_value(
+            re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$")
+        )
+        expect(status(page)).to_contain_text(f"windows of {DAY}")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "time"),
+    [
+        ("2026-02-17T12:00", "Europe/Berlin", "2026-02-17T11:00:00Z"),
+        ("2026-02-17T12:00Z", "Europe/Berlin", "2026-02-17T12:00:00Z"),
+        ("2026-02-17 12:00:30+01:00", "Asia/Tokyo", "2026-02-17T11:00:30Z"),
+        ("2026-02-17", "America/New_York", "2026-02-17T05:00:00Z"),
+        ("2026-10-25T02:30", "Europe/Berlin", "2026-10-25T00:30:00Z"),  # twice: the first
+        ("2026-10-25T03:00", "Europe/Berlin", "2026-10-25T02:00:00Z"),
+        ("2026-03-29T02:30", "Europe/Berlin", "2026-03-29T01:30:00Z"),  # never: as if clocks had not changed
+        ("today", "Europe/Berlin", "2026-03-29T22:00:00Z"),
+        ("Yesterday", "Europe/Berlin", "2026-03-28T23:00:00Z"),  # a day of 23 hours
+        ("-90m", "Europe/Berlin", "2026-03-30T08:30:00Z"),
+        ("tomorrow", "UTC", None),
+    ],
+)
+def test_moments(blank, text, zone, time):
+    """What a person writes is a time of the chosen zone, unless it has an offset."""
+    script = """async ([text, zone]) => {
+        const { iso, moment } = await import("/static/times.js");
+        const found = moment(text, Date.parse("2026-03-30T10:00:00Z") / 1000, zone);
+        return Number.isNaN(found) ? null : iso(found);
+    }"""
+    assert blank.evaluate(script, [text, zone]) == time
+
+
+def test_steps(blank):
+    """Each window is a step up to its own end: before a gap, at the end, and in a calendar's longer days."""
+    script = """async () => {
+        const { bounded, steps } = await import("/static/windows.js");
+        const at = (hour, value) => ({
+            window_start: new Date(hour * 3600e3).toISOString(),
+            metrics: value === null ? {} : { t: { avg: value } },
+        });
+        const records = [at(0, 1), at(24, 2), at(49, 3), at(73, null), at(97, 4), at(121, null), at(145, 5)];
+        const { times, values } = steps(bounded(records, [30 * 3600, 130 * 3600], 86400), "t", "avg");
+        return times.map((time, index) => [Math.round(time / 36) / 100, values[index]]);
+    }"""
+    assert blank.evaluate(script) == [
+        [24, 2], [49, 2],  # a day of 25 hours, which began before the range
+        [49, 3], [73, 3], [73, None],
+        [97, 4], [121, 4], [121, None],
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def blank(chromium, address):
+    """The page, for its functions alone."""
+    page = chromium.new_page()
+    page.goto(f"{address}/#/?search=nothing")
+    yield page
+    page.close()
+
+
 def test_gaps(chromium, address):
     """Nothing is drawn where the sensor sent nothing: it was silent from 20 to 10 hours ago."""
     with opened(chromium, address, "#/chart?sensor=hall-1&metric=temperature&from=-2d&line=avg") as page:
-        expect(page.get_by_role("status")).to_contain_text("windows of 1h")
+        expect(status(page)).to_contain_text("windows of 1h")
         coloured = """(hours) => {
             const canvas = document.querySelector("canvas"), of = canvas.getContext("2d");
             const area = document.querySelector(".u-over"), scale = canvas.width / canvas.clientWidth;
@@ -180,8 +297,24 @@ def test_compare(chromium, address):
         for sensor in ("hall-1", "hall-2", "roof"):
             page.get_by_label(f"Compare {sensor}").check()
         page.get_by_role("link", name="Compare 3 sensors").click()
-        expect(page.locator(".legend li")).to_have_count(3)
         expect(page.get_by_role("heading", level=1)).to_have_text("hall-1, hall-2, roof")
+        expect(page.locator("[data-metric=humidity] path")).to_have_count(3)
+        page.get_by_role("link", name="humidity").click()
+        expect(page.locator(".legend .line")).to_have_count(3)
+
+
+def test_a_chart_compares_six_sensors(chromium, bigtable):
+    """The seventh tick is refused with the reason."""
+    given = [Event(f"s{n}", NOW, {"t": 1.0}, {}) for n in range(7)]
+    with serving(table_of(given, 'latest = "latest"')) as address, opened(chromium, address) as page:
+        for n in range(7):
+            page.get_by_label(f"Compare s{n}").click()
+        expect(page.locator("[data-most]")).to_contain_text("A chart compares 6 sensors at most.")
+        expect(page.locator("input:checked")).to_have_count(6)
+        page.get_by_label("Compare s0").click()
+        page.get_by_label("Compare s6").click()
+        expect(page.locator("[data-most]")).to_have_text("")
+        expect(page.get_by_label("Compare s6")).to_be_checked()
 
 
 def test_a_sensor_that_metadata_locates(chromium, bigtable):
@@ -206,10 +339,10 @@ def test_a_sensor_that_metadata_locates(chromium, bigtable):
         page.reload()
         expect(page.get_by_label("Place")).to_have_value("site=south, old")
         page.goto(f"{address}/#/chart?sensor=a&sensor=b")
-        expect(page.locator(".legend li")).to_have_count(2)
+        expect(page.locator(".legend .line")).to_have_count(2)
         expect(page.get_by_label("Place")).to_be_hidden()
         page.goto(f"{address}/#/chart?sensor=nobody")
-        expect(page.get_by_role("status")).to_have_text("There are no readings.")
+        expect(status(page)).to_have_text("There are no readings.")
 
 
 def test_a_sensor_whose_places_are_gone(chromium, bigtable):
@@ -218,9 +351,9 @@ def test_a_sensor_whose_places_are_gone(chromium, bigtable):
     stats.add({"t": 20.0})
     write(name, [aggregate_row(HOURLY, "a", HOURLY.start_of(NOW - 2 * HOUR), stats, "stats")])
     with serving(name) as address, opened(chromium, address, "#/chart?sensor=a&metric=t&from=-6h") as page:
-        expect(page.get_by_role("status")).to_contain_text("1 window of 1h")
+        expect(status(page)).to_contain_text("1 window of 1h")
         page.goto(f"{address}/#/chart?sensor=nobody")
-        expect(page.get_by_role("status")).to_have_text("There are no readings.")
+        expect(status(page)).to_have_text("There are no readings.")
 
 
 def test_live(chromium, bigtable):
@@ -242,9 +375,9 @@ def test_live(chromium, bigtable):
 def test_an_empty_table(chromium, bigtable):
     """A table without sensors, or a sensor without readings, says so."""
     with serving(table_of([])) as address, opened(chromium, address) as page:
-        expect(page.get_by_role("status")).to_have_text("The table has no sensors yet.")
+        expect(status(page)).to_have_text("The table has no sensors yet.")
         page.goto(f"{address}/#/chart?sensor=nobody")
-        expect(page.get_by_role("status")).to_have_text("There are no readings.")
+        expect(status(page)).to_have_text("There are no readings.")
 
 
 def test_ten_thousand_sensors(chromium, bigtable):
@@ -254,12 +387,12 @@ def test_ten_thousand_sensors(chromium, bigtable):
         newest.add(f"meter-{n:05}", NOW, [("power", float(n))])
     write(table, map(decoded, newest.rows("latest")))
     with serving(table) as address, opened(chromium, address) as page:
-        expect(page.get_by_role("status")).to_have_text("The first 200 sensors")
+        expect(status(page)).to_have_text("The first 200 sensors")
         page.get_by_role("button", name="Show more").click()
-        expect(page.get_by_role("status")).to_have_text("The first 400 sensors")
+        expect(status(page)).to_have_text("The first 400 sensors")
         page.get_by_label("Search").fill("09999")
         expect(rows(page)).to_have_count(1)
-        expect(page.get_by_role("status")).to_have_text("1 sensor")
+        expect(status(page)).to_have_text("1 sensor")
 
 
 def test_markup_is_text(chromium, address):
@@ -297,6 +430,8 @@ def test_a_token(chromium, table, tmp_path):
         for attempt in ("wrong", token):
             page.get_by_label("This server needs a token.").fill(attempt)
             page.get_by_role("button", name="Continue").click()
+            refused = page.get_by_text("The server refused this token.")
+            expect(refused).to_be_visible(visible=attempt == "wrong")
         expect(rows(page)).to_have_count(4)
         page.reload()
         expect(rows(page)).to_have_count(4)
@@ -325,10 +460,13 @@ def test_by_keyboard(chromium, address):
     ("path", "scheme", "width"),
     [
         ("", "light", 1280),
-        ("#/chart?sensor=hall-1&from=-1d", "light", 1280),
-        ("#/chart?sensor=hall-1&sensor=roof&from=-2d", "dark", 360),
+        ("#/chart?sensor=hall-1&metric=humidity&from=-1d", "light", 1280),
+        ("#/chart?sensor=hall-1", "dark", 360),
+        ("#/chart?sensor=hall-1&sensor=roof&metric=humidity&from=-2d", "dark", 360),
         pytest.param("", "dark", 360, marks=pytest.mark.exhaustive),
-        pytest.param("#/chart?sensor=hall-1&sensor=roof&from=-2d", "light", 1280, marks=pytest.mark.exhaustive),
+        pytest.param(
+            "#/chart?sensor=hall-1&sensor=roof&metric=humidity&from=-2d", "light", 1280, marks=pytest.mark.exhaustive
+        ),
     ],
 )
 def test_accessibility(chromium, address, path, scheme, width):
@@ -336,8 +474,8 @@ def test_accessibility(chromium, address, path, scheme, width):
     # The page's own policy would refuse a script that a test adds.
     options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}, "bypass_csp": True}
     with opened(chromium, address, path, **options) as page:
-        expect(page.locator("tbody tr, .u-over").first).to_be_attached()
-        page.wait_for_function("document.querySelector('[role=status]').textContent !== ''")
+        expect(page.locator("tbody tr, .u-over, .small").first).to_be_attached()
+        page.wait_for_function("document.querySelector('[data-status]').textContent !== ''")
         page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
         found = page.evaluate("axe.run()")["violations"]
         assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []

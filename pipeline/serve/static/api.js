@@ -25,7 +25,7 @@ export async function follow(address, signal) {
     throw new Problem("The server does not answer. This page tries again.");
   }
   if (answer.status === 401) {
-    await signIn();
+    await signIn(token !== null);
     return follow(address, signal);
   }
   const content = await answer.json().catch(() => ({}));
@@ -33,9 +33,10 @@ export async function follow(address, signal) {
   return content;
 }
 
-function signIn() {
+function signIn(wasRefused) {
   asking ??= new Promise((resolve) => {
     const dialog = document.getElementById("sign-in");
+    dialog.querySelector("[role=alert]").textContent = wasRefused ? "The server refused this token." : "";
     dialog.addEventListener("close", () => {
       sessionStorage.setItem(TOKEN, dialog.querySelector("input").value);
       dialog.querySelector("input").value = "";

@@ -1,28 +1,39 @@
-// The chart of one metric of up to six sensors: windows when there are many readings, the readings when there are few.
+// The metrics of up to six sensors: all of them small, or one large. Windows when there are many readings, the readings
+// when there are few.
 
 import { get } from "./api.js";
+import { drawGlance } from "./glance.js";
 import { drawPlot } from "./plot.js";
-import { go } from "./state.js";
-import { formatter, iso, moment, number, seconds, zoneIsKnown } from "./times.js";
+import { address, go, listAddress } from "./state.js";
+import { formatter, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
+import { bandOf, bounded, statisticsOf, steps, through } from "./windows.js";
 
 const PIXELS_A_READING = 4; // with fewer, windows are drawn without their readings
 const MOST_SENSORS = 6;
 const MOST_ROWS = 500; // of the table below the chart
-const LEVELS = ["avg", "first", "last", "time_weighted_mean"];
+const FEW_EVENTS = 100; // so many are drawn in a small chart
 
 export function showChart(main, schema) {
   const form = main.querySelector("form");
   const title = main.querySelector("h1");
+  const trail = main.querySelector("[data-trail]");
+  const glance = main.querySelector("[data-glance]");
+  const large = main.querySelector("[data-large]");
   const status = main.querySelector("[data-status]");
   const metadata = main.querySelector("[data-metadata]");
   const places = main.querySelector("[data-places]");
   const lines = main.querySelector("[data-statistics]");
-  const plot = drawPlot(main, (from, to) => change({ from: iso(from), to: iso(to) }));
+  const plot = drawPlot(main, (from, to) => move(from, to));
   let shown = null;
   let range = [0, 0];
+  let metrics = [];
   let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
 
   const change = (changes) => go("chart", { ...shown, ...changes });
+  const move = (...ends) => {
+    const [from, to] = ends.map((time) => typed(Math.round(time), shown.zone));
+    change({ from, to });
+  };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     changeRange();
@@ -30,7 +41,10 @@ export function showChart(main, schema) {
   form.metric.addEventListener("change", () => change({ metric: form.metric.value }));
   form.tier.addEventListener("change", () => change({ tier: form.tier.value }));
   form.place.addEventListener("change", () => change({ metadata: form.place.value.split("\n") }));
-  form.last.addEventListener("change", () => form.last.value && change({ from: form.last.value, to: "now" }));
+  form.last.addEventListener("change", () => {
+    const from = form.last.value;
+    if (from) change({ from, to: from === "yesterday" ? "today" : "now" });
+  });
   form.from.addEventListener("change", changeRange);
   form.to.addEventListener("change", changeRange);
   form.zone.addEventListener("change", () => {
@@ -51,13 +65,13 @@ export function showChart(main, schema) {
       out: [from - width / 2, to + width / 2],
     };
     const next = moves[event.target.dataset.move];
-    if (next) change({ from: iso(Math.round(next[0])), to: iso(Math.round(next[1])) });
+    if (next) move(...next);
   });
 
   function changeRange() {
     const now = Date.now() / 1000;
-    const [from, to] = [moment(form.from.value, now), moment(form.to.value, now)];
-    const help = "Write a time like 2026-02-17T10:30, now, or -1d.";
+    const [from, to] = [form.from, form.to].map((field) => moment(field.value, now, shown.zone));
+    const help = "Write a time like 2026-02-17T10:30, now, today, yesterday, or -1d.";
     form.from.setCustomValidity(Number.isNaN(from) ? help : "");
     form.to.setCustomValidity(Number.isNaN(to) ? help : from >= to ? "The range ends before it starts." : "");
     if (form.reportValidity()) change({ from: form.from.value.trim(), to: form.to.value.trim() });
@@ -65,25 +79,36 @@ export function showChart(main, schema) {
 
   async function update(parameters, signal) {
     const sensors = parameters.getAll("sensor").slice(0, MOST_SENSORS);
-    const zone = parameters.get("zone") ?? "UTC";
+    const zone = parameters.get("zone") ?? ownZone();
     const next = {
       sensor: sensors,
       metric: parameters.get("metric") ?? "",
       from: parameters.get("from") ?? "-1d",
       to: parameters.get("to") ?? "now",
       tier: parameters.get("tier") ?? "",
-      zone: zoneIsKnown(zone) ? zone : "UTC",
+      zone: zoneIsKnown(zone) ? zone : ownZone(),
       line: parameters.getAll("line"),
       metadata: parameters.getAll("metadata"),
     };
-    if (!next.line.length) next.line = ["band", "avg"];
     const others = [sensors, next.metadata].join() !== [shown?.sensor, shown?.metadata].join();
     shown = next;
-    title.textContent = sensors.join(", ");
-    document.title = `${sensors.join(", ")} – Tidetable`;
     if (others) await showSensors(signal);
     fillForm();
+    showTitle();
     await refresh(signal);
+  }
+
+  // The way back: to the list as it was, and to all metrics.
+  function showTitle() {
+    const sensors = shown.sensor.join(", ");
+    const up = [["Sensors", listAddress()], ...(shown.metric && metrics.length > 1 ? [[sensors, address("chart", { ...shown, metric: "" })]] : [])];
+    trail.replaceChildren(...up.flatMap(([text, target]) => {
+      const link = element("a", text);
+      link.href = target;
+      return [link, " › "];
+    }));
+    title.textContent = up.length > 1 ? shown.metric : sensors;
+    document.title = `${[shown.metric, sensors].filter(Boolean).join(", ")} – Tidetable`;
   }
 
   // The sensors' metrics, and the metadata of a single one: of its newest event.
@@ -95,11 +120,11 @@ export function showChart(main, schema) {
       located.map(({ sensor, place }) => (place ? get("metrics", { sensor, metadata: place }, signal) : { metrics: [] })),
     );
     showPlaces(located);
-    const metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
-    form.metric.replaceChildren(...metrics.map((metric) => new Option(metric)));
+    metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
+    form.metric.replaceChildren(new Option("all at a glance", ""), ...metrics.map((metric) => new Option(metric)));
     const tiers = schema.tiers.map((tier) => new Option(tier.window));
     form.tier.replaceChildren(new Option("automatic", ""), ...tiers, new Option("readings", "raw"));
-    const zones = ["UTC", Intl.DateTimeFormat().resolvedOptions().timeZone, ...schema.tiers.map((tier) => tier.zone)];
+    const zones = ["UTC", ownZone(), ...schema.tiers.map((tier) => tier.zone)];
     document.getElementById("zones").replaceChildren(...[...new Set(zones)].map((zone) => new Option(zone)));
     const fields = newest.length === 1 ? Object.entries(newest[0].metadata) : [];
     metadata.hidden = !fields.length;
@@ -128,35 +153,71 @@ export function showChart(main, schema) {
   }
 
   function fillForm() {
-    if (!shown.metric || ![...form.metric.options].some((option) => option.value === shown.metric)) {
-      if (shown.metric) form.metric.add(new Option(shown.metric));
-      else shown.metric = form.metric.value;
-    }
+    if (!shown.metric && metrics.length === 1) [shown.metric] = metrics;
+    if (![...form.metric.options].some((option) => option.value === shown.metric)) form.metric.add(new Option(shown.metric));
     form.metric.value = shown.metric;
     for (const name of ["from", "to", "tier", "zone"]) {
       if (document.activeElement !== form[name]) form[name].value = shown[name];
     }
-    form.last.value = shown.to === "now" ? shown.from : "";
+    const known = [...form.last.options].some((option) => option.value === shown.from);
+    form.last.value = known && shown.to === (shown.from === "yesterday" ? "today" : "now") ? shown.from : "";
   }
 
   async function refresh(signal) {
     const now = Date.now() / 1000;
-    range = [moment(shown.from, now), moment(shown.to, now)];
-    if (!shown.metric || !(range[0] < range[1])) {
-      status.textContent = shown.metric ? "The range ends before it starts." : "There are no readings.";
+    range = [shown.from, shown.to].map((text) => moment(text, now, shown.zone));
+    if (!shown.metric && !metrics.length || !(range[0] < range[1])) {
+      status.textContent = range[0] < range[1] ? "There are no readings." : "The range ends before it starts.";
       plot.clear();
+      glance.hidden = large.hidden = true;
       return;
     }
+    glance.hidden = Boolean(shown.metric);
+    large.hidden = !shown.metric;
+    if (shown.metric) await drawLarge(signal);
+    else await drawAll(signal);
+  }
+
+  async function drawLarge(signal) {
+    glance.replaceChildren();
     const tier = chosenTier();
-    const pages = tier ? await windows(tier, signal) : [];
-    const records = pages.map((page) => page.aggregates);
-    const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? 0), 0);
+    const pages = tier ? await windows(tier, shown.metric, signal) : [];
+    const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
+    const records = found.map((each) => each.map(({ record }) => record));
+    const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? record.reading_count), 0);
     const few = count * PIXELS_A_READING <= plot.width() * shown.sensor.length;
     const points = !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
-    offerLines(records);
-    plot.draw({ range, zone: shown.zone, series: series(records, points, tier), name: shown.metric });
+    const statistics = statisticsOf(records.flat(), shown.metric);
+    offerLines(statistics);
+    const drawn = series(found, points, statistics);
+    const hovered = drawn.some((each) => each.steps) ? found[0] : [];
+    plot.draw({ range, zone: shown.zone, series: drawn, name: shown.metric, windows: hovered });
     status.textContent = described(records, points, tier) + lost(points ?? pages);
-    showValues(records, points);
+    showValues(found, points, statistics);
+  }
+
+  async function drawAll(signal) {
+    const tier = chosenTier();
+    plot.clear();
+    lines.hidden = true;
+    lines.dataset.offered = "";
+    const pages = tier ? await windows(tier, "", signal) : [];
+    const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
+    const records = found.flat().map(({ record }) => record);
+    const few = records.reduce((sum, record) => sum + record.reading_count, 0) <= FEW_EVENTS * shown.sensor.length;
+    const events = few ? await eventsOf(signal) : [];
+    const names = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
+    drawGlance(glance, { metrics: names, windows: found, events, range, shown });
+    const what = events.flat().length ? "readings" : tier ? `windows of ${tier.window}` : "readings";
+    status.textContent = `${names.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
+  }
+
+  async function eventsOf(signal) {
+    const asked = { start: iso(range[0]), end: iso(range[1]), limit: 10 * FEW_EVENTS };
+    return Promise.all(shown.sensor.map(async (sensor) => {
+      const place = placeOf.get(sensor);
+      return place ? (await get("range", { ...asked, sensor, metadata: place }, signal)).events.reverse() : [];
+    }));
   }
 
   // The finest tier with no more windows than pixels; null if only readings can answer.
@@ -167,9 +228,10 @@ export function showChart(main, schema) {
     return named ?? fine ?? schema.tiers.at(-1) ?? null;
   }
 
-  async function windows(tier, signal) {
-    const first = Math.floor(range[0] / tier.seconds) * tier.seconds; // the window that contains the start
-    const asked = { start: iso(first), end: iso(range[1]), tier: tier.window, metric: shown.metric };
+  // All windows that overlap the range, and one more, where the last one ends. Calendars' windows may be a tenth longer.
+  async function windows(tier, metric, signal) {
+    const longest = 1.1 * tier.seconds;
+    const asked = { start: iso(range[0] - longest), end: iso(range[1] + longest), tier: tier.window, metric };
     const each = shown.sensor.map((sensor) =>
       get("aggregates", { ...asked, sensor, fill: "null", fresh: "true", limit: 10000 }, signal));
     return Promise.all(each);
@@ -185,51 +247,47 @@ export function showChart(main, schema) {
     }));
   }
 
+  const chosenLines = ({ level }) => (shown.line.length ? shown.line : ["band", level]);
+  const named = (name, { band }) => (name === "band" ? band.join(" to ") : name === "avg" ? "mean" : name);
+
   // The statistics that the rows contain; one sensor may have a band, several have a line each.
-  function offerLines(found) {
-    const names = new Set(found.flat().flatMap((record) => Object.keys(record.metrics[shown.metric] ?? {})));
-    const levels = [...names].filter((name) => LEVELS.includes(name) || /^p[0-9.]+$/.test(name) || name === "increase" || name === "rate");
-    const band = shown.sensor.length === 1 && names.has("min") && names.has("max");
-    const offered = [...(band ? ["band"] : []), ...levels];
-    if (lines.dataset.offered === offered.join() + shown.line.join()) return;
-    lines.dataset.offered = offered.join() + shown.line.join();
+  function offerLines(statistics) {
+    const offered = [...(statistics.band && shown.sensor.length === 1 ? ["band"] : []), ...statistics.lines];
+    const checked = chosenLines(statistics);
+    if (lines.dataset.offered === [...offered, "", ...checked].join()) return;
+    lines.dataset.offered = [...offered, "", ...checked].join();
     const labels = offered.map((name) => {
       const label = document.createElement("label");
       const box = document.createElement("input");
       box.type = "checkbox";
       box.value = name;
-      box.checked = shown.line.includes(name);
-      label.append(box, name === "band" ? "min to max" : name === "avg" ? "mean" : name);
+      box.checked = checked.includes(name);
+      label.append(box, named(name, statistics));
       return label;
     });
     lines.replaceChildren(lines.querySelector("legend"), ...labels);
     lines.hidden = !offered.length;
   }
 
-  function series(found, points, tier) {
+  function series(found, points, statistics) {
     const drawn = [];
     const several = shown.sensor.length > 1;
-    const levels = shown.line.filter((name) => name !== "band");
+    const chosen = chosenLines(statistics);
+    const levels = chosen.filter((name) => name !== "band");
     shown.sensor.forEach((sensor, index) => {
-      const records = found[index] ?? [];
-      const times = records.map((record) => Date.parse(record.window_start) / 1000);
-      // Windows are drawn as steps, and the last one needs an end.
-      if (records.length) times.push(times.at(-1) + tier.seconds);
-      const values = (name) => [...records, ...records.slice(-1)].map((record) => finite(record.metrics[shown.metric]?.[name]));
-      for (const name of several && points ? [] : shown.line) {
-        const of = values(name === "band" ? "max" : name);
-        if (of.every((value) => value === null)) continue;
-        const label = name === "band" ? "min to max" : name === "avg" ? "mean" : name;
-        if (name === "band") {
-          if (!several) drawn.push({ band: [values("min"), of], times, label, colour: 0, steps: true });
-        } else {
-          const colour = several ? index : levels.indexOf(name);
-          drawn.push({ values: of, times, label: several ? `${sensor} ${label}` : label, colour, steps: true });
-        }
+      const line = (name) => steps(found[index] ?? [], shown.metric, name);
+      if (chosen.includes("band") && statistics.band && !several) {
+        const [{ times, values: low }, { values: high }] = bandOf(found[index] ?? [], shown.metric, statistics.band);
+        if (times.length) drawn.push({ band: [low, high], times, label: named("band", statistics), colour: 0, steps: true });
+      }
+      for (const name of several && points ? [] : levels) {
+        const { times, values } = line(name);
+        const label = several ? `${sensor} ${named(name, statistics)}` : named(name, statistics);
+        if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true });
       }
       if (points) {
-        const [at, of] = withGaps(points[index].points.map((point) => [Date.parse(point.time) / 1000, point.value]));
-        drawn.push({ values: of, times: at, label: several ? sensor : "readings", colour: several ? index : 5, solid: !several });
+        const { times, values } = through(points[index].points.map((point) => [Date.parse(point.time) / 1000, point.value]));
+        drawn.push({ values, times, label: several ? sensor : "readings", colour: several ? index : 5, solid: !several });
       }
     });
     return drawn;
@@ -251,13 +309,13 @@ export function showChart(main, schema) {
     return first ? `; before ${formatter(shown.zone)(Date.parse(first) / 1000)}, some may be missing` : "";
   }
 
-  function showValues(found, points) {
+  function showValues(found, points, statistics) {
     const table = main.querySelector("[data-values]");
     const shownTime = formatter(shown.zone);
-    const names = shown.line.flatMap((name) => (name === "band" ? ["min", "max"] : [name]));
-    const known = found.flat().filter((record) => !record.filled);
+    const names = chosenLines(statistics).flatMap((name) => (name === "band" ? (statistics.band ?? []) : (name ?? [])));
+    const known = found.flat().filter(({ record }) => !record.filled);
     const rows = known.length
-      ? known.map((record) => [record.sensor_id, shownTime(Date.parse(record.window_start) / 1000), ...names.map((name) => number(record.metrics[shown.metric]?.[name]))])
+      ? known.map(({ record, start }) => [record.sensor_id, shownTime(start), ...names.map((name) => number(record.metrics[shown.metric]?.[name]))])
       : (points ?? []).flatMap((each) => each.points.map((point) => [each.sensor_id, shownTime(Date.parse(point.time) / 1000), number(point.value)]));
     const head = ["Sensor", `Time (${shown.zone})`, ...(known.length ? names : [shown.metric])];
     table.tHead.rows[0].replaceChildren(...head.map((text) => {
@@ -273,24 +331,6 @@ export function showChart(main, schema) {
   }
 
   return { update, refresh: async (signal) => (shown.to === "now" ? refresh(signal) : undefined) };
-}
-
-const finite = (value) => (typeof value === "number" ? value : null); // a sum that overflowed is text
-
-// A line must not cross a time without readings: five times the usual distance is a gap.
-function withGaps(points) {
-  const distances = points.slice(1).map(([time], index) => time - points[index][0]).sort((a, b) => a - b);
-  const usual = distances[Math.floor(distances.length / 2)] ?? 0;
-  const [times, values] = [[], []];
-  points.forEach(([time, value], index) => {
-    if (index && time - points[index - 1][0] > 5 * usual && usual > 0) {
-      times.push(points[index - 1][0] + 0.001, time - 0.001);
-      values.push(null, null);
-    }
-    times.push(time);
-    values.push(value);
-  });
-  return [times, values];
 }
 
 function element(name, text) {

@@ -1,24 +1,32 @@
 // The list of sensors: what each says now, and how long ago.
 
-import { follow, get } from "./api.js";
-import { address, go } from "./state.js";
-import { ago, number, seconds } from "./times.js";
+import { Problem, follow, get } from "./api.js";
+import { spark } from "./spark.js";
+import { address, go, rememberList } from "./state.js";
+import { ago, iso, number, seconds } from "./times.js";
+import { bounded, statisticsOf, steps } from "./windows.js";
 
 const PAGE = 200;
 const MOST_COMPARED = 6;
 const MOST_READINGS = 8;
+const SPARK_WINDOWS = 24; // in the small chart of a reading
+const SPARKS_AT_ONCE = 25; // sensors whose small charts one request asks for
+const RENEWED_MS = 60000; // small charts, and the number of silent sensors of a list that is not complete
 
-export function showList(main) {
+export function showList(main, schema) {
   document.title = "Sensors – Tidetable";
   const form = main.querySelector("form");
   const body = main.querySelector("tbody");
   const status = main.querySelector("[data-status]");
   const more = main.querySelector("[data-more]");
   const compare = main.querySelector("[data-compare]");
+  const most = main.querySelector("[data-most]");
+  const sparks = sparksOf(schema);
   const chosen = new Set();
   let shown = {};
   let pages = 1;
   let typing = null;
+  let silent = { key: "", at: -Infinity, count: null };
 
   const change = (changes, options) => {
     clearTimeout(typing); // what is typed counts now
@@ -37,8 +45,11 @@ export function showList(main) {
   });
   body.addEventListener("change", (event) => {
     const { value, checked } = event.target;
-    if (checked) chosen.add(value);
+    const full = checked && chosen.size >= MOST_COMPARED;
+    if (full) event.target.checked = false;
+    else if (checked) chosen.add(value);
     else chosen.delete(value);
+    most.textContent = full ? `A chart compares ${MOST_COMPARED} sensors at most. Untick one first.` : "";
     showChosen();
   });
 
@@ -46,9 +57,6 @@ export function showList(main) {
     compare.hidden = chosen.size < 2;
     compare.href = address("chart", { sensor: [...chosen] });
     compare.textContent = `Compare ${chosen.size} sensors`;
-    for (const box of body.querySelectorAll("input")) {
-      box.disabled = !box.checked && chosen.size >= MOST_COMPARED;
-    }
   }
 
   async function update(parameters, signal) {
@@ -59,6 +67,7 @@ export function showList(main) {
     };
     if (next.search !== shown.search || next.only !== shown.only) pages = 1;
     shown = next;
+    rememberList();
     if (document.activeElement !== form.search) form.search.value = shown.search;
     form.silent.value = shown.silent;
     form.only.checked = Boolean(shown.only);
@@ -75,23 +84,43 @@ export function showList(main) {
       sensors.push(...page.sensors);
     }
     more.hidden = !page.more && !page.next;
-    status.textContent = described(sensors.length, !more.hidden);
-    draw(sensors);
+    const isSilent = (sensor) => sensor.age_s > seconds(shown.silent);
+    const count = shown.only ? page.count : more.hidden ? sensors.filter(isSilent).length : await countSilent(signal);
+    status.replaceChildren(...described(sensors.length, !more.hidden, count));
+    draw(sensors, isSilent);
     showChosen();
   }
 
-  function described(count, isPart) {
-    if (!count) return shown.search || shown.only ? "No sensor matches." : "The table has no sensors yet.";
-    const sensors = `${count} ${shown.only ? "silent " : ""}sensor${count === 1 ? "" : "s"}`;
-    return isPart ? `The first ${sensors}` : sensors;
+  // The silent ones of all sensors, of which the list shows only the first; null if that would cost a read for each.
+  async function countSilent(signal) {
+    const key = [shown.search, shown.silent].join("\n");
+    if (schema.latest && (silent.key !== key || performance.now() - silent.at > RENEWED_MS)) {
+      const { count } = await get("latest", { search: shown.search, silent_for: shown.silent, limit: 1 }, signal);
+      silent = { key, at: performance.now(), count };
+    }
+    return schema.latest ? silent.count : null;
+  }
+
+  function described(count, isPart, silentCount) {
+    if (!count) return [shown.search || shown.only ? "No sensor matches." : "The table has no sensors yet."];
+    const many = (number, kind = "") => `${number} ${kind}sensor${number === 1 ? "" : "s"}`;
+    const longest = form.silent.selectedOptions[0].textContent;
+    if (shown.only) return [`${isPart ? `The first ${count} of ` : ""}${many(silentCount, "silent ")}, the longest silent first`];
+    const first = isPart ? `The first ${many(count)}` : many(count);
+    if (!silentCount) return [first];
+    const link = document.createElement("a");
+    link.href = address("list", { ...shown, only: "1" });
+    link.textContent = `${silentCount} silent`;
+    return [`${first}; ${isPart ? "of all, " : ""}`, link, ` for ${longest} or longer`];
   }
 
   // Changes the rows in place, so that a refresh keeps the focus.
-  function draw(sensors) {
+  function draw(sensors, isSilent) {
     const rows = new Map([...body.rows].map((row) => [row.dataset.sensor, row]));
     sensors.forEach((sensor, index) => {
       const row = rows.get(sensor.sensor_id) ?? rowOf(sensor.sensor_id, chosen);
-      fill(row, sensor, sensor.age_s > seconds(shown.silent));
+      fill(row, sensor, isSilent(sensor));
+      sparks.watch(row);
       if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     });
     while (body.rows.length > sensors.length) body.rows[sensors.length].remove();
@@ -115,12 +144,13 @@ function rowOf(sensorId, chosen) {
     const cell = row.insertCell();
     cell.className = name;
     if (child) cell.append(child);
+    if (name === "readings") cell.append(document.createElement("div"));
   }
   return row;
 }
 
 function fill(row, sensor, isSilent) {
-  const [, , age, readings] = row.cells;
+  const [, , age, { firstChild: readings }] = row.cells;
   row.classList.toggle("silent", isSilent);
   const text = ago(sensor.age_s) + (isSilent ? " " : "");
   if (age.firstChild?.data !== text || Boolean(age.querySelector(".badge")) !== isSilent) {
@@ -135,16 +165,69 @@ function fill(row, sensor, isSilent) {
   if (row.dataset.readings === key) return;
   row.dataset.readings = key;
   const shown = entries.slice(0, MOST_READINGS).map(([metric, value]) => {
-    const item = document.createElement("span");
+    const item = document.createElement("a");
     item.className = "reading";
+    item.href = address("chart", { sensor: sensor.sensor_id, metric });
+    item.dataset.metric = metric;
     const label = document.createElement("span");
     label.className = "name";
     label.textContent = `${metric} `;
     const figure = document.createElement("b");
     figure.textContent = number(value);
-    item.append(label, figure);
+    const earlier = [...readings.children].find((each) => each.dataset.metric === metric)?.querySelector("svg");
+    item.append(label, figure, ...(earlier ? [earlier] : []));
     return item;
   });
   const rest = entries.length - shown.length;
   readings.replaceChildren(...shown, ...(rest ? [`and ${rest} more`] : []));
+}
+
+// Draws the last windows of each reading in the rows that a person sees: of an hour, or those next to it in length.
+function sparksOf(schema) {
+  const tier = schema.tiers.findLast(({ seconds: length }) => length <= 3600) ?? schema.tiers[0];
+  const [waiting, drawnAt] = [new Set(), new WeakMap()];
+  let timer = null;
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) waiting.add(target);
+      else waiting.delete(target);
+    }
+    clearTimeout(timer);
+    timer = setTimeout(drawWaiting, 100);
+  });
+
+  async function drawWaiting() {
+    const due = (row) => row.isConnected && performance.now() - (drawnAt.get(row) ?? -Infinity) > RENEWED_MS;
+    for (let rows; (rows = [...waiting].filter(due).slice(0, SPARKS_AT_ONCE)).length;) {
+      rows.forEach((row) => drawnAt.set(row, performance.now()));
+      try {
+        await drawSparks(rows);
+      } catch (error) {
+        if (!(error instanceof Problem)) throw error; // the list itself says what is wrong
+        return;
+      }
+    }
+    clearTimeout(timer);
+    timer = setTimeout(drawWaiting, RENEWED_MS);
+  }
+
+  async function drawSparks(rows) {
+    const now = Date.now() / 1000;
+    const range = [now - SPARK_WINDOWS * tier.seconds, now];
+    const metric = [...new Set(rows.flatMap((row) => [...row.querySelectorAll("[data-metric]")].map((each) => each.dataset.metric)))];
+    const asked = { sensor: rows.map((row) => row.dataset.sensor), tier: tier.window, limit: 10000, metric: metric.slice(0, 100) };
+    const found = await get("aggregates", { ...asked, start: iso(range[0]), end: iso(range[1]) });
+    const bySensor = Object.groupBy(found.aggregates, (record) => record.sensor_id);
+    for (const row of rows) {
+      const records = bySensor[row.dataset.sensor] ?? [];
+      const windows = records.flatMap((record) => bounded([record], range, tier.seconds));
+      for (const reading of row.querySelectorAll("[data-metric]")) {
+        const line = steps(windows, reading.dataset.metric, statisticsOf(records, reading.dataset.metric).level);
+        reading.querySelector("svg")?.remove();
+        if (line.times.length) reading.append(spark(range, { lines: [line] }).picture);
+      }
+    }
+  }
+
+  return { watch: (row) => tier && observer.observe(row) };
 }

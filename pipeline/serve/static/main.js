@@ -28,7 +28,7 @@ async function show(refreshing = false) {
     if (view !== name) {
       name = view;
       main.replaceChildren(document.getElementById(`${view}-view`).content.cloneNode(true));
-      current = view === "chart" ? showChart(main, schema) : showList(main);
+      current = view === "chart" ? showChart(main, schema) : showList(main, schema);
       refreshing = false;
     }
     await (refreshing ? current.refresh(mine.signal) : current.update(parameters, mine.signal));

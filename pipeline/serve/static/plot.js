@@ -1,6 +1,6 @@
 // Draws lines and a band with uPlot, which is loaded as a global.
 
-import { formatter, number } from "./times.js";
+import { formatter, number, span } from "./times.js";
 
 const HEIGHT = 380;
 const DATE = "\n{YYYY}-{MM}-{DD}";
@@ -27,10 +27,12 @@ export function drawPlot(main, zoom) {
     plot?.destroy();
     plot = null;
     legend.replaceChildren();
+    place.hidden = legend.hidden = true;
   }
 
   function draw(chart) {
     clear();
+    place.hidden = legend.hidden = false;
     const style = getComputedStyle(document.documentElement);
     const colour = (index) => style.getPropertyValue(`--line-${index % 6}`).trim();
     const flat = chart.series.flatMap((each) => (each.band
@@ -44,15 +46,14 @@ export function drawPlot(main, zoom) {
       height: HEIGHT,
       tzDate: (time) => uPlot.tzDate(new Date(time * 1000), chart.zone),
       scales: { x: { time: true, range: chart.range } },
-      axes: [{ ...axis, values: TIMES }, { ...axis, size: 70, values: (_, values) => values.map(number) }],
-      cursor: { drag: { x: true, y: false, setScale: false } },
+      axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, size: 70, values: (_, values) => values.map(number) }],
+      cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       legend: { show: false },
       series: [{}, ...flat.map((each) => ({
         label: each.label,
         stroke: each.edge ? "transparent" : colour(each.colour),
         width: 1.5,
         dash: dashOf(each),
-        paths: each.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
         points: { show: !each.steps && each.values.length < width(), size: 4 },
       }))],
       bands: edges.length ? [{ series: [edges[1], edges[0]], fill: style.getPropertyValue("--band").trim() }] : [],
@@ -60,24 +61,34 @@ export function drawPlot(main, zoom) {
     }, data, place);
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", spoken(chart, flat));
-    legend.replaceChildren(...chart.series.map((each) => {
+    const times = document.createElement("li");
+    times.className = "times";
+    legend.replaceChildren(times, ...chart.series.map((each) => {
       const item = document.createElement("li");
       const sample = document.createElement("span");
-      sample.style.borderTopColor = colour(each.colour);
-      sample.className = "line";
-      sample.style.borderTopStyle = each.band ? "double" : dashOf(each).length ? "dashed" : "solid";
+      sample.style.borderTopColor = each.band ? style.getPropertyValue("--band").trim() : colour(each.colour);
+      sample.className = each.band ? "line band" : "line";
+      sample.style.borderTopStyle = !each.band && dashOf(each).length ? "dashed" : "solid";
       const value = document.createElement("b");
       item.append(sample, `${each.label} `, value);
       return item;
     }));
+    point(plot, chart, flat);
   }
 
-  // Shows the values at the cursor beside the names of the lines.
+  // Shows the time and the values at the cursor beside the names of the lines; without a cursor, the range.
   function point(drawn, chart, flat) {
     const at = drawn.cursor.left >= 0 ? drawn.posToVal(drawn.cursor.left, "x") : null;
-    [...legend.children].forEach((item, index) => {
+    const [times, ...items] = legend.children;
+    const window = chart.windows.find(({ start, end }) => start <= at && at < end);
+    times.textContent = at === null
+      ? `${span(...chart.range, chart.zone)}, ${chart.zone}`
+      : window ? span(window.start, window.end, chart.zone) : formatter(chart.zone)(at);
+    items.forEach((item, index) => {
       const of = flat.filter((each) => each.label === chart.series[index].label);
-      item.lastChild.textContent = at === null ? "" : of.map((each) => number(valueAt(each, at))).join(" to ");
+      const found = at === null ? [] : of.map((each) => nearest(each, at));
+      const time = found.length && !of[0].steps && found[0].value !== null ? ` at ${formatter(chart.zone)(found[0].time).slice(11)}` : "";
+      item.lastChild.textContent = found.map(({ value }) => number(value)).join(" to ") + time;
     });
   }
 
@@ -112,9 +123,9 @@ function joined(flat) {
 
 const dashOf = (each) => (each.solid ? [] : DASHES[each.colour % DASHES.length]);
 
-// The value of a step, or of the reading next to the time.
-function valueAt({ times, values, steps }, time) {
+// The step, or the reading next to the time.
+function nearest({ times, values, steps }, time) {
   let index = times.findLastIndex((each) => each <= time);
   if (!steps && index + 1 < times.length && (index < 0 || times[index + 1] - time < time - times[index])) index += 1;
-  return values[index];
+  return { time: times[index], value: values[index] ?? null };
 }

@@ -5,6 +5,14 @@ export function read() {
   return { view: path === "/chart" ? "chart" : "list", parameters: new URLSearchParams(query) };
 }
 
+let listed = "#/"; // the list as a person left it
+
+export function rememberList() {
+  listed = location.hash || "#/";
+}
+
+export const listAddress = () => listed;
+
 export function address(view, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {

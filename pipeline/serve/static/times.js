@@ -18,13 +18,35 @@ export function ago(ageSeconds) {
   return `${Math.floor(age)} s ago`;
 }
 
-// The moment in seconds since the epoch: now, a duration before now like -1d, or ISO 8601, in UTC unless it says.
-export function moment(text, now) {
-  const trimmed = text.trim();
-  if (trimmed === "now") return now;
-  if (trimmed.startsWith("-") && !Number.isNaN(seconds(trimmed))) return now - seconds(trimmed);
-  const zoned = /(Z|[+-]\d\d:?\d\d)$/.test(trimmed) || !trimmed.includes("T");
-  return Date.parse(zoned ? trimmed : `${trimmed}Z`) / 1000;
+export const ownZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+
+// The moment in seconds since the epoch: now, today, yesterday, a duration before now like -1d, or ISO 8601. What has no
+// offset is in the time zone.
+export function moment(text, now, zone) {
+  const word = text.trim().toLowerCase();
+  if (word === "now") return now;
+  if (word === "today") return fromLocal(localDate(now, zone), zone);
+  if (word === "yesterday") return fromLocal(localDate(fromLocal(localDate(now, zone), zone) - 1, zone), zone);
+  if (word.startsWith("-") && !Number.isNaN(seconds(word))) return now - seconds(word);
+  const iso = text.trim().replace(" ", "T").replace(/T\d\d$/, "$&:00");
+  return /T.*(Z|[+-]\d\d(:?\d\d)?)$/i.test(iso) ? Date.parse(iso) / 1000 : fromLocal(iso, zone);
+}
+
+const localDate = (time, zone) => formatter(zone)(time).slice(0, 10);
+
+// A time without an offset, as the clocks of the zone showed it; the first, if they showed it twice.
+function fromLocal(text, zone) {
+  const asUtc = Date.parse(text.includes("T") ? `${text}Z` : text) / 1000;
+  if (Number.isNaN(asUtc)) return NaN;
+  const ahead = (time) => Date.parse(`${formatter(zone)(time).replace(" ", "T")}Z`) / 1000 - Math.floor(time);
+  const found = [ahead(asUtc - 86400), ahead(asUtc + 86400)].map((offset) => asUtc - offset);
+  return found.find((time) => time + ahead(time) === asUtc) ?? Math.max(...found);
+}
+
+// A time as a person would type it: by the clocks of the zone, if they showed it once.
+export function typed(time, zone) {
+  const text = formatter(zone)(time).replace(" ", "T").replace(/:00$/, "");
+  return fromLocal(text, zone) === time ? text : iso(time);
 }
 
 export const iso = (time) => new Date(time * 1000).toISOString().replace(".000Z", "Z");
@@ -38,9 +60,20 @@ export function zoneIsKnown(zone) {
   }
 }
 
+const formats = new Map();
+
 export function formatter(zone) {
-  const format = new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" });
-  return (time) => format.format(time * 1000);
+  if (!formats.has(zone)) {
+    formats.set(zone, new Intl.DateTimeFormat("sv-SE", { timeZone: zone, dateStyle: "short", timeStyle: "medium" }));
+  }
+  return (time) => formats.get(zone).format(time * 1000);
+}
+
+// The time from one moment to another, without what both have in common, and without seconds where they say nothing.
+export function span(from, to, zone) {
+  const needless = to - from >= 6 * 3600 ? /:\d\d$/ : /:00$/;
+  const [first, last] = [from, to].map((time) => formatter(zone)(time).replace(needless, ""));
+  return first.slice(0, 10) === last.slice(0, 10) ? `${first} to ${last.slice(11)}` : `${first} to ${last}`;
 }
 
 export const number = (value) =>

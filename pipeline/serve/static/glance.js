@@ -1,0 +1,46 @@
+// All metrics of a sensor, or of several, at a glance: a small chart of each, which leads to the large one.
+
+import { spark } from "./spark.js";
+import { address } from "./state.js";
+import { number } from "./times.js";
+import { bandOf, statisticsOf, steps, through } from "./windows.js";
+
+const MOST = 60;
+
+// Draws the metrics. windows and events have a list for each sensor; without windows, the readings of the events answer.
+export function drawGlance(place, { metrics, windows, events, range, shown }) {
+  place.replaceChildren(...metrics.slice(0, MOST).map((metric) => {
+    const { lines, band } = drawn(metric, windows, events);
+    const { picture, least, most } = spark(range, { lines, band });
+    const link = document.createElement("a");
+    link.href = address("chart", { ...shown, metric });
+    link.className = "small";
+    link.dataset.metric = metric;
+    const last = shown.sensor.length === 1 ? lines[0]?.values.findLast((value) => value !== null) : undefined;
+    const extent = most >= least ? `${number(least)} to ${number(most)}` : "no readings in this range";
+    link.append(text("span", metric, "name"), ...(last === undefined ? [] : [text("b", number(last))]), picture, text("small", extent));
+    const item = document.createElement("li");
+    item.append(link);
+    return item;
+  }));
+  if (metrics.length > MOST) place.append(text("li", `and ${metrics.length - MOST} more: choose a metric above`));
+}
+
+function drawn(metric, windows, events) {
+  const points = events.map((each) => each
+    .filter((event) => metric in event.readings)
+    .map((event) => [Date.parse(event.event_time) / 1000, event.readings[metric]]));
+  if (points.some((each) => each.length)) return { lines: points.map(through), band: null };
+  const { band, level } = statisticsOf(windows.flat().map(({ record }) => record), metric);
+  return {
+    lines: windows.map((each) => steps(each, metric, level)),
+    band: band && windows.length === 1 ? bandOf(windows[0], metric, band) : null,
+  };
+}
+
+function text(name, content, kind = "") {
+  const found = document.createElement(name);
+  found.textContent = content;
+  found.className = kind;
+  return found;
+}
