@@ -14,8 +14,9 @@ from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.estimate import counts_versions_of, estimate_of, limits_passed
+from pipeline.plan.estimate import estimate_of, limits_passed
 from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.storage import YEARS, counts_versions_of
 from pipeline.plan.views import as_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
@@ -117,7 +118,8 @@ def plan(
         ssd=disk == "ssd",
     )
     estimate = estimate_of(workload)
-    in_a_month = None if prices is None else costs(estimate, _prices(prices))
+    of_units = None if prices is None else _prices(prices)
+    in_a_month = None if of_units is None else {years: costs(estimate, of_units, years) for years in YEARS}
     limits = limits_passed(workload, estimate)
     notes = [note for note in warnings(table) if not note.startswith("tiers: ")]  # which are among the limits
     notes += _note_of_groups(declared, workload.rate) if table.tiers else []

@@ -7,7 +7,6 @@ from itertools import takewhile
 
 from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
 from pipeline.core.panes.row_batches import shards_for
-from pipeline.core.schema.gc_policies import collected_after, counts_versions
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
     MetricToken,
@@ -19,7 +18,17 @@ from pipeline.core.schema.key_tokens import (
 from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
-from pipeline.plan.sizes import RowSize, aggregate_size, latest_size, message_bytes, raw_size, window_events, window_us
+from pipeline.plan.sizes import (
+    RowSize,
+    aggregate_size,
+    latest_size,
+    message_bytes,
+    raw_size,
+    window_events,
+    window_us,
+    windows_per_second,
+)
+from pipeline.plan.storage import UTILIZATION, YEARS, kept, nodes_for_storage, storage_after, stored_per_day
 from pipeline.plan.workload import Workload
 
 _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
@@ -38,9 +47,12 @@ tests/benchmarks/engine.py measures the first two.
 """
 _RESTORED_TOGETHER, _PAGE_ROWS = 200, 1000  # windows, each with two requests, and rows of a request
 _ON_DATAFLOW = 2  # docs/performance.md assumes that a worker's other work costs as much again
+WORKER_VCPUS, WORKER_DISK_GIB = 2, 30
+"""An n2-standard-2, and the disk that Dataflow gives a worker of Streaming Engine:
+cloud.google.com/dataflow/docs/reference/pipeline-options.
+"""
+_WORKER_UTILIZATION = 60  # percent, the target of docs/size.md
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
-_NODE_BYTES = {True: 5 * 10**12, False: 16 * 10**12}
-_UTILIZATION = 70  # percent
 _LEAST_BILLED_BYTES = 1000
 _OVERHEAD_BYTES = 20 + 16  # a message's timestamp, and the text of its id
 
@@ -117,6 +129,7 @@ class Estimate:
         messages: messages of one event, and messages of the fleet's batch.
         vcpus: busy vCPUs of Dataflow's workers, computed from CPU time that was measured elsewhere.
         vcpus_for_panes: those of them that fire panes and write their rows.
+        workers: Dataflow's workers, of two vCPUs each: at least one runs all the time.
         groups: the groups of sensors; None if the table has no windows.
         restart: the work of a restart.
         streaming_bytes_per_second: bytes that pass through Streaming Engine in a second.
@@ -124,8 +137,9 @@ class Estimate:
         raw: writes of raw rows.
         tiers: writes of aggregate rows, by window.
         nodes_for_writes: Bigtable nodes that take the writes.
-        nodes_for_storage: Bigtable nodes that hold the storage; None if it grows without end.
+        nodes_for_storage: Bigtable nodes that hold the storage, after each of :data:`pipeline.plan.storage.YEARS`.
         storage: bytes by family, after collection; None if nothing is ever collected.
+        storage_after: bytes by family, after each of :data:`pipeline.plan.storage.YEARS`.
         growth: bytes a day by family, before collection.
         state_bytes: bytes of state of all windows, and of the readings that wait, when they take most.
         hottest_tablet: the share of raw writes that go to the hottest tablet; see :func:`hottest_share`.
@@ -135,6 +149,7 @@ class Estimate:
     messages: tuple[Messages, Messages]
     vcpus: float
     vcpus_for_panes: float
+    workers: int
     groups: Groups | None
     restart: Restart
     streaming_bytes_per_second: float
@@ -142,16 +157,17 @@ class Estimate:
     raw: Writes
     tiers: dict[str, Writes]
     nodes_for_writes: int
-    nodes_for_storage: int | None
+    nodes_for_storage: dict[int, int]
     storage: dict[str, float | None]
+    storage_after: dict[int, dict[str, float]]
     growth: dict[str, float]
     state_bytes: float
     hottest_tablet: float
 
     @property
-    def nodes(self) -> int:
-        """The number of nodes that serve both writes and storage."""
-        return max(self.nodes_for_writes, self.nodes_for_storage or 1)
+    def nodes(self) -> dict[int, int]:
+        """The number of nodes that serve both writes and storage, after each of :data:`pipeline.plan.storage.YEARS`."""
+        return {years: max(self.nodes_for_writes, nodes) for years, nodes in self.nodes_for_storage.items()}
 
 
 def estimate_of(workload: Workload) -> Estimate:
@@ -159,14 +175,15 @@ def estimate_of(workload: Workload) -> Estimate:
     raw, tiers, groups = raw_writes(workload), tier_writes(workload), groups_of(workload)
     for_panes = vcpus_for_panes(workload, tiers, groups)
     growth = stored_per_day(workload)
-    storage = {family: _kept(workload, family, growth[family]) for family in growth}
-    known = [size for size in storage.values() if size is not None]
-    per_node = _NODE_BYTES[workload.ssd] * _UTILIZATION / 100
+    storage = {family: kept(workload, family, growth[family]) for family in growth}
+    after = {years: storage_after(years, storage, growth) for years in YEARS}
+    vcpus = vcpus_for_events(workload) + for_panes
     return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
-        vcpus=vcpus_for_events(workload) + for_panes,
+        vcpus=vcpus,
         vcpus_for_panes=for_panes,
+        workers=max(1, math.ceil(vcpus * 100 / (WORKER_VCPUS * _WORKER_UTILIZATION))),
         groups=groups,
         restart=restart_of(workload),
         streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups),
@@ -174,8 +191,9 @@ def estimate_of(workload: Workload) -> Estimate:
         raw=raw,
         tiers=tiers,
         nodes_for_writes=nodes_for_writes(workload, [raw, *tiers.values()]),
-        nodes_for_storage=max(1, math.ceil(sum(known) / per_node)) if len(known) == len(storage) else None,
+        nodes_for_storage={years: nodes_for_storage(workload, sum(after[years].values())) for years in YEARS},
         storage=storage,
+        storage_after=after,
         growth=growth,
         state_bytes=state_bytes(workload, groups),
         hottest_tablet=hottest_share(workload),
@@ -260,11 +278,6 @@ def panes(workload: Workload, tier: Tier) -> float:
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 
-def windows_per_second(workload: Workload, tier: Tier) -> float:
-    """Returns the number of windows of all sensors that begin in a second and get an event."""
-    return workload.sensors * 1_000_000 / max(window_us(tier), workload.every_us)
-
-
 def tier_writes(workload: Workload) -> dict[str, Writes]:
     """Returns the writes of aggregate rows by window: windows a second, times panes, times the row.
 
@@ -290,37 +303,7 @@ def nodes_for_writes(workload: Workload, writes: list[Writes]) -> int:
     several of 1 KB.
     """
     rows = sum(max(each.rows, each.bytes / 1000) for each in writes)
-    return max(1, math.ceil(rows * 100 / (_WRITES_PER_NODE[workload.ssd] * _UTILIZATION)))
-
-
-def stored_per_day(workload: Workload) -> dict[str, float]:
-    """Returns the bytes by family that a day's raw rows and aggregate rows add."""
-    found = dict.fromkeys(workload.schema.families, 0.0)
-    for family, size in raw_size(workload).stored.items():
-        found[family] += size * workload.events_per_second * 86_400
-    for tier in workload.schema.tiers:
-        windows = windows_per_second(workload, tier) * 86_400
-        for family, size in aggregate_size(workload, tier).stored.items():
-            found[family] += size * windows
-    return found
-
-
-def _kept(workload: Workload, family: str, per_day: float) -> float | None:
-    """Returns the bytes that remain after collection: a day's growth, times the days of the policy's maximal age.
-
-    Leaves out what Bigtable may collect and has not yet, for up to a week:
-    cloud.google.com/bigtable/docs/garbage-collection. Ignores limits on versions: a cell of one event has one version.
-    """
-    if family == workload.schema.latest:
-        return workload.sensors * latest_size(workload, family).stored[family]  # a row a sensor, which is overwritten
-    age = collected_after(workload.schema.policies[family])
-    return None if age is None and per_day else per_day * (age.total_seconds() / 86_400 if age else 0)
-
-
-def counts_versions_of(workload: Workload) -> list[str]:
-    """Returns the families whose cells a limit on versions may collect sooner than estimated."""
-    schema = workload.schema
-    return [family for family, policy in schema.policies.items() if family != schema.latest and counts_versions(policy)]
+    return max(1, math.ceil(rows * 100 / (_WRITES_PER_NODE[workload.ssd] * UTILIZATION)))
 
 
 def hottest_share(workload: Workload) -> float:

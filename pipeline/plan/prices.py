@@ -4,7 +4,7 @@ import math
 import tomllib
 from dataclasses import dataclass, fields
 
-from pipeline.plan.estimate import Estimate
+from pipeline.plan.estimate import WORKER_DISK_GIB, WORKER_VCPUS, Estimate
 
 _HOURS_A_MONTH = 730
 _TIB, _GIB = 2**40, 2**30
@@ -17,6 +17,7 @@ class Prices:
     Attributes:
         pubsub_tib: the price of a TiB of throughput, in or out.
         dataflow_vcpu_hour: the price of a worker's vCPU for an hour, with its memory.
+        dataflow_disk_gib_month: the price of a GiB of a worker's disk for a month.
         streaming_engine_gib: the price of a GiB that Streaming Engine processes.
         bigtable_node_hour: the price of a node for an hour.
         bigtable_gib_month: the price of a GiB for a month.
@@ -24,6 +25,7 @@ class Prices:
 
     pubsub_tib: float | None = None
     dataflow_vcpu_hour: float | None = None
+    dataflow_disk_gib_month: float | None = None
     streaming_engine_gib: float | None = None
     bigtable_node_hour: float | None = None
     bigtable_gib_month: float | None = None
@@ -43,15 +45,22 @@ def parse_prices(text: str) -> Prices:
     return Prices(**found)
 
 
-def costs(estimate: Estimate, prices: Prices) -> dict[str, float]:
-    """Returns the cost of a month of 730 hours, for each part that has a price. Counts storage after collection."""
+def costs(estimate: Estimate, prices: Prices, years: int) -> dict[str, float]:
+    """Returns the cost of a month of 730 hours, for each part that has a price.
+
+    Args:
+        estimate: the estimate.
+        prices: the prices.
+        years: the age of the table, one of :data:`pipeline.plan.storage.YEARS`.
+    """
     seconds = _HOURS_A_MONTH * 3600
-    storage = sum(size or 0 for size in estimate.storage.values())
+    vcpus = estimate.workers * WORKER_VCPUS
     amounts = {
         "Pub/Sub": (estimate.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
-        "Dataflow vCPUs": (estimate.vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
+        "Dataflow workers": (vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
+        "Dataflow disks": (estimate.workers * WORKER_DISK_GIB, prices.dataflow_disk_gib_month),
         "Streaming Engine": (estimate.streaming_bytes_per_second * seconds / _GIB, prices.streaming_engine_gib),
-        "Bigtable nodes": (estimate.nodes * _HOURS_A_MONTH, prices.bigtable_node_hour),
-        "Bigtable storage": (storage / _GIB, prices.bigtable_gib_month),
+        "Bigtable nodes": (estimate.nodes[years] * _HOURS_A_MONTH, prices.bigtable_node_hour),
+        "Bigtable storage": (sum(estimate.storage_after[years].values()) / _GIB, prices.bigtable_gib_month),
     }
     return {what: amount * price for what, (amount, price) in amounts.items() if price is not None}

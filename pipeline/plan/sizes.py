@@ -166,6 +166,11 @@ def window_us(tier: Tier) -> float:
     return (end_us - start_us) / window.count(start_us, end_us)
 
 
+def windows_per_second(workload: Workload, tier: Tier) -> float:
+    """Returns the number of windows of all sensors that begin in a second and get an event."""
+    return workload.sensors * 1_000_000 / max(window_us(tier), workload.every_us)
+
+
 def aggregate_size(workload: Workload, tier: Tier) -> RowSize:
     """Returns the size of one aggregate row: a cell for the number of events, and one for each metric's statistics.
 

@@ -9,13 +9,18 @@ from rich import box
 from rich.table import Table
 
 from pipeline.cli.console import out
+from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import TABLETS, Estimate, Groups, Restart, Writes
+from pipeline.plan.estimate import TABLETS, WORKER_VCPUS, Estimate, Groups, Restart, Writes
+from pipeline.plan.storage import YEARS
 from pipeline.plan.workload import Workload
 
+Costs = dict[int, dict[str, float]]
+"""The costs of a month by part, after each of :data:`pipeline.plan.storage.YEARS`."""
 
-def as_json(estimate: Estimate, costs: dict[str, float] | None, limits: list[str], notes: list[str]) -> dict[str, Any]:
+
+def as_json(estimate: Estimate, costs: Costs | None, limits: list[str], notes: list[str]) -> dict[str, Any]:
     """Returns the estimate as a JSON object, in bytes and in rates per second."""
     more = {"nodes": estimate.nodes, "tablets": TABLETS, "limits_passed": limits, "notes": notes}
     record = asdict(estimate) | more
@@ -23,7 +28,11 @@ def as_json(estimate: Estimate, costs: dict[str, float] | None, limits: list[str
 
 
 def print_estimate(
-    workload: Workload, estimate: Estimate, costs: dict[str, float] | None, limits: list[str], notes: list[str]
+    workload: Workload,
+    estimate: Estimate,
+    costs: Costs | None,
+    limits: list[str],
+    notes: list[str],
 ) -> None:
     """Prints a table for each part of the estimate, a line for each limit that is passed, and for each note."""
     click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, estimated")
@@ -51,18 +60,23 @@ def print_estimate(
     )
     policies = workload.schema.policies
     _print(
-        ["family", "policy", "added a day", "stored after collection"],
+        ["family", "policy", "added a day", *map(_after, YEARS)],
         (
-            [name, format_policy(policies[name]), size(estimate.growth[name]), _kept(kept)]
-            for name, kept in estimate.storage.items()
+            [
+                name,
+                format_policy(policies[name]),
+                size(estimate.growth[name]),
+                *(size(estimate.storage_after[years][name]) for years in YEARS),
+            ]
+            for name in estimate.storage
         ),
     )
-    storage = "never enough" if estimate.nodes_for_storage is None else f"{estimate.nodes_for_storage:,}"
     lines = {
-        "Dataflow vCPUs, busy (estimated from measured CPU time)": f"{estimate.vcpus:,.1f}",
-        "of these, for panes and their rows": f"{estimate.vcpus_for_panes:,.1f}",
-        "Bigtable nodes for writes, at 70 % CPU": f"{estimate.nodes_for_writes:,}",
-        "Bigtable nodes for storage, at 70 % of a node's": storage,
+        "Dataflow vCPUs, busy (estimated from measured CPU time)": _number(estimate.vcpus),
+        "of these, for panes and their rows": _number(estimate.vcpus_for_panes),
+        f"Dataflow workers of {WORKER_VCPUS} vCPUs, at 60 % CPU, at least one": f"{estimate.workers:,}",
+        "Bigtable nodes for writes, at 70 % CPU, at least one": f"{estimate.nodes_for_writes:,}",
+        **{f"Bigtable nodes for storage, {_after(years)}": f"{estimate.nodes_for_storage[years]:,}" for years in YEARS},
         "state in flight, at most": size(estimate.state_bytes),
         "Streaming Engine, a minute": size(60 * estimate.streaming_bytes_per_second),
         "of these, windows that firings read and write": size(60 * estimate.state_traffic_per_second),
@@ -73,8 +87,12 @@ def print_estimate(
         _print(["groups of sensors", ""], _groups(estimate.groups, estimate.restart))
     if costs is not None:
         _print(
-            ["cost a month", "in the currency of your prices"],
-            ([name, f"{cost:,.2f}"] for name, cost in {**costs, "all of these": sum(costs.values())}.items()),
+            ["cost a month, in the currency of your prices", *map(_after, YEARS)],
+            (
+                [name, *(f"{of_year[name]:,.2f}" for of_year in totals)]
+                for totals in [[{**each, "all of these": sum(each.values())} for each in costs.values()]]
+                for name in totals[0]
+            ),
         )
     for limit in limits:
         click.echo(f"limit passed: {limit}")
@@ -104,8 +122,8 @@ def size(count: float) -> str:
     return f"{count:,.0f} bytes"
 
 
-def _kept(count: float | None) -> str:
-    return "grows without end" if count is None else size(count)
+def _after(years: int) -> str:
+    return f"after {counted(years, 'year')}"
 
 
 def _number(value: float) -> str:

@@ -31,7 +31,9 @@ def test_json_with_prices_and_schema(tmp_path):
     assert result.exit_code == 0
     record = json.loads(result.stdout)
     assert list(record["tiers"]) == ["1h", "1d", "newest readings"]
-    assert record["costs_a_month"] == {"Bigtable nodes": record["nodes"] * 365}
+    assert record["costs_a_month"] == {
+        years: {"Bigtable nodes": nodes * 365} for years, nodes in record["nodes"].items()
+    }
     assert record["hottest_tablet"] == 1
     assert "begins with the time" in record["notes"][0]
 

@@ -80,10 +80,26 @@ def test_storage_follows_the_policies():
     plan = estimate_of(WORKLOAD)
     assert plan.storage["raw"] == pytest.approx(90 * plan.growth["raw"])
     assert plan.storage["stats"] == pytest.approx(730 * plan.growth["stats"])
-    assert plan.nodes_for_storage == -(-(plan.storage["raw"] + plan.storage["stats"]) // 3.5e12)
+    year = {"raw": plan.storage["raw"], "stats": 365.25 * plan.growth["stats"]}
+    assert plan.storage_after[1] == pytest.approx(year | {"meta": 0})
+    assert plan.storage_after[5] == plan.storage
+    nodes = {years: -(-sum(sizes.values()) // 3.5e12) for years, sizes in plan.storage_after.items()}
+    assert plan.nodes_for_storage == nodes
     never = estimate_of(replace(WORKLOAD, schema=parse_schema('[policies]\nstats = "never"')))
     assert never.storage["stats"] is None
-    assert never.nodes_for_storage is None
+    assert never.storage_after[5]["stats"] == 5 * never.storage_after[1]["stats"] == 5 * 365.25 * never.growth["stats"]
+    assert costs(never, Prices(bigtable_gib_month=1), 5)["Bigtable storage"] > sum(plan.storage.values()) / 2**30
+
+
+@pytest.mark.parametrize(("sensors", "workers"), [(20_000, 1), (10_000_000, 20)])
+def test_a_small_fleet_costs_a_worker_and_a_node(sensors, workers):
+    """However little they do, they run all the time. A larger fleet keeps 60 % of two vCPUs of each worker busy."""
+    plan = estimate_of(replace(WORKLOAD, sensors=sensors))
+    assert plan.workers == workers == max(1, -(-plan.vcpus // 1.2))
+    prices = Prices(dataflow_vcpu_hour=1, dataflow_disk_gib_month=1)
+    assert costs(plan, prices, 1) == {"Dataflow workers": 2 * 730 * workers, "Dataflow disks": 30 * workers}
+    if sensors == 20_000:
+        assert costs(plan, Prices(bigtable_node_hour=1), 1) == {"Bigtable nodes": 730}
 
 
 def test_state_is_that_of_the_groups():
@@ -121,7 +137,7 @@ def test_streaming_engine_by_hand():
     plan = estimate_of(WORKLOAD)
     others = 3 * (1_000_000 / 60 * (60 + 8 + 32) + plan.tiers["1h"].bytes) + plan.state_traffic_per_second
     assert plan.streaming_bytes_per_second == pytest.approx(plan.messages[1].bytes_per_second + others)
-    assert costs(plan, Prices(streaming_engine_gib=1)) == {
+    assert costs(plan, Prices(streaming_engine_gib=1), 1) == {
         "Streaming Engine": pytest.approx(plan.streaming_bytes_per_second * 730 * 3600 / 2**30)
     }
 
@@ -145,8 +161,8 @@ def test_a_hundred_million_sensors_are_a_multiple():
 def test_costs_by_hand():
     """Only what has a price has a cost: amount times price."""
     plan = estimate_of(WORKLOAD)
-    assert costs(plan, Prices(bigtable_node_hour=2)) == {"Bigtable nodes": plan.nodes * 1460}
-    assert costs(plan, parse_prices("dataflow_vcpu_hour = 1")) == {"Dataflow vCPUs": plan.vcpus * 730}
+    assert costs(plan, Prices(bigtable_node_hour=2), 5) == {"Bigtable nodes": plan.nodes[5] * 1460}
+    assert costs(plan, parse_prices("dataflow_vcpu_hour = 1"), 1) == {"Dataflow workers": plan.workers * 1460}
 
 
 @pytest.mark.parametrize("text", ["", "nodes = 1", "pubsub_tib = -1", 'pubsub_tib = "x"', "pubsub_tib = nan", "x"])
