@@ -142,7 +142,7 @@ def test_the_wheel_has_the_package_and_its_types(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     sources = {path for suffix in ("py", "pyi", "typed") for path in (ROOT / "pipeline").rglob(f"*.{suffix}")}
     sources |= {path for path in (ROOT / "pipeline/serve/static").rglob("*") if path.is_file()}
-    assert names == {str(path.relative_to(ROOT)) for path in sources}
+    assert names == {str(path.relative_to(ROOT)).removeprefix("pipeline/public/") for path in sources}
     assert "pipeline/py.typed" in names
 
 
@@ -150,7 +150,8 @@ def test_the_reader_without_beam_or_a_command_line(with_frames, table):
     """The base and the extra ``frames`` read a table into pandas."""
     script = f"""
 import importlib.util
-from pipeline import SensorTable
+from tidetable_bigtable import RawRecord, SensorTable, TableSchema, parse_schema
+assert parse_schema("latest = false") == TableSchema.default()
 assert not any(map(importlib.util.find_spec, ["apache_beam", "click", "rich", "pytest"]))
 with SensorTable.open({table.project!r}, {table.instance!r}, {table.table!r}) as table:
     frame = table.range("s", 0, 2_000_000_000_000_000).to_pandas()
