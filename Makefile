@@ -103,12 +103,14 @@ picture: setup browser
 	$(BIN)/python -m tests.picture
 
 # Compiled for every supported Python at once, without index addresses: what the image installs, with the extra `beam`,
-# and what `make setup` installs, with all extras.
+# what `make setup` installs, with all extras, and what lists the packages of a release.
 requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build --extra beam pyproject.toml -o requirements.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group build --group dev --all-extras -c requirements.txt pyproject.toml -o tests/requirements.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+		--custom-compile-command "make requirements" --group sbom -o .github/sbom-requirements.txt
 
 # The generated code is committed; a test compares it with protos/. protoc compiles the file under its full path, which
 # protobuf registers it by; then it moves into our package.

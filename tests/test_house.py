@@ -41,6 +41,11 @@ def test_import_directions():
     run(BIN / "lint-imports")
 
 
+def test_workflows():
+    """Zizmor finds nothing in the workflows: rights, pins and expressions."""
+    run(BIN / "zizmor", "--offline", "--no-progress", "--persona=auditor", ".github")
+
+
 def test_proto_lint():
     """Buf finds nothing in the protobuf file."""
     run(BIN / "buf", "lint", "protos")
