@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 import subprocess
+import sys
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -399,3 +400,24 @@ def test_modules_and_targets_exist(page):
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"(?:`|^)make ([a-z-]+)", written, re.MULTILINE):
         assert re.search(rf"^(?:.* )?{target}(?: .*)?:", makefile, re.MULTILINE), target
+
+
+def test_the_site(tmp_path):
+    """The site builds strictly: every link and anchor leads somewhere, every page is in the menu, no host is asked."""
+    mkdocs = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    built = subprocess.run(mkdocs, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    pages = [page.read_text() for page in tmp_path.rglob("*.html")]
+    assert len(pages) > len(list(DOCS.glob("*.md")))  # and one for what is not found
+    assert not [found for page in pages for found in re.findall(r'<(?:script|link|img)[^>]+="https?://[^"]*', page)]
