@@ -1,6 +1,7 @@
 """Finds windows after rewritten ones: the last reading from which they continue may have changed."""
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -49,6 +50,7 @@ def windows_after(
                 with suppress(ValueError):  # another program's column
                     names.add(split_qualifier(name)[1])
     now_us = time.time_ns() // 1000
+    searched: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     with RowReader.open(table) as reader:
         neighbours = Neighbours(schema, retention, reader.read_selection, LOOKBACK_US)
         for (sensor_id, end_us), names in metrics.items():
@@ -57,7 +59,8 @@ def windows_after(
             if not lasts:
                 continue
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
-            found, until_us = neighbours.following(sensor_id, bounds, end_us, now_us if open_us is None else open_us)
+            written_us = now_us if open_us is None else open_us
+            found, until_us = neighbours.following(sensor_id, bounds, end_us, written_us, searched[sensor_id])
             if open_us is not None:
                 found.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
             yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))
