@@ -3,8 +3,9 @@
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from pipeline.core.events.event import is_name
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.text import shown
 from pipeline.formats.lines import (
@@ -19,6 +20,7 @@ from pipeline.formats.lines import (
     parse_or_refuse,
 )
 from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.star_columns import StarColumn
 from pipeline.formats.values import EventMaker, Malformed, check_encoding, is_missing, parse_number, parse_reading
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -96,21 +98,38 @@ def _records(rows: Iterable[_Row | Refusal], parse: Callable[[list[str]], _Parse
 
 
 def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
-    """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping."""
+    """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping.
+
+    Cells are text. In columns that stars of readings take, and that contain only numbers in the first records, they are
+    numbers.
+    """
     names = [name.strip() for name in header]
     _check_header(names, maker.csv.encoding)
+    stars = maker.star_columns(names)
+    numeric: list[StarColumn] = []
 
     def record(fields: Sequence[str]) -> MappedRecord:
         if len(fields) != len(names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(names)}")
-        cells = {name: text if text.strip() else None for name, text in zip(names, fields, strict=True) if name}
+        cells: dict[str, Any] = {name: text if text.strip() else None for name, text in zip(names, fields, strict=True)}
+        cells.pop("", None)
+        cells.update((column.name, column.number(cells[column.name] or "")) for column in numeric)
         try:
             return maker.of_object(cells)
         except Malformed:
             check_encoding("".join(fields), maker.csv.encoding)
             raise
 
-    return chain(maker.check_columns(names), _records(rows, record))
+    def records() -> Iterator[Record]:
+        sample = list(_take_sample(rows, _SAMPLE_FACTOR * maker.max_record_bytes)) if stars else []
+        complete = [row[2] for row in sample if not isinstance(row, Refusal) and len(row[2]) == len(names)]
+        for column in stars:
+            at = names.index(column.name)
+            if column.is_numeric(fields[at] for fields in complete):
+                numeric.append(column)
+        yield from _records(chain(sample, rows), record)
+
+    return chain(maker.check_columns(names), records())
 
 
 def _spanning(refusal: Refusal, last_line: int) -> Refusal:
@@ -159,6 +178,11 @@ class _RowParser:
             return None
         values = [(line, fields[index]) for line, fields in rows if not is_missing(fields[index])]
         texts = [(line, text) for line, text in values if parse_number(text) is None]
+        if values and not is_name(name):
+            raise UnreadableFile(
+                f"column {shown(name)} can't be the name of a reading or of metadata: rename it, or pass a mapping "
+                "with rewrite_names = true (--message-mapping)"
+            )
         (self._metadata if texts else self._readings).append((index, name))
         if not 0 < len(texts) < len(values):
             return None

@@ -30,6 +30,7 @@ from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
 from pipeline.formats.mappings import BadValue
+from pipeline.formats.star_columns import StarColumn, star_columns
 from pipeline.formats.values import MAX_RECORD_BYTES, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -135,6 +136,10 @@ class MappedMaker:
                     raise Malformed(f"{shown(name)} {error}") from None
                 written = b"null"
             yield _json(name) + b": " + written
+
+    def star_columns(self, names: Sequence[str]) -> list[StarColumn]:
+        """Returns the columns of a CSV that stars of readings may take. Raises UnreadableFile for a wrong name."""
+        return star_columns([one.mapping for one in self._json], names)
 
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.

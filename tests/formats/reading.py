@@ -1,9 +1,13 @@
 """Helpers for the tests of record readers: a fixed clock, and the events and refusals among records."""
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event, validate
 from pipeline.core.notation.times import parse_time
+from pipeline.formats.files import open_records
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -12,6 +16,7 @@ MORNING = "2026-02-17T08:00:00Z"
 MORNING_US = parse_time(MORNING)
 NOW_US = parse_time("2026-02-17T10:00:00Z")
 LATEST_US = NOW_US + 3_600_000_000
+SIMPLE = 'message = "json"\nsensor = "id"\ntime = "at"\n'
 
 
 def maker(limit: int = MAX_RECORD_BYTES, **columns: str) -> EventMaker:
@@ -40,3 +45,19 @@ def read_until_damage(records: Iterable[Record]) -> tuple[list[Record], str]:
 
 def refusals(records: Iterable[Record]) -> list[Refusal]:
     return [record for record in records if isinstance(record, Refusal)]
+
+
+def read(
+    folder: Path, name: str, content: bytes, *mapped: MappedType, limit: int = 10_000, **attributes: str
+) -> list[Any]:
+    """Returns what publish would send of the records of a file."""
+    (folder / name).write_bytes(content)
+    with open_records(folder / name, FileColumns(), lambda: NOW_US, limit, mapped, attributes) as records:
+        return list(records)
+
+
+def plainly(found: list[Any]) -> list[Any]:
+    """Returns events as plain data."""
+    return [
+        (each.sensor_id, each.event_time.ToMicroseconds(), dict(each.readings), dict(each.metadata)) for each in found
+    ]

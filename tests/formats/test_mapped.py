@@ -31,7 +31,7 @@ from pipeline.formats.lines import Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker, Original, SkippedElements
 from pipeline.formats.values import FileColumns
 from tests.core.decoding.mapping.protos import descriptor_set
-from tests.formats.reading import LATEST_US, MORNING, MORNING_US, NOW_US
+from tests.formats.reading import LATEST_US, MORNING, MORNING_US, NOW_US, SIMPLE, plainly, read
 
 PROBE = "plant.v1.Probe"
 PROBES = descriptor_set("package plant.v1; message Probe { string id = 1; int64 at = 2; repeated double t = 3; }")
@@ -42,7 +42,6 @@ sensor = "id"
 time = { path = "at", unit = "us" }
 readings = { "t*" = "t.*" }
 """
-SIMPLE = 'message = "json"\nsensor = "id"\ntime = "at"\n'
 GERMAN = """
 message = "json"
 sensor = "Messstelle"
@@ -58,22 +57,6 @@ flow = { path = "Durchfluß", invalid = "null" }
 site = "Straße"
 """
 HEADER = "Messstelle;Zeit;Temp. °C;Durchfluß;Straße;\r\n"
-
-
-def read(
-    folder: Path, name: str, content: bytes, *mapped: MappedType, limit: int = 10_000, **attributes: str
-) -> list[Any]:
-    """Returns what publish would send of the records of a file."""
-    (folder / name).write_bytes(content)
-    with open_records(folder / name, FileColumns(), lambda: NOW_US, limit, mapped, attributes) as records:
-        return list(records)
-
-
-def plainly(found: list[Any]) -> list[Any]:
-    """Returns events as plain data."""
-    return [
-        (each.sensor_id, each.event_time.ToMicroseconds(), dict(each.readings), dict(each.metadata)) for each in found
-    ]
 
 
 def csv_mapping(more: str) -> MappedType:

@@ -110,24 +110,39 @@ def _raw_number(
 def _number_parser(
     key: str, source: Source, mapping: Mapping, integer: Callable[[int], float]
 ) -> Callable[[str], float | None]:
-    decimal, thousands = mapping.decimal, mapping.thousands
-    grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
+    number_in = number_reader(mapping.decimal, mapping.thousands)
 
     def parse(text: str) -> float | None:
-        number = text.strip().removesuffix(source.suffix).rstrip()
-        if thousands and thousands in number and grouped.fullmatch(number):
-            number = number.replace(thousands, "")
-        if decimal != "." and "." not in number:
-            number = number.replace(decimal, ".", 1)
-        elif decimal != ".":
-            number = ""  # a dot is no decimal sign here
-        if len(number) > MAX_DIGITS or not NUMBER.fullmatch(number):
+        number = number_in(text.strip().removesuffix(source.suffix))
+        if number is None:
             raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, not a number")
         whole = number.rstrip("0").rstrip(".") if "." in number else number  # of 12.00
         found = (integer(int(whole)) if whole.lstrip("+-").isdecimal() else 0) or float(number)
         return None if found in source.null else found  # also where the text is "-999.0" or "-999,0"
 
     return parse
+
+
+def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
+    """Returns the function that turns a number as text into Python's notation; it returns None for other text.
+
+    Args:
+        decimal: the decimal sign.
+        thousands: the separator of thousands; empty for none.
+    """
+    grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
+
+    def read(text: str) -> str | None:
+        number = text.strip()
+        if thousands and thousands in number and grouped.fullmatch(number):
+            number = number.replace(thousands, "")
+        if decimal != "." and "." not in number:
+            number = number.replace(decimal, ".", 1)
+        elif decimal != ".":
+            return None  # a dot is no decimal sign here
+        return number if len(number) <= MAX_DIGITS and NUMBER.fullmatch(number) else None
+
+    return read
 
 
 def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
