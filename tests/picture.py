@@ -22,7 +22,7 @@ FILE = Path(__file__).parent.parent / "docs/page.png"
 TABLE = TableName("tidetable-demo", "demo", "sensors")
 DAY = "2026-02-17T00:00:00Z", "2026-02-18T00:00:00Z"
 VIEW = "#/chart?sensor=roof-0003&metric=temperature&from=2026-02-17T06:00:00Z&to=2026-02-17T18:00:00Z"
-WIDTH, HEIGHT = 1200, 735
+WIDTH, HEIGHT = 1200, 775
 
 
 def take(file: Path) -> None:
