@@ -16,9 +16,7 @@ EXAMPLES = {
     "table adopt": "tidetable table adopt --dry-run",
     "table delete": "tidetable table delete",
     "mapping": "tidetable mapping check report.toml --message-descriptors acme.binpb",
-    "mapping draft": (
-        "tidetable mapping draft --message acme.v1.Report --message-descriptors acme.binpb --output report.toml"
-    ),
+    "mapping draft": ("tidetable mapping draft readings.csv --output readings.toml"),
     "mapping check": "tidetable mapping check report.toml --message-descriptors acme.binpb",
     "mapping try": (
         "tidetable mapping try --subscription projects/my-project/subscriptions/events --message-mapping report.toml "

@@ -180,8 +180,8 @@ class _RowParser:
         texts = [(line, text) for line, text in values if parse_number(text) is None]
         if values and not is_name(name):
             raise UnreadableFile(
-                f"column {shown(name)} can't be the name of a reading or of metadata: rename it, or pass a mapping "
-                "with rewrite_names = true (--message-mapping)"
+                f"column {shown(name)} can't be the name of a reading or of metadata: rename it, or have tidetable "
+                "mapping draft FILE write a --message-mapping that does"
             )
         (self._metadata if texts else self._readings).append((index, name))
         if not 0 < len(texts) < len(values):

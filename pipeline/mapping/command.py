@@ -1,11 +1,10 @@
 """``tidetable mapping``: checks mappings of messages, tries them on payloads, and drafts them."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -20,16 +19,19 @@ from pipeline.cli.message_options import (
     message_options,
 )
 from pipeline.cli.options import COUNT, TIME, Parsed
-from pipeline.cli.peeking import open_backlog
+from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
-from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.events.dead_letter import REASON, original_of
+from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.mapping.views import print_report, print_trial, report_document
+from pipeline.formats.lines import UnreadableFile
+from pipeline.formats.trials import is_record_file, trials_of_records
+from pipeline.mapping.draft import draft
+from pipeline.mapping.pulled import pulled_messages
+from pipeline.mapping.views import print_report, report_document
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapped_type import MappedType
@@ -49,6 +51,9 @@ def mapping() -> None:
       2    wrong usage
       130  Ctrl-C; pulled messages are returned first
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+
+
+mapping.add_command(draft)
 
 
 @mapping.command()
@@ -111,7 +116,11 @@ def check(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
 )
 @click.option(
-    "--limit", type=COUNT, default=10, show_default=True, help="Take at most this many messages of --subscription."
+    "--limit",
+    type=COUNT,
+    default=10,
+    show_default=True,
+    help="Take at most this many messages of --subscription, or records of each FILE.",
 )
 @click.option(
     "--wait",
@@ -136,7 +145,8 @@ def try_(
 ) -> None:
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
-    A FILE contains the payload of one message. Messages of a subscription are given back when the command ends; to
+    A FILE in a format of backfill (.csv, .ndjson, .pb, .binpb, .avro, .parquet) is read by record; any other contains
+    the payload of one message. Messages of a subscription are given back when the command ends; to
     Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
@@ -148,75 +158,33 @@ def try_(
     if not mapped and not decoder:
         raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
     trials = Trials(mapped, decoder)
+    latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
     if files:
-        messages = [
-            (str(file), Message(file.read_bytes(), attributes, "", to_datetime(publish_time))) for file in files
-        ]
-        _try(trials, messages, as_json=as_json)
+        at = to_datetime(publish_time)
+        tried: list[tuple[str, Message, Trial]] = []
+        for file in files:
+            if not is_record_file(file):
+                message = Message(file.read_bytes(), attributes, "", at)
+                tried.append((str(file), message, trials.of(message, latest_us)))
+                continue
+            try:
+                tried += trials_of_records(file, mapped, decoder, attributes, at, limit, latest_us)
+            except UnreadableFile as problem:
+                raise click.ClickException(f"{file}: {problem}") from problem
+        _show(tried, as_json=as_json)
         return
     if attributes:
         raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
     stopped = False
-    with _pulled(str(subscription), limit, wait) as pulled:
-        _try(trials, pulled.messages, as_json=as_json)
+    with pulled_messages(str(subscription), limit, wait) as pulled:
+        _show(((source, each, trials.of(each, latest_us)) for source, each in pulled.messages), as_json=as_json)
         stopped = pulled.stopped()
     ctx.exit(130 if stopped else 0)
 
 
-@mapping.command()
-@click.option("--message", required=True, metavar="TYPE", help="The full name of a message type, like acme.v1.Report.")
-@descriptors_option
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def draft(message: str, descriptors: tuple[str, ...], output: Path | None, force: bool) -> None:
-    """Propose a mapping for a message type, by the names and types of its fields.
-
-    It compiles; comments say what is a guess.
-    """
-    from pipeline.cloud.pubsub.message_files import load_descriptors, with_type
-    from pipeline.core.decoding.mapping.authoring.draft import draft as drafted
-
-    if not descriptors:
-        raise click.UsageError("--message-descriptors is missing: pass the file that defines the message type")
-    if output and output.exists() and not force:
-        raise click.UsageError(f"{output} exists; pass --force to replace it")
-    with mapping_problems():
-        text = drafted(with_type(message, load_descriptors(descriptors)).types, message)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        output.write_text(text)
-    except OSError as error:
-        raise click.ClickException(f"{output}: {error.strerror or error}") from error
-    click.echo(f"{output} written; look at its guesses, then: tidetable mapping check {output}", err=True)
-
-
-class _Pulled(NamedTuple):
-    messages: list[tuple[str, Message]]
-    stopped: Callable[[], bool]
-
-
-@contextmanager
-def _pulled(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]:
-    """Pulls messages; those of a dead-letter topic as they were when they were refused. Gives all back at the end."""
-    with open_backlog(subscription) as (backlog, stopped):
-        found: list[tuple[str, Message]] = []
-        for page in backlog.pages(limit, first=limit, wait_seconds=wait.total_seconds(), stopped=stopped):
-            for message in page:
-                original = original_of(message) if REASON in message.attributes else message
-                found.append((f"message {original.message_id}", original))
-        if not found and not stopped():
-            waited = f"within {format_duration(wait)}" if wait else "at once"
-            click.echo(f"no message from {subscription} {waited}", err=True)
-        yield _Pulled(found, stopped)
-
-
-def _try(trials: Trials, messages: Iterable[tuple[str, Message]], *, as_json: bool) -> None:
-    latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
+def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None:
     assumed = 0
-    for source, message in messages:
-        trial = trials.of(message, latest_us)
+    for source, message, trial in tried:
         assumed += trial.is_assumed
         if as_json:
             print_json_line({"source": source, "attributes": dict(message.attributes), **trial.document()})

@@ -271,3 +271,23 @@ def test_draft_of_an_unknown_type():
         1,
         "Error: message: there is no message type 'acme.v1.Report' in the descriptors; did you mean acme.Report?\n",
     )
+
+
+def test_a_draft_of_a_sample_and_its_records(folder: Path, inbox: Inbox):
+    """The draft is on standard output, the events beside the records on standard error. ``try`` reads records."""
+    (folder / "a.csv").write_text("id;Zeit;Temp (C)\na;17.02.2026 11:30;21,5\na;29.03.2026 02:30;1\nb;soon;2\n")
+    drafted = mapping("draft", "a.csv", "--time-zone=Europe/Berlin")
+    assert drafted.exit_code == 0
+    (folder / "a.toml").write_text(drafted.stdout)
+    assert "3 records of the sample: 1 event, 2 refused, such as INVALID_EVENT_TIME" in drafted.stderr
+    (folder / "a.csv").write_text("id;Zeit;Temp (C)\na;17.02.2026 11:30;21,5\na;29.03.2026 02:30;1\n")
+    assert mapping("draft", "a.csv", "--output=a.toml", "--force").exit_code == 0
+    first, second = documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--json"))
+    assert (first["source"], first["events"][0]["readings"]) == ("a.csv:2", {"temp_c": 21.5})
+    assert "clocks skip in Europe/Berlin" in second["refused"][0]["detail"]
+    assert len(documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--json", "--limit=1"))) == 1
+    with Publisher(inbox.topic) as publisher:
+        publisher.send(Message(b'{"id": "a", "ts": 1771324200123, "v": 2}', {}))
+    drafted = mapping("draft", "--subscription", inbox.subscription)
+    assert 'time = { path = "ts", unit = "ms" }' in drafted.stdout
+    assert "1 record of the sample: 1 event" in drafted.stderr

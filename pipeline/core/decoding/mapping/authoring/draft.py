@@ -3,15 +3,19 @@
 import itertools
 import json
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places
+from pipeline.core.decoding.mapping.authoring.columns import slug
+from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places, places_of_json
+from pipeline.core.decoding.mapping.authoring.time_guesses import TimeNotation, notation_of
+from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Leaf, Plain
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
+from pipeline.core.notation.text import plain
 
 Steps = tuple[str, ...]
 
@@ -25,8 +29,26 @@ def draft(types: Descriptors, message: str) -> str:
 
     Raises MappingError if there is no such type.
     """
-    found = [place for place in places(types, message) if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
-    return "\n".join(_Draft(message, found).lines()) + "\n"
+    return _text_of(_Draft(message, _readable(places(types, message)), f"the names and types of {message}'s fields"))
+
+
+def draft_of_json(values: Sequence[Any], source: str) -> str:
+    """Returns a mapping in TOML for messages in JSON, by samples of them; see :func:`draft`.
+
+    Args:
+        values: the contents of messages.
+        source: their origin, for a comment.
+    """
+    seen = places_of_json(values)
+    return _text_of(_Draft(JSON, _readable(seen), source, {place: notation_of(seen[place]) for place in seen}))
+
+
+def _readable(found: Iterable[Place]) -> list[Place]:
+    return [place for place in found if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
+
+
+def _text_of(drafted: "_Draft") -> str:
+    return "\n".join(drafted.lines()) + "\n"
 
 
 class _Each(NamedTuple):
@@ -52,8 +74,16 @@ class _DraftEntry(NamedTuple):
 
 
 class _Draft:
-    def __init__(self, message: str, found: list[Place]) -> None:
+    def __init__(
+        self,
+        message: str,
+        found: list[Place],
+        source: str,
+        notations: Mapping[Place, TimeNotation | None] | None = None,
+    ) -> None:
         self._message = message
+        self._source = source
+        self._notations = notations or {}  # of the times that samples have
         self._places = found
         self._each = self._chosen()
         found = self._places = [place for place in found if not any(_within(place, one) for one in self._each.others)]
@@ -63,7 +93,7 @@ class _Draft:
 
     def lines(self) -> Iterator[str]:
         """Yields the lines of the draft."""
-        yield f"# A draft by the names and types of {self._message}'s fields. Look at every line: most are guesses."
+        yield f"# A draft by {plain(self._source)}. Look at every line: most are guesses."
         yield "# tidetable mapping check tells what it leaves out, and tidetable mapping try what it makes of messages."
         yield f"message = {_text(self._message)}"
         if self._each.steps:
@@ -72,6 +102,8 @@ class _Draft:
             yield f"each = {each} # guess: its elements are the events, or parts of them"
         yield self._sensor_line()
         yield self._time_line()
+        if Leaf("float") in [place.node for place in self._places]:
+            yield "shortest_floats = true # 21.3 instead of 21.299999237060547"
         readings, metadata = list(self._readings()), list(self._metadata())
         if self._each.name or any("*" in entry.name for entry in (*readings, *metadata)):
             yield 'rewrite_names = true # in names that messages contain, "/" becomes ".", and other characters "_"'
@@ -128,7 +160,7 @@ class _Draft:
         has_id = max(map(guesses.sensor_rank, inside), default=0) >= guesses.LIKELY
         if not any(map(guesses.is_reading, inside)) or not (name or has_time or has_id):
             return _Each(prefix, None, 0)
-        is_called_so = _READINGS.fullmatch(prefix[-2].lower()) is not None
+        is_called_so = len(prefix) == 1 or _READINGS.fullmatch(prefix[-2].lower()) is not None
         return _Each(prefix, name, 3 * bool(name) + 2 * has_time + is_called_so + is_empty)
 
     def _name_of_reading(self, prefix: Steps) -> Place | None:
@@ -207,6 +239,7 @@ class _Draft:
     def _found_times(self) -> list[Place]:
         """Returns the places that may be the time: the likeliest in the element, then the likeliest around it."""
         ranked = sorted(filter(guesses.time_rank, self._single), key=guesses.time_rank, reverse=True)
+        ranked = ranked or [place for place in self._single if self._notations.get(place)]
         inner = [place for place in ranked if self._in_element(place)][:1]
         outer = [place for place in ranked if not self._in_element(place)][:1]
         return inner + outer
@@ -215,8 +248,12 @@ class _Draft:
         sources, note = [], "guess"
         for place in self._times:
             source = _text(self._written(place))
-            if isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
-                unit, is_known = guesses.unit_of(place)
+            notation = self._notations.get(place)
+            if notation and notation.format:
+                source = f'{{ path = {source}, format = {_text(notation.format)}, time_zone = "UTC" }}'
+                note = "guess, also of the zone"
+            elif isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
+                unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
                 source = f"{{ path = {source}, unit = {_text(unit)} }}"
                 note = note if is_known else "guess, also of the unit"
             sources.append(source)
@@ -279,7 +316,7 @@ def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
     last = [entry.name.rpartition(".")[2] for entry in entries]
     lines: dict[str, tuple[list[str], str]] = {}
     for entry, short in zip(entries, last, strict=True):
-        name = short if "*" not in entry.name and last.count(short) == 1 else entry.name
+        name = entry.name if "*" in entry.name else slug(short if last.count(short) == 1 else entry.name)
         if not is_name(name.replace("*", "a")):
             continue
         if name in lines and name == "*":
@@ -311,8 +348,12 @@ def _wild(steps: Steps) -> int:
 def _path(steps: Steps, *, star: bool = False) -> str:
     """Returns steps as a path, with ``[]`` for an element, or with stars for elements and entries."""
     if star:
-        return ".".join("*" if step in (MANY, ENTRY) else step for step in steps)
-    return ".".join(steps).replace(f".{MANY}", MANY)
+        return ".".join("*" if step in (MANY, ENTRY) else _step(step) for step in steps)
+    return ".".join(map(_step, steps)).replace(f".{MANY}", MANY)
+
+
+def _step(step: str) -> str:
+    return step if step in ("", MANY, ENTRY) or _BARE.fullmatch(step) else f'"{step}"'
 
 
 def _text(text: str) -> str:

@@ -19,7 +19,8 @@ _SENSORS = (
     (2, r"(tenant|application|app|profile|request|message|event|deduplication|session|trace|user|gateway|config)_.*id"),
     (10, r"(.*_)?(dev|device|sensor)_(eui|id|uid|uuid)|.*_?eui"),
     (9, r"(.*_)?(serial(_(number|no|num))?|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
-    (7, r"sensor|device|node|station|meter|unit|from|uid|uuid|device_name|sensor_name"),
+    (7, r"sensor|device|node|station|meter|unit|from|uid|uuid|device_name|sensor_name|logger|probe"),
+    (7, r"(mess|wetter|pegel)(stelle|punkt|station)|(sensor|geraete?|geraet|zaehler)(_?(id|nr|nummer|name))?|fuehler"),
     (6, r"id"),
     (5, r".*_(id|uid|uuid)"),
     (4, r"name"),
@@ -29,6 +30,7 @@ _TIMES = (
     (0, r"(.*_)?(uptime|duration|elapsed|interval|timeout|age|since|period|delay|offset|zone|latency)(_.*)?"),
     (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
+    (10, r"(mess)?(zeit|zeitpunkt|zeitstempel)|datum(_?(und|/)?_?(uhr)?zeit)?|date_?time"),
     (9, r"((measured|sampled|recorded|observed|taken|captured)_)?at(_UNIT)?"),
     (6, r".*_(at|time|timestamp|ts)(_UNIT)?|time_.*|timestamp_.*|(unix|epoch)(_.*)?|date(_time)?"),
 )
@@ -44,8 +46,10 @@ _NO_READING = re.compile(
     r"(.*_)?(id|uid|uuid|eui|imei|serial|mac|seq|sequence|crc|checksum|version|revision|nonce|alias|datatype|flags)"
     r"(_(number|no|num))?"
 )
-_NAME = re.compile(r"name|key|metric|metric_name|measurement|quantity")
-_VALUE = re.compile(r"(.*_)?(value|val|reading|double|float|int|uint|long|bool|boolean|number)(_.*)?")
+_NAME = re.compile(
+    r"name|key|(metric|measurement|quantity|parameter|variable|property|field|reading)(_(name|type|id))?|messgroesse"
+)
+_VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|uint|long|bool|boolean|number)(_.*)?")
 
 
 def words(name: str) -> str:
@@ -75,6 +79,31 @@ def time_rank(place: Place) -> int:
     elif place.node.kind not in ("int", "double", "float", "string"):
         return 0
     return _less_deep(rank, place)
+
+
+def sensor_rank_of_name(name: str) -> int:
+    """Returns how likely a column of this name contains the sensor, up to 10; 0 for not at all."""
+    return _rank(_SENSORS, words(name))
+
+
+def time_rank_of_name(name: str) -> int:
+    """Returns how likely a column of this name contains the time of the readings, up to 10; 0 for not at all."""
+    return _rank(_TIMES, words(name))
+
+
+def is_id(name: str) -> bool:
+    """Returns whether a column of this name identifies or counts something, rather than measures."""
+    return _NO_READING.fullmatch(words(name)) is not None
+
+
+def is_name_of_readings(name: str) -> bool:
+    """Returns whether a column of this name contains names of readings."""
+    return _NAME.fullmatch(words(name)) is not None
+
+
+def is_value_of_readings(name: str) -> bool:
+    """Returns whether a column of this name contains values of readings, whose names another column has."""
+    return _VALUE.fullmatch(words(name)) is not None
 
 
 def unit_of(place: Place) -> tuple[str, bool]:

@@ -1,12 +1,13 @@
 """Lists what messages of a type can contain: the places of all values, level by level."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import Entries, Many, Node, Plain, Record, node_of
+from pipeline.core.decoding.mapping.values.nodes import Entries, Leaf, Many, Node, Plain, Record, node_of
 
 MANY, ENTRY = "[]", "{}"
 """The steps that stand for an element of a repeated field, and for the value of an entry of a map."""
@@ -56,6 +57,31 @@ def places(
     root = Record(types.descriptor(message))
     found = dict.fromkeys(islice(_Walk(types, contents or {}).below(root, (), ()), MAX_PLACES))
     return list(found)
+
+
+def places_of_json(values: Iterable[Any]) -> dict[Place, list[str]]:
+    """Returns the places at which values of JSON have single values, with these as text; 10,000 places at most."""
+    seen: dict[tuple[str, ...], list[Any]] = {}
+    todo: list[tuple[tuple[str, ...], Any]] = [((), value) for value in values]
+    for steps, value in todo:
+        if isinstance(value, dict):
+            todo += [((*steps, key), member) for key, member in value.items() if '"' not in key and key.isprintable()]
+        elif isinstance(value, list):
+            todo += [((*steps, MANY), item) for item in value]
+        elif value is not None and (steps in seen or len(seen) < MAX_PLACES):
+            seen.setdefault(steps, []).append(value)
+    return {Place(steps, _leaf_of(found)): list(map(str, found)) for steps, found in seen.items()}
+
+
+def _leaf_of(values: Sequence[Any]) -> Leaf:
+    kinds = {type(value) for value in values}
+    return (
+        Leaf("bool")
+        if kinds == {bool}
+        else Leaf("int", 64)
+        if kinds == {int}
+        else Leaf("double" if kinds <= {int, float, bool} else "string")
+    )
 
 
 class _Walk:

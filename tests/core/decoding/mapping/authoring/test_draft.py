@@ -45,6 +45,7 @@ def test_a_flat_message():
         "message": "acme.Report",
         "sensor": "serialNumber",
         "time": [{"path": "timestamp_us", "unit": "us"}, "$publish_time"],
+        "shortest_floats": True,
         "readings": {"celsius": "celsius", "door_open": "door_open", "uptime_s": "uptime_s"},
         "metadata": {"mode": "mode", "firmware": "firmware"},
     }

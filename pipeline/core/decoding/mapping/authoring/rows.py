@@ -1,0 +1,326 @@
+"""Proposes a mapping for records of columns, by their names and values."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pipeline.core.decoding.mapping.authoring import guesses
+from pipeline.core.decoding.mapping.authoring.columns import (
+    Column,
+    NumberNotation,
+    columns_of,
+    is_number,
+    number_notation_of,
+    slug,
+)
+from pipeline.core.decoding.mapping.language.model import CsvFormat
+from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
+from pipeline.core.notation.text import plain
+
+_LIKELY = 3  # the least rank of the name of a sensor's column
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_IN_IDS = re.compile(r"[\x21\x22\x24-\x7e]+")
+_ROW_NUMBERS = re.compile(r"unnamed_?\d*|index|idx|row|nr|no|number|lfd_nr|_")
+_UNIT = re.compile(r"(unit|units|einheit|uom)")
+_OF_GERMAN = re.compile(r"zeit|datum|uhr", re.IGNORECASE)
+_MOST_COMMENT = 100
+
+
+class Sampled(NamedTuple):
+    """The records of a sample.
+
+    Attributes:
+        records: the records, each a value by the name of its column.
+        source: the origin of the records, for comments.
+        name: a name for a sensor if no column has one.
+        csv: the notation of the file, if it is CSV.
+    """
+
+    records: Sequence[Mapping[str, Any]]
+    source: str
+    name: str
+    csv: CsvFormat | None = None
+
+
+def draft_of_rows(sampled: Sampled, time_zone: str = "") -> str:
+    """Returns a mapping in TOML for records without nested values, with comments on what is in doubt. It compiles.
+
+    Args:
+        sampled: the records, at least one.
+        time_zone: the time zone of times without an offset; empty to guess it.
+    """
+    return "\n".join(_RowsDraft(sampled, time_zone).lines()) + "\n"
+
+
+class _RowsDraft:
+    def __init__(self, sampled: Sampled, time_zone: str) -> None:
+        self._sampled = sampled
+        self._zone = time_zone
+        found = columns_of(sampled.records)
+        self._unusable = [column for column in found if '"' in column.name or not column.name.isprintable()]
+        self._columns = [column for column in found if column not in self._unusable]
+        self._notation, self._notation_doubt = number_notation_of(self._columns)
+        self._time = self._time_columns()
+        self._sensors = self._sensor_columns()
+        self._name, self._value = self._long()
+        taken = [*self._time, *self._sensors[:1], *(each for each in (self._name, self._value) if each)]
+        self._rest = [column for column in self._columns if column not in taken]
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines of the draft."""
+        yield f"# A draft by {plain(self._sampled.source)}. Look at the lines with a doubt, and at the events below."
+        yield 'message = "json"'
+        yield self._sensor_line()
+        yield self._time_line()
+        yield from self._notation_lines()
+        if self._name:
+            yield 'rewrite_names = true # in names that records contain, "/" becomes ".", and other characters "_"'
+        if self._sampled.csv and self._sampled.csv != CsvFormat():
+            yield ""
+            yield "[csv]"
+            yield f"delimiter = {_quoted(self._sampled.csv.delimiter)}"
+            yield f"encoding = {_quoted(self._sampled.csv.encoding)}"
+        yield ""
+        yield "[readings]"
+        readings, metadata, left_out = self._divided()
+        if self._name and self._value:
+            yield (
+                f'"*" = {{ path = {_path(self._value)}, name = {_path(self._name)}{self._conversions(self._value)} }} '
+                f"# a row is one reading; names: {_comment(self._name.examples())}"
+            )
+        elif not readings:
+            yield "# doubt: no column has numbers alone"
+        yield from self._entries(readings, MAX_READINGS, self._reading)
+        if metadata:
+            yield ""
+            yield "[metadata]"
+            yield from self._entries(metadata, MAX_METADATA, self._metadata)
+        yield from self._by_column(readings)
+        if left_out or self._unusable:
+            yield ""
+            for column, why in left_out:
+                yield f"# left out: {_comment(column.name)}: {why}"
+            for column in self._unusable:
+                yield f"# left out: {_comment(column.name)}: no path can contain this name"
+
+    def _by_column(self, readings: Sequence[Column]) -> Iterator[str]:
+        """Yields a comment with another mapping, for records with a column for each sensor."""
+        if not self._sensors and len(readings) > 1 and self._time:
+            no_sensors = [column for column in self._columns if column not in readings]
+            yield ""
+            yield "# If each column is a sensor of its own, replace the sensor and all tables but [csv] with:"
+            yield '# each = "[]"'
+            yield '# sensor = ".key"'
+            yield f'# skip_if = {{ path = ".key", is = [{", ".join(_quoted(column.name) for column in no_sensors)}] }}'
+            yield '# readings = { value = ".value" }'
+
+    def _time_columns(self) -> list[Column]:
+        """Returns the column of the time, or those of the date and of the time of day."""
+        whole = [column for column in self._columns if column.time and not column.time.is_date]
+        dates = [column for column in self._columns if column.time and column.time.is_date]
+        clocks = [column for column in self._columns if column.clock]
+        named = [column for column in whole if self._time_rank(column)]
+        if found := max(named, key=self._time_rank, default=None):
+            return [found]
+        if dates and clocks and dates[0].is_text:
+            return [dates[0], clocks[0]]
+        texts = [column for column in (*whole, *dates) if column.is_text]
+        return [*texts, *whole][:1]
+
+    def _time_rank(self, column: Column) -> int:
+        return 2 * guesses.time_rank_of_name(slug(column.name)) + column.is_text
+
+    def _time_line(self) -> str:
+        if not self._time:
+            return 'time = "$publish_time" # doubt: no column has times; set the column, with a format or a unit'
+        first, *clock = self._time
+        notation = first.time
+        if notation is None:
+            raise AssertionError(first.name)
+        keys, doubts, time_format = {"path": _path(first)}, [], notation.format
+        if clock:
+            keys["path"] = _quoted(f"{{{_bare(first)}}} {{{_bare(clock[0])}}}")
+            time_format = f"{notation.format or '%Y-%m-%d'} {clock[0].clock}"
+        if notation.unit:
+            keys["unit"] = _quoted(notation.unit)
+            if not guesses.time_rank_of_name(slug(first.name)):
+                doubts.append("its values look like times, its name does not")
+        if time_format:
+            keys["format"] = _quoted(time_format)
+        if notation.swapped and not clock:
+            doubts.append(f"or day and month the other way round, {notation.swapped}")
+        if notation.is_local or clock:
+            is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
+            is_german = time_format.startswith("%d.%m.") and any(map(_OF_GERMAN.search, self._names()))
+            zone = self._zone or ("Europe/Berlin" if is_german and not is_utc else "UTC")
+            keys["time_zone"] = _quoted(zone)
+            if not self._zone and not is_utc:
+                doubts.append("its times have no offset: is this their time zone?")
+        if notation.is_date and not clock:
+            doubts.append("it has dates without a time of day")
+        if missing := len(first.all) - first.times:
+            doubts.append(f"{missing:,} of {len(first.all):,} records have none")
+        value = _path(first) if list(keys) == ["path"] else _inline(keys)
+        return f"time = {value}{_doubt(*doubts)}"
+
+    def _names(self) -> list[str]:
+        return [column.name for column in self._columns]
+
+    def _sensor_columns(self) -> list[Column]:
+        """Returns the columns that may name the sensor, the likeliest first."""
+        ranks = {column.name: guesses.sensor_rank_of_name(slug(column.name)) for column in self._columns}
+        found = [column for column in self._columns if ranks[column.name] >= _LIKELY and self._may_be_sensor(column)]
+        return sorted(found, key=lambda column: -ranks[column.name])
+
+    def _may_be_sensor(self, column: Column) -> bool:
+        """Returns whether the values of a column are neither times nor measurements."""
+        if not column.values or column in self._time or _UNIT.fullmatch(slug(column.name).lower()):
+            return False
+        is_whole = all(isinstance(value, int) for value in column.values)
+        return (column.is_text or is_whole) and not self._is_row_number(column)
+
+    def _is_row_number(self, column: Column) -> bool:
+        """Returns whether a column counts the records."""
+        numbers = column.numbers(NumberNotation())
+        if len(numbers) < 2 or len(numbers) < len(column.all):
+            return False
+        return all(after - before == 1 for before, after in pairwise(numbers))
+
+    def _sensor_line(self) -> str:
+        if not self._sensors:
+            texts = [
+                column.name
+                for column in self._columns
+                if column.is_text and column not in self._time and not column.is_numeric(self._notation)
+            ]
+            known = f", or name a column, such as {_comment(', '.join(texts[:3]))}" if texts else ""
+            name = "".join(re.findall(r"[\x21\x22\x24-\x7e]", self._sampled.name)) or "sensor"
+            return (
+                f"sensor = {{ constant = {_quoted(name)} }} # doubt: no column looks like a sensor's id: all records "
+                f"are of this one{known}"
+            )
+        first, *others = self._sensors
+        doubts = [f"or {_comment(other.name)}" for other in others[:2]]
+        path = _path(first)
+        if not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
+            path = _quoted(f"{{{_bare(first)}:id}}")
+            doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes "_" for other characters')
+        if empty := len(first.all) - len(first.values):
+            doubts.append(f"{empty:,} of {len(first.all):,} records have none")
+        return f"sensor = {path}{_doubt(*doubts) if doubts else f' # such as {_comment(first.examples())}'}"
+
+    def _notation_lines(self) -> Iterator[str]:
+        decimal, thousands = self._notation
+        doubt = _doubt("numbers could be written another way, so compare the events") if self._notation_doubt else ""
+        if decimal != "." or doubt:
+            yield f"decimal = {_quoted(decimal)}{doubt}"
+        if thousands:
+            yield f"thousands = {_quoted(thousands)}"
+        numeric = [column for column in self._columns if column.is_numeric(self._notation)]
+        missing = sorted({text for column in numeric for text in column.missing})
+        sentinels = sorted({number for column in numeric for number in column.sentinels(self._notation)})
+        if missing or sentinels:
+            values = [*map(_quoted, missing), *(f"{number:g}" for number in sentinels)]
+            doubt = f" # doubt: is {sentinels[0]:g} a missing value?" if sentinels else ""
+            yield f"null = [{', '.join(values)}]{doubt}"
+
+    def _long(self) -> tuple[Column | None, Column | None]:
+        """Returns the columns of the name and the value, if a record is one reading; else None."""
+        free = [column for column in self._columns if column not in (*self._time, *self._sensors[:1])]
+        names = [
+            column for column in free if column.is_text and guesses.is_name_of_readings(slug(column.name))
+            and len(column.distinct()) < max(2, len(column.values))
+        ]  # fmt: skip
+        values = [
+            column
+            for column in free
+            if column.is_numeric(self._notation) and guesses.is_value_of_readings(slug(column.name))
+        ]
+        return (names[0], values[0]) if names and values else (None, None)
+
+    def _divided(self) -> tuple[list[Column], list[Column], list[tuple[Column, str]]]:
+        """Returns the columns of readings, those of metadata, and those left out, with the reason."""
+        readings, metadata, left_out = [], [], []
+        for column in self._rest:
+            name = slug(column.name)
+            if not column.values:
+                left_out.append((column, "it is empty"))
+            elif _ROW_NUMBERS.fullmatch(name.lower()) and self._is_row_number(column):
+                left_out.append((column, "it counts the records"))
+            elif self._name and (_UNIT.fullmatch(name.lower()) or self._differs_at_one_time(column)):
+                left_out.append((column, "it differs between the readings of one time"))
+            elif column.is_numeric(self._notation) and not guesses.is_id(name):
+                readings.append(column)
+            elif column.time and not column.is_text:
+                left_out.append((column, "it looks like another time"))
+            else:
+                metadata.append(column)
+        return readings, metadata, left_out
+
+    def _differs_at_one_time(self, column: Column) -> bool:
+        known: dict[tuple[Any, ...], Any] = {}
+        keys = zip(*(each.all for each in (*self._sensors[:1], *self._time)), strict=True)
+        return any(known.setdefault(key, value) != value for key, value in zip(keys, column.all, strict=False))
+
+    def _entries(self, columns: Sequence[Column], most: int, entry: Any) -> Iterator[str]:
+        names: set[str] = set()
+        for column in columns[:most]:
+            name, number = slug(column.name), 1
+            while name in names:
+                number += 1
+                name = f"{slug(column.name)}_{number}"
+            names.add(name)
+            yield f"{name if _BARE.fullmatch(name) else _quoted(name)} = {entry(column)}"
+        if len(columns) > most:
+            yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
+
+    def _conversions(self, column: Column) -> str:
+        return f", suffix = {_quoted(column.suffix)}" if column.suffix else ""
+
+    def _reading(self, column: Column) -> str:
+        conversions = self._conversions(column)
+        value = f"{{ path = {_path(column)}{conversions} }}" if conversions else _path(column)
+        if others := column.others(self._notation):
+            doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "null" leaves it out'
+            return f"{value} # doubt: {doubt}"
+        sentinels = column.sentinels(self._notation)
+        numbers = [number for number in column.numbers(self._notation) if number not in sentinels]
+        if not numbers:
+            return f"{value} # true is 1, false is 0"
+        return f"{value} # {min(numbers):g} to {max(numbers):g}"
+
+    def _metadata(self, column: Column) -> str:
+        is_id = not column.is_text and all(map(is_number, column.values))
+        return f"{_path(column)} # {'doubt: or a reading? ' if is_id else ''}{_comment(column.examples())}"
+
+
+def _doubt(*doubts: str) -> str:
+    return f" # doubt: {'; '.join(doubts)}" if doubts else ""
+
+
+def _comment(text: str) -> str:
+    """Returns a text of a sample for a comment: in one line, and not too long."""
+    short = text if len(text) <= _MOST_COMMENT else f"{text[:_MOST_COMMENT]}…"
+    return plain(short)
+
+
+def _bare(column: Column) -> str:
+    """Returns the path of a column."""
+    return column.name if _BARE.fullmatch(column.name) else f'"{column.name}"'
+
+
+def _path(column: Column) -> str:
+    return _quoted(_bare(column))
+
+
+def _inline(keys: Mapping[str, str]) -> str:
+    return f"{{ {', '.join(f'{key} = {value}' for key, value in keys.items())} }}"
+
+
+def _quoted(text: str) -> str:
+    """Returns a text in TOML, in single quotes if it has double ones."""
+    if '"' in text and "'" not in text and text.isprintable():
+        return f"'{text}'"
+    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in text.replace("\\", r"\\").replace('"', r"\""))
+    return f'"{"".join(escaped)}"'

@@ -1,0 +1,151 @@
+"""Reads the first records of a file whose notation is not known yet, to draft a mapping of them."""
+
+import codecs
+import csv
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from pipeline.core.decoding.dry_decode import Trial, Trials
+from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.mapping.authoring.draft import draft_of_json
+from pipeline.core.decoding.mapping.authoring.rows import Sampled, draft_of_rows
+from pipeline.core.decoding.mapping.language.model import CsvFormat
+from pipeline.core.events.event import MAX_FUTURE_US
+from pipeline.core.events.message import Message
+from pipeline.formats.files import block_file, records_of
+from pipeline.formats.lines import MappedRecord, Remark, UnreadableFile
+from pipeline.formats.mapped import MappedMaker
+
+SAMPLE_RECORDS = 1000
+_SAMPLE_BYTES = 1 << 20
+_DELIMITERS = ";\t|,"
+_ROWS = 50  # that tell the delimiter
+_BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+class _SampleMaker(MappedMaker):
+    """Makes JSON of the records of any file."""
+
+    def __init__(self, csv_format: CsvFormat) -> None:
+        super().__init__(())
+        self._csv = csv_format
+
+    @property
+    def csv(self) -> CsvFormat:
+        return self._csv
+
+    def check_json(self) -> None:
+        pass
+
+    def check_columns(self, names: Sequence[str]) -> list[Remark]:
+        named = [name for name in names if name]
+        if len(set(named)) < len(named):
+            raise UnreadableFile(f"two columns have the same name; the columns are {', '.join(names)}")
+        return []
+
+    def protobuf_attributes(self) -> dict[str, str]:
+        raise UnreadableFile("it contains protobuf messages: name their type with --message and --message-descriptors")
+
+
+def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
+    """Returns the first records of a file: rows of CSV, Avro and Parquet, lines of NDJSON, or one value of .json.
+
+    Raises:
+        UnreadableFile: it can't be read, or has no records.
+        OSError: it can't be opened.
+    """
+    name = path.name.lower()
+    stem = path.name.partition(".")[0]
+    if name.endswith(".json"):
+        try:
+            found = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise UnreadableFile(f"it is not JSON: {error}") from None
+        return Sampled([found], f"the value in {path.name}", stem)
+    csv_format = csv_format_of(path) if name.removesuffix(".gz").endswith(".csv") else None
+    maker = _SampleMaker(csv_format or CsvFormat())
+    with path.open("rb", buffering=0) as file:
+        if blocks := block_file(path.name, cast(BinaryIO, file), maker):
+            records = list(islice(blocks.records(), limit))
+        else:
+            with records_of(path.name, cast(BinaryIO, file), maker) as lines:
+                records = list(islice(lines, limit))
+    found = [json.loads(record.message.data) for record in records if isinstance(record, MappedRecord)]
+    if not found:
+        raise UnreadableFile("it has no records that can be read")
+    return Sampled(found, f"the first {len(found):,} records of {path.name}", stem, csv_format)
+
+
+def csv_format_of(path: Path) -> CsvFormat:
+    """Guesses the delimiter and the encoding of a CSV file."""
+    with path.open("rb") as stored:
+        opened = gzip.GzipFile(fileobj=stored) if path.name.lower().endswith(".gz") else stored
+        data = opened.read(_SAMPLE_BYTES)
+    encoding = _BOMS.get(data[:2]) or ("utf-8" if _is_utf8(data) else "cp1252")
+    lines = data.decode(encoding, errors="replace").removeprefix("\ufeff").splitlines()[:_ROWS]
+    return CsvFormat(max(_DELIMITERS, key=lambda delimiter: _fit(lines, delimiter)), encoding)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data)  # its last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _fit(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
+    """Returns how well a delimiter divides lines: the columns of the header, which have no decimal commas."""
+    widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+    return len(set(widths[:-1])) == 1, widths[0] if widths else 0
+
+
+def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
+    """Returns the contents of messages in JSON as a sample. Raises UnreadableFile if one contains something else."""
+    try:
+        found = [json.loads(message.data) for message in messages]
+    except ValueError:
+        raise UnreadableFile("a message is not JSON: name its type with --message and --message-descriptors") from None
+    return Sampled(found, source, "sensor")
+
+
+def draft_of(sampled: Sampled, time_zone: str = "") -> str:
+    """Returns a mapping in TOML for a sample, with comments on what is in doubt.
+
+    Args:
+        sampled: the sample.
+        time_zone: the zone of times without an offset; empty to guess it.
+    """
+    is_flat = all(
+        isinstance(record, dict) and not any(isinstance(value, (dict, list)) for value in record.values())
+        for record in sampled.records
+    )
+    if is_flat:
+        return draft_of_rows(sampled, time_zone)
+    return draft_of_json(sampled.records, sampled.source)
+
+
+def trials_of_sample(
+    sampled: Sampled, mapped: MappedType, publish_time: datetime | None = None
+) -> list[tuple[str, Message, Trial]]:
+    """Returns what a mapping makes of each record of a sample. Raises MappingError if it does not compile.
+
+    Args:
+        sampled: the sample.
+        mapped: the mapping.
+        publish_time: the time that messages were published at; None for records of a file.
+    """
+    mapped.compile()
+    trials = Trials([mapped])
+    latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
+    found = []
+    for number, record in enumerate(sampled.records, 1):
+        message = Message(json.dumps(record).encode(), {}, "", publish_time)
+        found.append((f"record {number}", message, trials.of(message, latest_us)))
+    return found
