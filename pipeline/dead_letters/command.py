@@ -1,25 +1,15 @@
 """``tidetable dead-letters``: lists and shows the dead letters that wait on a subscription."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import click
 
 from pipeline.cli.examples import ExampleGroup
-from pipeline.cli.message_options import message_options
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, LetterGroups, letter_json
-from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.notation.text import counted
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, scan_options
 from pipeline.dead_letters.replay import replay
 from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups, print_letter
-
-if TYPE_CHECKING:
-    from pipeline.core.decoding.mapped_type import MappedType
 
 
 @click.group("dead-letters", cls=ExampleGroup)
@@ -57,18 +47,19 @@ dead_letters.add_command(export)
 @output_option
 @click.pass_context
 def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
-    """Count dead letters by reason and sensor, largest group first. Removes nothing."""
+    """Count dead letters by reason, then by reason and sensor, the most frequent reason first. Removes nothing.
+
+    Messages of other types need their mapping or decoder: without it, their sensor is unknown.
+    """
     groups = LetterGroups()
     with request.open() as scan:
         for letters in scan.pages("reading"):
             for letter in letters:
                 groups.add(letter)
     if output != Output.TABLE:
-        print_flat(map(group_json, groups.by_size()), GROUP_COLUMNS, output)
+        print_flat(map(group_json, groups.by_reason()), GROUP_COLUMNS, output)
     else:
-        print_groups(groups.by_size())
-        if scan.matched:
-            click.echo(f"{counted(scan.matched, 'dead letter')}, by reason and sensor: {len(groups.by_size()):,}")
+        print_groups(groups)
     scan.report()
     ctx.exit(130 if scan.stopped() else 0)
 
@@ -76,20 +67,18 @@ def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
 @dead_letters.command()
 @scan_options
 @click.option("--limit", type=COUNT, default=10, show_default=True, help="Show at most this many.")
-@message_options
 @output_option
 @click.pass_context
-def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence["MappedType"], output: Output) -> None:
+def show(ctx: click.Context, request: ScanRequest, limit: int, output: Output) -> None:
     """Show dead letters in full, with their events if they can be decoded. Removes nothing.
 
-    With mappings, messages of their types are shown with the events that the mappings make of them now, or with the
-    reason why they make none.
+    With mappings or a decoder, messages of their types are shown with the events that these make of them now, or with
+    the reason why they make none.
 
     Long values are cut short, except in the other formats. There, data is the payload in base64; attributes,
-    message_id and publish_time are the original message's; mapped is what a mapping makes of it. In CSV and Parquet,
-    attributes, events and mapped are JSON.
+    message_id and publish_time are the original message's; mapped is what a mapping or a decoder makes of it. In CSV
+    and Parquet, attributes, events and mapped are JSON.
     """
-    request = replace(request, trials=Trials(mapped) if mapped else None)
     found = []
     with request.open() as scan:
         for letters in scan.pages("reading", limit):
@@ -97,7 +86,7 @@ def show(ctx: click.Context, request: ScanRequest, limit: int, mapped: Sequence[
             if len(found) >= limit:
                 break
     if output != Output.TABLE:
-        columns = (*LETTER_COLUMNS, "mapped") if mapped else LETTER_COLUMNS
+        columns = (*LETTER_COLUMNS, "mapped") if request.trials else LETTER_COLUMNS
         documents = map(letter_json, found[:limit])
         print_flat(({name: document.get(name) for name in columns} for document in documents), columns, output)
     else:

@@ -1,15 +1,16 @@
 """Options that the commands of ``tidetable dead-letters`` share, and the scan of a subscription."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli.console import progress_bar
+from pipeline.cli.message_options import decoder_option, message_options
 from pipeline.cli.options import COUNT, TIME, Command, Parsed
 from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.connection.names import subscription_path
@@ -19,6 +20,10 @@ from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted
+
+if TYPE_CHECKING:
+    from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import DecoderFunction
 
 _PAGE = 1000
 
@@ -98,7 +103,7 @@ class ScanRequest:
     selection: Selection
     max_messages: int  # to pull, selected or not
     wait: timedelta
-    trials: Trials | None = None  # the mappings that decode messages
+    trials: Trials | None = None  # the mappings and the decoder that read messages of other types
 
     @contextmanager
     def open(self) -> Iterator[LetterScan]:
@@ -108,7 +113,7 @@ class ScanRequest:
 
 
 def scan_options(command: Command) -> Command:
-    """Adds ``--subscription``, the filters, ``--max`` and ``--wait``; passes ``request``, a ScanRequest."""
+    """Adds the subscription, the filters, the limits and the mappings; passes ``request``, a ScanRequest."""
 
     @click.option(
         "--subscription",
@@ -129,7 +134,7 @@ def scan_options(command: Command) -> Command:
         "sensors",
         multiple=True,
         metavar="SENSOR",
-        help="Only dead letters of this sensor, if they can be decoded. Repeatable.",
+        help="Only dead letters of this sensor, if they can be decoded: other types need their mapping. Repeatable.",
     )
     @click.option("--since", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h.")
     @click.option("--until", type=TIME, help="Only dead letters refused before this time.")
@@ -148,6 +153,8 @@ def scan_options(command: Command) -> Command:
         show_default=True,
         help="Stop after this long without a new message: Pub/Sub does not report the end of a backlog.",
     )
+    @message_options
+    @decoder_option
     @functools.wraps(command)
     def with_request(
         *args: Any,
@@ -158,11 +165,14 @@ def scan_options(command: Command) -> Command:
         until: int | None,
         max_messages: int,
         wait: timedelta,
+        mapped: Sequence["MappedType"],
+        decoder: "DecoderFunction | None",
         **kwargs: Any,
     ) -> Any:
         if since is not None and until is not None and since >= until:
             raise click.UsageError("--until must be after --since")
         selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), since, until)
-        return command(*args, request=ScanRequest(subscription, selection, max_messages, wait), **kwargs)
+        trials = Trials(mapped, decoder) if mapped or decoder else None
+        return command(*args, request=ScanRequest(subscription, selection, max_messages, wait, trials), **kwargs)
 
     return with_request

@@ -181,7 +181,7 @@ def _count(replayed: list[DeadLetter], tally: _ReplayTally) -> None:
 
 def _print(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, at_most: int, *, dry_run: bool) -> None:
     if dry_run:
-        print_groups(tally.groups.by_size())
+        print_groups(tally.groups)
     left = {
         f"already replayed {at_most} times" if at_most > 1 else "already replayed": tally.exhausted,
         "not dead letters of Tidetable": tally.foreign,

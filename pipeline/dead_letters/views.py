@@ -1,6 +1,7 @@
 """Prints the dead letters of ``tidetable dead-letters``: as tables and blocks, or as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from rich import box
@@ -11,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.core.dead_letters.records import DeadLetter, LetterGroup, event_time_text, publish_time_text
+from pipeline.core.dead_letters.records import DeadLetter, LetterGroup, LetterGroups, event_time_text, publish_time_text
 from pipeline.core.decoding.dry_decode import Trial
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.text import counted, joined
@@ -40,10 +41,18 @@ def group_json(group: LetterGroup) -> dict[str, Any]:
     }
 
 
-def print_groups(groups: Sequence[LetterGroup]) -> None:
-    """Prints a table of groups, or one block per group if the terminal is too narrow."""
+def print_groups(letters: LetterGroups) -> None:
+    """Prints the number of letters of each reason, and a table of groups, or one block each on a narrow terminal."""
+    groups, reasons = letters.by_reason(), letters.reasons()
     if not groups:
         return
+    sensors = Counter(group.reason for group in groups if group.sensor_id)
+    console = out if out.is_terminal else _UNBOUNDED
+    width = len(f"{max(reasons.values()):,}")
+    console.print(Text(f"{counted(reasons.total(), 'dead letter')} by reason:"))
+    for reason, count in sorted(reasons.items(), key=lambda each: (-each[1], each[0])):
+        of = f" of {counted(sensors[reason], 'known sensor')}" if sensors[reason] else ""
+        console.print(Text(f"  {count:{width},}  ") + _text(reason or NO_REASON, 40) + Text(of))
     table = Table(
         Column("reason", no_wrap=True),
         Column("sensor", no_wrap=True),
@@ -64,7 +73,6 @@ def print_groups(groups: Sequence[LetterGroup]) -> None:
             _time(group.newest_us, whole=True) or "–",
             _text(group.detail, _MAX_TEXT),
         )
-    console = out if out.is_terminal else _UNBOUNDED
     if Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).minimum <= console.width:
         console.print(table)
         return

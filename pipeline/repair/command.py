@@ -121,7 +121,8 @@ def repair(
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     except KeyboardInterrupt:
-        click.echo("Interrupted: repaired windows stay repaired; run the same command again for the rest", err=True)
+        done = "nothing was written" if dry_run else "repaired windows stay repaired"
+        click.echo(f"Interrupted: {done}; run the same command again for the rest", err=True)
         ctx.exit(130)
     _sum_up(request, scope, sums, as_json=as_json)
     nothing = _checked_nothing(request, scope, sums)

@@ -19,7 +19,7 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.wire import decode, sensor_event
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox
@@ -41,7 +41,7 @@ def lines(result):
 
 
 def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
-    """The largest group is first; each has a count, its oldest and newest time, and an example."""
+    """The most frequent reason and its largest group are first; each has a count, its times and an example."""
     publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("a"), of_sensor("b"), FOREIGN])
     publish(inbox, refused(Message(b"\xff", {})))
     first, *others = lines(command("list", inbox, "--json"))
@@ -54,15 +54,15 @@ def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
         "detail": "no good: a",
     }
     assert [(group["reason"], group["sensor_id"], group["count"]) for group in others] == [
-        (None, None, 1),
         ("NO_READINGS", "b", 1),
+        (None, None, 1),
         ("UNPARSEABLE", None, 1),
     ]
     assert len(waiting(inbox, 5)) == 5
 
 
 def test_list_as_a_table(inbox: Inbox) -> None:
-    """One row per group, then the total; foreign messages have the reason none."""
+    """The count of each reason, then a row per group; foreign messages have the reason none."""
     publish(inbox, [of_sensor("a"), of_sensor("a"), of_sensor("[red]b\x1b"), FOREIGN])
     result = command("list", inbox)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -70,7 +70,7 @@ def test_list_as_a_table(inbox: Inbox) -> None:
     assert ["NO_READINGS", "a", "2", "2026-02-17T10:30:00Z", "2026-02-17T10:30:00Z", "no", "good:", "a"] in rows
     assert ["none", "–", "1", "–", "–"] in rows
     assert "'[red]b\\x1b'" in result.stdout
-    assert "4 dead letters, by reason and sensor: 3" in result.stdout
+    assert result.stdout.startswith("4 dead letters by reason:\n  3  NO_READINGS of 2 known sensors\n  1  none\n")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +159,36 @@ def test_show_decodes_by_mappings(inbox: Inbox, tmp_path: Path) -> None:
     assert "mapped" not in lines(command("show", inbox, "--json"))[0]
     table = command("show", inbox, f"--message-mapping={mapping}", "--output=csv").stdout
     assert next(csv.reader(io.StringIO(table)))[-1] == "mapped"
+
+
+def test_every_command_finds_the_sensors_of_other_types(inbox: Inbox, tmp_path: Path) -> None:
+    """With their mapping or a decoder, letters of other types have a sensor, and what is exported can be mended."""
+    mapping, job = tmp_path / "any.toml", Inbox()
+    mapping.write_text('message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "t"\n')
+    late = BadData(Reason.EVENT_TIME_IN_FUTURE, "late")
+    for sensor in ("a", "b"):
+        data = json.dumps({"id": sensor, "at": "2026-02-17T10:30:00Z", "t": 1}).encode()
+        publish(inbox, [dead_letter(Message(data, {"message_type": "json"}, sensor, NOW), late, "s", NOW)])
+    with_mapping = ("--message-mapping", str(mapping), "--sensor", "a")
+    assert [group["sensor_id"] for group in lines(command("list", inbox, "--json", *with_mapping))] == ["a"]
+    dry = command("replay", inbox, "--topic", job.topic, "--dry-run", "--json", *with_mapping)
+    assert lines(dry)[0]["replayed"] == 1
+    exported = tmp_path / "letters.ndjson"
+    assert command("export", inbox, str(exported), *with_mapping).exit_code == 0
+    letter = json.loads(exported.read_text())
+    letter["events"] = [{**event, "sensor_id": "mended"} for event in letter["mapped"]["events"]]
+    exported.write_text(json.dumps(letter))
+    sent = CliRunner().invoke(main, ["publish", str(exported), "--topic", job.topic])
+    assert sent.exit_code == 0, sent.output
+    [message] = waiting(job, 1)
+    assert [event.sensor_id for event in decode(message)] == ["mended"]
+    letter["events"], letter["data"] = [], base64.b64encode(b'{"id": "json"}').decode()
+    exported.write_text(json.dumps(letter))
+    refused_again = CliRunner().invoke(
+        main, ["publish", str(exported), "--topic", job.topic, "--message-mapping", str(mapping)]
+    )
+    assert refused_again.exit_code == 1
+    assert "letters.ndjson:1: MISSING_EVENT_TIME" in refused_again.output
 
 
 def test_a_mapping_that_does_not_hold(inbox: Inbox, tmp_path: Path) -> None:

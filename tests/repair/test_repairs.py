@@ -143,8 +143,11 @@ def test_interrupted_and_run_again(written, monkeypatch):
 
         patched.setattr(job.bounded, "run", failing)
         result = run(name, *TWO_DAYS)
-    assert result.exit_code == 130
+        calls[:] = [None] * 2
+        audited = run(name, *TWO_DAYS, "--dry-run")
+    assert result.exit_code == audited.exit_code == 130
     assert "repaired windows stay repaired" in result.stderr
+    assert "nothing was written" in audited.stderr
     assert work_key(HOURLY, "a", T) not in rows_of(name)
     assert work_key(HOURLY, "b", T + DAY) in rows_of(name)
     findings, sums = repaired(name, *TWO_DAYS)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -127,9 +128,20 @@ class LetterGroups:
             group.oldest_us = min(letter.time_us, group.oldest_us if group.oldest_us is not None else letter.time_us)
             group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
 
-    def by_size(self) -> list[LetterGroup]:
-        """Returns all groups, the largest first."""
-        return sorted(self._groups.values(), key=lambda group: (-group.count, group.reason, group.sensor_id))
+    def by_reason(self) -> list[LetterGroup]:
+        """Returns all groups, those of the most frequent reason first, and of a reason the largest first."""
+        counts = self.reasons()
+        return sorted(
+            self._groups.values(),
+            key=lambda group: (-counts[group.reason], group.reason, -group.count, group.sensor_id),
+        )
+
+    def reasons(self) -> Counter[str]:
+        """Returns the number of dead letters of each reason."""
+        counts = Counter[str]()
+        for group in self._groups.values():
+            counts[group.reason] += group.count
+        return counts
 
 
 def replay_batches(letters: Iterable[DeadLetter], max_letters: int, max_bytes: int) -> list[list[DeadLetter]]:

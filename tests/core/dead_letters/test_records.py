@@ -136,21 +136,23 @@ def test_selecting_a_message_that_is_no_dead_letter():
 
 
 def test_groups():
-    """A group has its count, its oldest and newest time, and the first detail. The largest group comes first."""
+    """A group has its count, its oldest and newest time, and the first detail. The most frequent reason comes first."""
     groups = LetterGroups()
     groups.add(sensors_letter("a", Reason.UNPARSEABLE))
     groups.add(sensors_letter("b", when=NOW, detail="first"))
+    groups.add(sensors_letter("c"))
     groups.add(sensors_letter("b", when=NOW - HOUR, detail="second"))
     groups.add(sensors_letter("b", when=NOW + HOUR, detail="third"))
     groups.add(DeadLetter.of(Message(b"\xff", {})))
     hour_us = HOUR // timedelta(microseconds=1)
-    found = [(each.reason, each.sensor_id, each.count, each.oldest_us, each.newest_us) for each in groups.by_size()]
+    found = [(each.reason, each.sensor_id, each.count, each.oldest_us, each.newest_us) for each in groups.by_reason()]
     assert found == [
         ("NO_READINGS", "b", 3, NOW_US - hour_us, NOW_US + hour_us),
+        ("NO_READINGS", "c", 1, NOW_US, NOW_US),
         ("", "", 1, None, None),
         ("UNPARSEABLE", "a", 1, NOW_US, NOW_US),
     ]
-    assert groups.by_size()[0].detail == "first"
+    assert groups.by_reason()[0].detail == "first"
 
 
 @given(
