@@ -169,7 +169,7 @@ def backfill(
                 counted = job.count(plan)
             _check_expired(counted, plan, policies)
         record_losses(table, schema, retention, policies)
-        with progress_of(job.bytes_read, total, f"writing to {table.table}"):
+        with progress_of(job.bytes_read, total, f"writing to {table.table}", job.rows_written):
             outcome = job.load(plan)
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -56,10 +57,21 @@ class ReadRecords(NamedTuple):
 
 
 class Meter:
-    """Measures how much of the files this process has read, for a progress display. Leaves out Avro and Parquet."""
+    """Measures how much this process has read and written, for a progress display.
+
+    Attributes:
+        rows_written: the number of aggregate rows that were written.
+    """
 
     def __init__(self) -> None:
-        self._positions: dict[str, int] = {}
+        self._positions: dict[str, int] = {}  # Avro and Parquet are left out
+        self._lock = Lock()
+        self.rows_written = 0
+
+    def note_row(self) -> None:
+        """Records that an aggregate row was written."""
+        with self._lock:
+            self.rows_written += 1
 
     def note(self, path: str, position: int) -> None:
         """Records how many bytes of a file were read."""
@@ -68,6 +80,7 @@ class Meter:
     def clear(self) -> None:
         """Resets the meter."""
         self._positions.clear()
+        self.rows_written = 0
 
     @property
     def bytes_read(self) -> int:

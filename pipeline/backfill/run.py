@@ -165,6 +165,11 @@ def bytes_of(files: Mapping[str, int], options: PipelineOptions) -> int:
     return sum(size for path, size in files.items() if is_metered(path)) if runs_here(options) else 0
 
 
+def rows_written() -> int:
+    """Returns the number of aggregate rows that a job in this process has written so far."""
+    return METER.rows_written
+
+
 def bytes_read() -> int:
     """Returns the number of bytes that a job in this process has read so far."""
     return METER.bytes_read

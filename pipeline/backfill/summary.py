@@ -108,12 +108,21 @@ class Summary:
         }
 
 
-def progress_of(bytes_read: Callable[[], int], total: int, doing: str) -> Progress:
-    """Returns a progress display on standard error, if that is a terminal; without a percentage if the total is 0."""
+def progress_of(bytes_read: Callable[[], int], total: int, doing: str, rows: Callable[[], int] = int) -> Progress:
+    """Returns a progress display on standard error, if that is a terminal: what was read, and the rows written since.
+
+    Args:
+        bytes_read: returns the number of bytes read.
+        total: the bytes to read; 0 if that is unknown.
+        doing: the activity.
+        rows: returns the number of aggregate rows written.
+    """
 
     class Read(ProgressColumn):
         def render(self, task: Task) -> Text:  # noqa: ARG002 (rich's signature)
-            return Text(f"{min(bytes_read() / total, 1):4.0%}" if total else "")
+            read = f"{min(bytes_read() / total, 1):4.0%} read" if total else ""
+            written = counted(rows(), "aggregate row") if rows() else ""
+            return Text(", ".join(filter(None, (read, written))))
 
     progress = Progress(
         SpinnerColumn(),

@@ -16,6 +16,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Duration, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.backfill.files import METER
 from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
@@ -247,6 +248,7 @@ class _WritingFn(CompletingFn):
             if final is not None:
                 self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
+                METER.note_row()
                 yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
             else:
                 self._left.inc()

@@ -23,6 +23,8 @@ from apache_beam.io.filesystems import FileSystems
 from click.testing import CliRunner, Result
 from google.auth.credentials import AnonymousCredentials
 
+from pipeline.backfill.files import METER
+from pipeline.backfill.summary import progress_of
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
@@ -395,6 +397,17 @@ def test_progress_is_shown_on_a_terminal(table: TableName, tmp_path: Path) -> No
     percentages = [int(found) for found in re.findall(rf"writing to {table.table} +(\d+)%", shown)]
     assert percentages == sorted(percentages)
     assert any(0 < percentage < 100 for percentage in percentages)  # how many depends on the machine
+
+
+def test_progress_counts_what_is_written(table: TableName, tmp_path: Path) -> None:
+    """Files are read long before their rows are written, so the display counts the aggregate rows too."""
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,2024-05-01T09:00:00Z,1\n")
+    assert backfill(table, path).exit_code == 0
+    assert METER.rows_written == 2
+    progress = progress_of(lambda: 98, 100, "writing", lambda: METER.rows_written)
+    [shown] = [column.render(progress.tasks[0]) for column in progress.columns if type(column).__name__ == "Read"]
+    assert str(shown) == " 98% read, 2 aggregate rows"
 
 
 def test_ctrl_c_leaves_what_is_written(table: TableName, tmp_path: Path) -> None:

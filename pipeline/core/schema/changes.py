@@ -47,13 +47,19 @@ class Change:
         return section in ("tiers", "latest") and self.actual is None
 
     def __str__(self) -> str:
-        actual, wanted = (("absent" if value is None else repr(value)) for value in (self.actual, self.wanted))
+        actual, wanted = map(_shown, (self.actual, self.wanted))
         return f"{self.key} is {actual}, wanted {wanted}"
 
     @property
     def refusal(self) -> str:
         """The message about an unsafe change: why it is refused, and what to do instead."""
         return f"{self}: {_WHY_UNSAFE[self.key.partition('.')[0]]}; {ALTERNATIVE}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "absent"
+    return repr(list(value) if isinstance(value, tuple) else value)
 
 
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:

@@ -14,6 +14,12 @@ def found_changes(stored, requested):
     return [(str(change), change.safe) for change in changes(parse_schema(stored), parse_schema(requested))]
 
 
+def test_statistics_are_lists():
+    """A difference shows statistics as the TOML does."""
+    [(shown, _)] = found_changes('[statistics]\nt = ["min", "max"]', '[statistics]\nt = ["min"]')
+    assert shown == "statistics.t is ['min', 'max'], wanted ['min']"
+
+
 def test_nothing_changes():
     """The same schema, however it is written, is no change."""
     assert changes(DEFAULT, DEFAULT) == []
