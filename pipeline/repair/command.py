@@ -13,9 +13,10 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
 from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, SkippedWindows
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
-from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
+from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.schema.declared import DeclaredSchema
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
@@ -147,6 +148,7 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
     from pipeline.repair.run import carry_out
 
     sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
+    behind = 0
     foreign = {shown_row(key): line for key, line in scope.foreign.messages.items()}
     with progress_bar() as progress:
         task = progress.add_task("checking" if request.dry_run else "repairing", total=len(scope.slices))
@@ -155,21 +157,32 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
                 sums[name] += getattr(outcome, name)
             foreign |= outcome.foreign
             progress.stop()  # a running display redirects what is printed to standard error
-            _print_findings(outcome, as_json=as_json)
+            behind += _print_findings(outcome, as_json=as_json)
             progress.start()
             progress.advance(task)
+    sums["behind"] = behind
     sums["foreign"] = len(foreign) + scope.foreign.count - len(scope.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 
 
-def _print_findings(outcome: "SliceResult", *, as_json: bool) -> None:
+def _print_findings(outcome: "SliceResult", *, as_json: bool) -> int:
+    """Prints the findings. Returns the number of windows whose row counts fewer events than their raw rows."""
+    behind = 0
     for finding in outcome.findings:
         if as_json:
             print_json_line(finding)
         else:
             click.echo(plain(_line(finding)))
+        behind += _is_behind(finding)
     sys.stdout.flush()
+    return behind
+
+
+def _is_behind(finding: Mapping[str, Any]) -> bool:
+    """Whether the aggregate row counts fewer events than the raw rows, or is missing."""
+    count = finding["differences"].get(READING_COUNT)
+    return count is not None and (count["recomputed"] or 0) > (count["stored"] or 0)
 
 
 def _line(finding: Mapping[str, Any]) -> str:
@@ -199,7 +212,7 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
         print_json_line(
             {
                 "table": str(request.table),
-                **{name: sums[name] for name in ("checked", "wrong", "rewritten")},
+                **{name: sums[name] for name in ("checked", "wrong", "behind", "rewritten")},
                 "dry_run": request.dry_run,
                 "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
                 "skipped": [_skipped_record(each) for each in scope.skipped],
@@ -209,6 +222,12 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
         return
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
     click.echo(f"{counted(sums['checked'], 'window')} checked, {sums['wrong']:,} wrong, {what}")
+    if sums["behind"] and request.dry_run:
+        click.echo(
+            f"{sums['behind']:,} of the wrong windows count fewer events than their raw rows: a running job may still "
+            f"add events that came within its late firing interval ({format_duration(request.late_firing)}) or since a "
+            "restart; audit again later"
+        )
     if sums["foreign"]:
         click.echo(
             f"{counted(sums['foreign'], 'foreign row')}; {counted(sums['untouched'], 'window')} unchanged, since "

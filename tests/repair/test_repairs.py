@@ -40,6 +40,7 @@ def test_a_table_that_is_right(written):
         "table": str(name),
         "checked": 3 * 2 * (8 + 1),
         "wrong": 0,
+        "behind": 0,
         "rewritten": 0,
         "dry_run": False,
         "foreign": {"rows": 0, "windows": 0},
@@ -96,14 +97,17 @@ def test_newest_readings(bigtable):
 
 
 def test_a_dry_run_writes_nothing(written):
-    """A dry run finds the same, exits with code 1, and changes no cell, nor the work list."""
+    """A dry run finds the same, exits with code 1, and changes no cell, nor the work list. It tells which windows
+    lack events that a job may still add."""
     name, schema = written
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T)])
     before = rows_of(name)
     findings, sums = repaired(name, *TWO_DAYS, "--dry-run")
     assert sorted(of(findings)) == sorted(WRONG)
-    assert (sums["wrong"], sums["rewritten"], sums["work_list"]) == (5, 0, {"settled": 0, "left": 1})
+    assert (sums["wrong"], sums["behind"], sums["rewritten"]) == (5, 2, 0)
+    assert sums["work_list"] == {"settled": 0, "left": 1}
+    assert "\n2 of the wrong windows count fewer events" in run(name, *TWO_DAYS, "--dry-run").stdout
     assert rows_of(name) == before
 
 
