@@ -33,6 +33,8 @@ class _ReplayTally:
 
     replayed: int = 0  # in a dry run, would be
     exhausted: int = 0  # had --at-most replays before
+    again: int = 0  # refused again since this command began
+    started_us: int = field(default_factory=lambda: int(time.time() * 1_000_000))
     foreign: int = 0
     rows: int = 0  # refused table rows, which are not messages
     refused: int = 0
@@ -134,6 +136,8 @@ def _eligible(letters: list[DeadLetter], tally: _ReplayTally, at_most: int, limi
             tally.rows += 1
         elif letter.replays >= at_most:
             tally.exhausted += 1
+        elif letter.replays and (letter.time_us or 0) >= tally.started_us:
+            tally.again += 1
         else:
             eligible.append(letter)
     return eligible
@@ -184,6 +188,7 @@ def _print(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, at
         print_groups(tally.groups)
     left = {
         f"already replayed {at_most} times" if at_most > 1 else "already replayed": tally.exhausted,
+        "refused again": tally.again,
         "not dead letters of Tidetable": tally.foreign,
         "rows that Bigtable refused": tally.rows,
         "refused by the topic": tally.refused,
@@ -204,6 +209,7 @@ def _print_json(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: floa
             "dry_run": dry_run,
             "replayed": tally.replayed,
             "had_their_replays": tally.exhausted,
+            "refused_again": tally.again,
             "foreign": tally.foreign,
             "rows": tally.rows,
             "refused": tally.refused,

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -120,6 +120,15 @@ def test_filters_and_a_limit(letters: Inbox, job: Inbox) -> None:
     assert len(waiting(letters, 3)) == 3
     summary = replay(letters, job, "--sensor", "a")
     assert (summary["replayed"], summary["not_wanted"]) == (2, 1)
+
+
+def test_what_is_refused_again_is_not_replayed_twice(letters: Inbox, job: Inbox) -> None:
+    """A letter that a job refuses again while the command runs stays on the subscription."""
+    later = of_sensor("a", when=datetime.now(UTC) + timedelta(minutes=1))
+    publish(letters, [of_sensor("b"), later._replace(attributes={**later.attributes, "dead_letter_replays": "1"})])
+    summary = replay(letters, job)
+    assert (summary["replayed"], summary["refused_again"]) == (1, 1)
+    assert len(waiting(letters, 1)) == 1
 
 
 def test_a_dry_run_changes_nothing(letters: Inbox, job: Inbox) -> None:
