@@ -90,9 +90,9 @@ def check_columns(names: Sequence[str], columns: FileColumns) -> None:
     """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name, or too many."""
     check_width(names)
     found = ", ".join(map(shown, names))
-    for required in (columns.sensor, columns.time):
+    for required, flag in ((columns.sensor, "--sensor-column"), (columns.time, "--time-column")):
         if required not in names:
-            raise UnreadableFile(f"no column {shown(required)}; the columns are {found}")
+            raise UnreadableFile(f"no column {shown(required)} ({flag}); the columns are {found}")
     if len(set(names)) < len(names):
         raise UnreadableFile(f"two columns have the same name; the columns are {found}")
 

@@ -168,7 +168,7 @@ class EventMaker:
             return parse_time(text) if unit == "iso" else _since_epoch(text, unit)
         except (ValueError, InvalidOperation):
             expected = "an ISO 8601 time" if unit == "iso" else f"a number of {_EPOCH_UNITS[unit][0]} since the epoch"
-            raise Malformed(f"{shown(self.columns.time)} {shown(text)} is not {expected}") from None
+            raise Malformed(f"{shown(self.columns.time)} {shown(text)} is not {expected} (--time-unit)") from None
 
 
 def _since_epoch(text: str, unit: str) -> int:

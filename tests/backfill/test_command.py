@@ -125,7 +125,7 @@ def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path)
     result = backfill(table, path, "--dead-letters", letters)
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
-    assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time"
+    assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time (--time-unit)"
     assert lines[1].startswith(f"{path}:4: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', ")
     assert lines[20:] == ["and 6 more"]
     assert result.stdout.splitlines()[1] == f"refused: 1 malformed, 25 INVALID_SENSOR_ID; see {letters}"
@@ -305,7 +305,7 @@ def test_missing_parts_are_reported_before_anything_is_read(table: TableName, tm
     nowhere = TableName(table.project, table.instance, "nowhere")
     assert problem(nowhere) == f"Error: {nowhere.is_missing}\n"
     assert problem(table, "--sensor-column", "device").startswith(
-        f"Error: {path}: no column 'device'; the columns are "
+        f"Error: {path}: no column 'device' (--sensor-column); the columns are "
     )
     bare = TableName(table.project, table.instance, f"t-{uuid.uuid4().hex}")
     tables.create_bare(bare, {"raw": TableSchema.default().policies["raw"]})
@@ -348,7 +348,8 @@ def test_files_in_a_bucket(table: TableName, storage: Storage) -> None:
     assert result.exit_code == 1, result.output
     assert result.stdout.startswith("2 files, 4 records, 2 events: ")
     assert result.stderr.splitlines() == [
-        f"gs://{BUCKET}/in/{name}:3: 'event_time' 'soon' is not an ISO 8601 time" for name in ("a.csv.gz", "b.csv")
+        f"gs://{BUCKET}/in/{name}:3: 'event_time' 'soon' is not an ISO 8601 time (--time-unit)"
+        for name in ("a.csv.gz", "b.csv")
     ]
     assert len(storage.read("out/refused.ndjson").splitlines()) == 2
     assert len(keys(table)) == 2

@@ -126,7 +126,7 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
         path,
         events=[EVENT, EVENT],
         alone=[("a.csv", "4")],
-        refused=[("a.csv", "3", "'event_time' 'soon' is not an ISO 8601 time")],
+        refused=[("a.csv", "3", "'event_time' 'soon' is not an ISO 8601 time (--time-unit)")],
         remarks=[("a.csv", 2, "'room' is metadata in every record because 'k\\xfcche' is not a number")],
     )
 
@@ -266,7 +266,7 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a.txt", b"", "its name ends in none of .csv, .ndjson, .pb, .binpb, with or without .gz, .avro and .parquet"),
         ("a.avro.gz", b"", "its name ends in none of "),
         ("a.csv", b"", "it is empty"),
-        ("a.csv", b"sensor_id,a\n", "no column 'event_time'; the columns are 'sensor_id', 'a'"),
+        ("a.csv", b"sensor_id,a\n", "no column 'event_time' (--time-column); the columns are 'sensor_id', 'a'"),
         ("a.csv.gz", b"sensor_id,event_time\n", "can't be read: Not a gzipped file"),
         ("a.ndjson", b"\n", "it is empty"),
         ("a.avro", b"sensor_id", "can't be read: "),
@@ -286,4 +286,7 @@ def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
     for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
         with pytest.raises(UnreadableFile) as raised:
             check_file(str(path), EventMaker(FileColumns(sensor="device")))
-        assert str(raised.value) == "no column 'device'; the columns are 'sensor_id', 'event_time', 'a', 'room'"
+        assert (
+            str(raised.value)
+            == "no column 'device' (--sensor-column); the columns are 'sensor_id', 'event_time', 'a', 'room'"
+        )

@@ -316,7 +316,7 @@ def test_refused_records_are_reported_by_file_and_line(bigtable, tmp_path):
     assert outcome.totals["dead_letters_NO_FAMILY"] == 1
     assert len(outcome.refused) == 20
     assert outcome.refused[:2] == [
-        (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time"),
+        (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time (--time-unit)"),
         (str(path), 5, "EVENT_TIME_TOO_EARLY: event_time 1999-12-31T00:00:00Z is before 2000-01-01T00:00:00Z"),
     ]
 

@@ -208,7 +208,10 @@ def test_the_error_locates_the_damage() -> None:
             avro(codec="deflate").replace(b"deflate", b"snappie"),
             "can't be read: unknown codec 'snappie'; supported are ",
         ),
-        (avro().replace(b'"sensor_id"', b'"sensorXid"'), "no column 'sensor_id'; the columns are 'sensorXid', "),
+        (
+            avro().replace(b'"sensor_id"', b'"sensorXid"'),
+            "no column 'sensor_id' (--sensor-column); the columns are 'sensorXid', ",
+        ),
     ],
 )
 def test_an_invalid_header_is_an_error_at_once(content: bytes, problem: str) -> None:

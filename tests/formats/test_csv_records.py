@@ -100,8 +100,8 @@ def test_refusals_name_the_line_that_an_editor_shows() -> None:
         f"A-1,{MORNING},4,y"
     )
     assert refusals(records) == [
-        Refusal(6, "'event_time' 'yesterday' is not an ISO 8601 time"),
-        Refusal(8, "'event_time' 'never' is not an ISO 8601 time; the record ends on line 10"),
+        Refusal(6, "'event_time' 'yesterday' is not an ISO 8601 time (--time-unit)"),
+        Refusal(8, "'event_time' 'never' is not an ISO 8601 time (--time-unit); the record ends on line 10"),
     ]
     assert [event.readings["temperature"] for event in events(records)] == [1.0, 4.0]
 
@@ -140,9 +140,15 @@ def test_an_unclosed_quote_above_a_long_file_refuses_only_its_own_line() -> None
     [
         ("", "it is empty"),
         ("\n \r\n\n", "it is empty"),
-        ("sensor,event_time,a\n", "no column 'sensor_id'; the columns are 'sensor', 'event_time', 'a'"),
-        ("sensor_id;event_time;a\n", "no column 'sensor_id'; the columns are 'sensor_id;event_time;a'"),
-        ("sensor_id,time,a\n", "no column 'event_time'; the columns are 'sensor_id', 'time', 'a'"),
+        (
+            "sensor,event_time,a\n",
+            "no column 'sensor_id' (--sensor-column); the columns are 'sensor', 'event_time', 'a'",
+        ),
+        (
+            "sensor_id;event_time;a\n",
+            "no column 'sensor_id' (--sensor-column); the columns are 'sensor_id;event_time;a'",
+        ),
+        ("sensor_id,time,a\n", "no column 'event_time' (--time-column); the columns are 'sensor_id', 'time', 'a'"),
         (
             "sensor_id,event_time,a, a\n",
             "two columns have the same name; the columns are 'sensor_id', 'event_time', 'a', 'a'",

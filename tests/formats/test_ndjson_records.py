@@ -87,7 +87,10 @@ def test_invalid_json_is_refused(values: str, reason: str) -> None:
         (f'{{"sensor_id": true, "event_time": "{MORNING}", "a": 1}}', "'sensor_id' is neither a string nor a number"),
         ('{"sensor_id": "A-1", "a": 1}', "'event_time' is missing"),
         ('{"sensor_id": "A-1", "event_time": {}, "a": 1}', "'event_time' is neither a string nor a number"),
-        ('{"sensor_id": "A-1", "event_time": 1458031648, "a": 1}', "'event_time' '1458031648' is not an ISO 8601 time"),
+        (
+            '{"sensor_id": "A-1", "event_time": 1458031648, "a": 1}',
+            "'event_time' '1458031648' is not an ISO 8601 time (--time-unit)",
+        ),
     ],
 )
 def test_json_without_sensor_or_time_is_refused(line: str, reason: str) -> None:

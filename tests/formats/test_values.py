@@ -81,7 +81,7 @@ def test_an_invalid_time_is_malformed(unit: str, text: str, expected: str) -> No
     """The message says what is expected in the configured unit."""
     with pytest.raises(Malformed) as raised:
         maker(time="when", time_unit=unit).event("A-1", text, {"a": 1.0}, {})
-    assert str(raised.value) == f"'when' '{text}' is not {expected}"
+    assert str(raised.value) == f"'when' '{text}' is not {expected} (--time-unit)"
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "iso"])

@@ -155,7 +155,7 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     result = publish(file, inbox.topic, "--batch", "10")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == [
-        f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch",
+        f"{file}:3: 'event_time' 'soon' is not a number of seconds since the epoch (--time-unit)",
         f"{file}:5: INVALID_SENSOR_ID: sensor_id 'A#1' contains '#', and only printable ASCII "
         "without '#' and spaces is allowed",
     ]
@@ -217,7 +217,10 @@ def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
     file = numbered(3)
     result = publish(file, inbox.topic, "--time-column", "when")
     assert result.exit_code == 1
-    assert result.output == f"Error: {file}: no column 'when'; the columns are 'sensor_id', 'event_time', 'n'\n"
+    assert (
+        result.output
+        == f"Error: {file}: no column 'when' (--time-column); the columns are 'sensor_id', 'event_time', 'n'\n"
+    )
     assert publish(file, inbox.topic, "--batch", "3").exit_code == 0
     assert numbers(inbox.take(1)) == [[0, 1, 2]]
 
