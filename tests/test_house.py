@@ -42,7 +42,10 @@ def test_import_directions():
 
 
 def test_workflows():
-    """Zizmor finds nothing in the workflows: rights, pins and expressions."""
+    """The workflows have the form that GitHub reads; zizmor finds nothing in them: rights, pins and expressions."""
+    workflows = sorted((ROOT / ".github/workflows").iterdir())
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", *workflows)
+    run(BIN / "check-jsonschema", "--builtin-schema", "vendor.dependabot", ".github/dependabot.yml")
     run(BIN / "zizmor", "--offline", "--no-progress", "--persona=auditor", ".github")
 
 
