@@ -21,7 +21,7 @@ from tests.support.tables import write
 FILE = Path(__file__).parent.parent / "docs/page.png"
 TABLE = TableName("tidetable-demo", "demo", "sensors")
 DAY = "2026-02-17T00:00:00Z", "2026-02-18T00:00:00Z"
-VIEW = "#/chart?sensor=roof-0003&metric=temperature&from=2026-02-17T06:00:00Z&to=2026-02-17T18:00:00Z"
+VIEW = "#/chart?sensor=roof-0003&metric=temperature&from=2026-02-17T06:00:00Z&to=2026-02-17T18:00:00Z&zone=UTC"
 WIDTH, HEIGHT = 1200, 775
 
 
