@@ -58,7 +58,7 @@ class _RowsDraft:
         self._sampled = sampled
         self._zone = time_zone
         found = columns_of(sampled.records)
-        self._unusable = [column for column in found if '"' in column.name or not column.name.isprintable()]
+        self._unusable = [each for each in found if set('"{}') & set(each.name) or not each.name.isprintable()]
         self._columns = [column for column in found if column not in self._unusable]
         self._notation, self._notation_doubt = number_notation_of(self._columns)
         self._time = self._time_columns()
@@ -307,7 +307,7 @@ def _comment(text: str) -> str:
 
 def _bare(column: Column) -> str:
     """Returns the path of a column."""
-    return column.name if _BARE.fullmatch(column.name) else f'"{column.name}"'
+    return column.name if re.fullmatch(r"[A-Za-z0-9_]+", column.name) else f'"{column.name}"'
 
 
 def _path(column: Column) -> str:
