@@ -257,6 +257,7 @@ def test_the_documentation_page_works_without_a_network(api):
         for name in ("aggregates", "latest", "metrics", "places", "points", "range", "schema", "sensors")
     ]
     assert all(list(methods) == ["get"] for methods in paths.values())
+    assert all(len(methods["get"]["summary"].split()) > 2 for methods in paths.values())
 
 
 @pytest.mark.parametrize(

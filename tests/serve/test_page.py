@@ -456,6 +456,15 @@ def test_by_keyboard(chromium, address):
         expect(page.get_by_role("heading", name="hall-2")).to_be_visible()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_documentation_follows_the_colour_scheme(chromium, address, scheme):
+    """The API's documentation is dark where the system is, and logs no error."""
+    with opened(chromium, address, "api/docs", color_scheme=scheme) as page:
+        expect(page.get_by_text("Windows of sensors, the oldest first")).to_be_visible()
+        ground = re.compile(r"^rgb\(\d\d, \d\d, \d\d\)$" if scheme == "dark" else r"^rgba\(0, 0, 0, 0\)$")
+        expect(page.locator("html")).to_have_css("background-color", ground)
+
+
 @pytest.mark.parametrize(
     ("path", "scheme", "width"),
     [
