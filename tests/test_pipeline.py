@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tidetable_bigtable
 
 import pipeline
 
@@ -50,8 +51,10 @@ def test_the_earlier_import():
 def test_pages_import_from_the_package(page):
     """A program needs no name of a module inside."""
     imported = re.findall(
-        r"^from (pipeline[\w.]*) import (.+)$", (ROOT.parent / "docs" / page).read_text(), re.MULTILINE
+        r"^from ((?:pipeline|tidetable_bigtable)[\w.]*) import (.+)$",
+        (ROOT.parent / "docs" / page).read_text(),
+        re.MULTILINE,
     )
-    names = {name for module, names in imported if module == "pipeline" for name in names.split(", ")}
+    names = {name for module, names in imported if module == "tidetable_bigtable" for name in names.split(", ")}
     assert names
-    assert names <= {*pipeline.__all__}
+    assert names <= {*tidetable_bigtable.__all__}

@@ -175,7 +175,7 @@ def test_an_audit_that_checks_nothing_fails(bigtable):
     assert "0 windows checked" in result.stdout
     assert result.stderr == "nothing was checked: all windows of the range were skipped\n"
     forced = run(name, *around, "--force")
-    assert forced.stdout.endswith("\n1 window checked, 1 wrong, nothing written\n")
+    assert "\n1 window checked, 1 wrong, nothing written\n" in forced.stdout
     within = run(name, "--from", format_time(hour + MINUTE), "--to", format_time(hour + 2 * MINUTE), "--dry-run")
     assert within.exit_code == 1
     assert within.stderr == "nothing was checked: no window that lies entirely between --from and --to has rows\n"

@@ -84,7 +84,7 @@ def real_state(schema, rate, early_us, hours, *, deduplicate):
         ('tiers = { 15m = "q" }', 3, MINUTE, 5, True, 3),
         (MORE, 3, 4 * MINUTE, 5, True, 4),
         pytest.param(DAYS, 3, 20 * MINUTE, 20, True, 24, marks=pytest.mark.exhaustive),
-        pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, True, 25, marks=pytest.mark.slow),
+        pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, True, 30, marks=pytest.mark.slow),
     ],
 )
 def test_a_real_group(text, metrics, every_us, early, deduplicate, hours):
