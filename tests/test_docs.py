@@ -418,6 +418,7 @@ def test_the_site(tmp_path):
     ]
     built = subprocess.run(mkdocs, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    assert not list(tmp_path.rglob("*.py*"))  # the hook stays at home
     pages = [page.read_text() for page in tmp_path.rglob("*.html")]
     assert len(pages) > len(list(DOCS.glob("*.md")))  # and one for what is not found
     assert not [found for page in pages for found in re.findall(r'<(?:script|link|img)[^>]+="https?://[^"]*', page)]
