@@ -357,7 +357,7 @@ class _CompleteFn(_WritingFn):
             window, now = self._tier.window, now_us()
             neighbours, end_us = self._completion.neighbours, window.end_of(start_us)
             open_us = window.start_of(now - self._kept[0][1])
-            stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us, self._searched[sensor_id])
+            stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us, now, self._searched[sensor_id])
             self._following |= {(sensor_id, each_us) for each_us in stale}
             starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
             self._on_their_way |= {(sensor_id, each_us) for each_us in starts}

@@ -60,7 +60,7 @@ def windows_after(
                 continue
             bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
             written_us = now_us if open_us is None else open_us
-            found, until_us = neighbours.following(sensor_id, bounds, end_us, written_us, searched[sensor_id])
+            found, until_us = neighbours.following(sensor_id, bounds, end_us, written_us, now_us, searched[sensor_id])
             if open_us is not None:
                 found.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
             yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))

@@ -92,6 +92,7 @@ class Neighbours:
         lasts: Mapping[str, tuple[At, int]],
         from_us: int,
         written_until_us: int,
+        now_us: int,
         searched: dict[str, tuple[int, int]] | None = None,
     ) -> tuple[set[int], int]:
         """Finds the windows that continue from a sensor's last readings before a time.
@@ -107,10 +108,12 @@ class Neighbours:
             from_us: the earliest start.
             written_until_us: the time before which windows start that should have rows. A job that was ended may have
                 left raw rows without one, which longer windows count.
+            now_us: the current time. Windows whose rows may be collected by then are not searched.
             searched: the span of time, by metric, in which earlier calls have found the windows without a row. It is
                 left out, and extended: calls for one window after the other would find the same ones.
         """
         searched = {} if searched is None else searched
+        kept_us = max(from_us, self._retention.aggregates_from_us(self._schema.tiers[0], now_us))
         waiting, found, until_us = dict(lasts), set[int](), from_us
         ends = {metric: bound_us for metric, (_, bound_us) in lasts.items()}
         end_us = max(bound_us for _, bound_us in lasts.values())
@@ -132,7 +135,7 @@ class Neighbours:
             same = begin_us <= to_us <= searched_until_us
             spans.setdefault((begin_us, searched_until_us) if same else (to_us, to_us), []).append(metric)
         for (to_us, searched_until_us), of_metrics in spans.items():
-            windows = self._without_row(sensor_id, of_metrics, from_us, to_us)
+            windows = self._without_row(sensor_id, of_metrics, kept_us, to_us)
             begin_us = min(windows) if len(windows) == _MOST_WITHOUT_ROW else min(from_us, to_us)
             searched |= dict.fromkeys(of_metrics, (begin_us, searched_until_us))
             found |= windows

@@ -130,7 +130,9 @@ class CarryIn:
 
         def stale(sensor_id: str) -> set[int]:
             lasts, searched = stored[sensor_id], self._searched.setdefault(sensor_id, {})
-            return self._neighbours.following(sensor_id, lasts, from_us, self._written_until_us, searched)[0]
+            return self._neighbours.following(
+                sensor_id, lasts, from_us, self._written_until_us, self._now_us, searched
+            )[0]
 
         found = zip(stored, self._each(stale, stored), strict=True)
         return [(sensor_id, each_us) for sensor_id, starts in found for each_us in sorted(starts)]
