@@ -7,17 +7,7 @@ import pipeline
 
 TYPE_CHECKING = False  # as typing's: an import of this package imports nothing else
 if TYPE_CHECKING:
-    from pipeline import AggregateRecord as AggregateRecord
-    from pipeline import ForeignRowProblem as ForeignRowProblem
-    from pipeline import LatestRecord as LatestRecord
-    from pipeline import MetricSummary as MetricSummary
-    from pipeline import Points as Points
-    from pipeline import RawRecord as RawRecord
-    from pipeline import RefusedMessage as RefusedMessage
-    from pipeline import SensorEvent as SensorEvent
-    from pipeline import SensorTable as SensorTable
-    from pipeline import ServerProblem as ServerProblem
-    from pipeline import TooManyRows as TooManyRows
+    from pipeline import *  # noqa: F403 (each name that it exports)
     from pipeline.core.schema.table_schema import SchemaError as SchemaError
     from pipeline.core.schema.table_schema import TableSchema as TableSchema
     from pipeline.core.schema.table_schema import Tier as Tier
