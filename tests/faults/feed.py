@@ -130,10 +130,10 @@ def tidetable(
 def repair(
     resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    """Repairs the last days, up to the hour in progress."""
-    now = now_us()
+    """Repairs the last days, today as well: with ``--force``, the windows in progress."""
+    today = now_us() // DAY_US * DAY_US
     start, end = (
-        datetime.fromtimestamp(time_us // HOUR_US * HOUR_US // SECOND_US, UTC).strftime("%Y-%m-%dT%H:00:00Z")
-        for time_us in (now - 4 * DAY_US, now + HOUR_US)
+        datetime.fromtimestamp(time_us // SECOND_US, UTC).strftime("%Y-%m-%dT%H:00:00Z")
+        for time_us in (today - 4 * DAY_US, today + DAY_US)
     )
     return tidetable("repair", resources, "--from", start, "--to", end, *arguments, environment=environment)
