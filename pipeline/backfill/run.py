@@ -49,6 +49,7 @@ from pipeline.backfill.transforms import (
     ListWindows,
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.tables.retention_notes import noted_run
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
@@ -181,8 +182,9 @@ def count(backfill: Backfill) -> BackfillResult:
 
 
 def load(backfill: Backfill) -> BackfillResult:
-    """Writes the rows of all events."""
-    return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
+    """Writes the rows of all events. Notes the run in the table, for a job beside it."""
+    with noted_run(backfill.target.name, here=runs_here(backfill.options())):
+        return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
 
 
 def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
@@ -198,13 +200,13 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
     tiers, windows, listed = target.schema.tiers, list[PCollection](), []
+    of_job = backfill.allowed_lateness, backfill.late_firing
     for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
         if source < 0:
-            of_job = backfill.allowed_lateness, backfill.late_firing, backfill.max_future
-            whole = CompleteWindows(table, written, *of_job)
+            whole = CompleteWindows(table, written, *of_job, backfill.max_future)
             completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
-            longer = CompleteLongerWindows(table, tier)
+            longer = CompleteLongerWindows(table, tier, *of_job)
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))

@@ -85,7 +85,7 @@ class Summary:
             click.echo(
                 f"{counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
                 f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "
-                "repair --listed later"
+                "repair --listed once these windows are over, or pass --allowed-lateness 0s if no job runs"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):
             click.echo(

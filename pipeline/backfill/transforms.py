@@ -24,7 +24,7 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
-from pipeline.core.completion.stored_windows import Completed
+from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow
@@ -86,7 +86,7 @@ class CompleteWindows(beam.PTransform):
     The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
     row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if Bigtable may
     have collected part of its raw rows: the new row would count less than the stored one. Writes and also lists a
-    window if a job may still write it, or a longer window around it: the job's next pane will lack these events.
+    window if a job may still write it: the job's next pane will lack these events.
 
     Several backfills may run at once. Each checks its aggregate rows again after writing them, when all of its raw rows
     are in the table. Thus the last writer of a row has read the raw rows of all backfills.
@@ -125,19 +125,24 @@ class CompleteLongerWindows(beam.PTransform):
     """Writes the aggregate rows of longer windows, from shorter ones.
 
     Takes ``(sensor_id, (start in µs, WindowStats))`` of shorter windows and returns :class:`CompletedWindows`. Reads
-    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows.
+    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows. Like the
+    shortest ones, these windows are listed if a job may still write them.
 
     Args:
         table: the table's name, its schema, and what Bigtable may have collected.
         tier: the tier of the longer windows.
+        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
+        late_firing: the late firing interval of that job.
     """
 
     table: tuple[TableName, TableSchema, Retention]
     tier: Tier
+    allowed_lateness: timedelta
+    late_firing: timedelta
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
         # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        complete_fn = _CompleteLongerFn(*self.table, self.tier)
+        complete_fn = _CompleteLongerFn(*self.table, self.tier, self.allowed_lateness, self.late_firing)
         outputs = (
             windows
             | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
@@ -197,9 +202,19 @@ class _Pending(NamedTuple):
 class _WritingFn(CompletingFn):
     """Completes windows and writes their aggregate rows, many at once."""
 
-    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, tier: Tier) -> None:
+    def __init__(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        retention: Retention,
+        tier: Tier,
+        allowed_lateness: timedelta,
+        late_firing: timedelta,
+    ) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
+        lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
+        self._late_us = lateness[tier] // _MICROSECOND  # zero without a job
         self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
         self._left = metrics.counter(metrics.BACKFILL_WINDOWS_LEFT)
@@ -290,8 +305,9 @@ class _WritingFn(CompletingFn):
         return None
 
     def _may_be_written(self, start_us: int) -> bool:
-        """Whether a job may still write the window."""
-        raise NotImplementedError
+        """Whether a job may still have the window in its state."""
+        end_us = self._tier.window.end_of(self._tier.window.start_of(start_us))
+        return bool(self._late_us) and end_us + self._late_us > now_us()
 
     def _replace(self, windows: list[tuple[_Pending, WindowStats]]) -> None:
         if self._rewriter is None:
@@ -315,10 +331,8 @@ class _CompleteFn(_WritingFn):
         late_firing: timedelta,
         max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
     ) -> None:
-        super().__init__(name, schema, retention, tier)
+        super().__init__(name, schema, retention, tier, allowed_lateness, late_firing)
         self._max_future_us = max_future // _MICROSECOND
-        lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
-        self._kept = [(tier.window, late // _MICROSECOND) for tier, late in lateness.items()]
 
     def start_bundle(self) -> None:
         super().start_bundle()
@@ -356,17 +370,11 @@ class _CompleteFn(_WritingFn):
         if lasts:
             window, now = self._tier.window, now_us()
             neighbours, end_us = self._completion.neighbours, window.end_of(start_us)
-            open_us = window.start_of(now - self._kept[0][1])
+            open_us = window.start_of(now - self._late_us)
             stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us, now, self._searched[sensor_id])
             self._following |= {(sensor_id, each_us) for each_us in stale}
             starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
             self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
-
-    def _may_be_written(self, start_us: int) -> bool:
-        # A job that can't find the window's raw rows does not read it once more: a pane on its way may lack some.
-        if not self._schema.finds_sensors and any(late_us for _, late_us in self._kept):
-            return True
-        return any(window.end_of(window.start_of(start_us)) + late_us > now_us() for window, late_us in self._kept)
 
 
 class _CompleteLongerFn(_WritingFn):
@@ -375,6 +383,3 @@ class _CompleteLongerFn(_WritingFn):
     ) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
         yield from self._add(_Pending(sensor_id, start_us, window, ShorterWindows(dict(shorter))), 1)
-
-    def _may_be_written(self, start_us: int) -> bool:  # noqa: ARG002
-        return False  # the step for the shorter windows lists them

@@ -4,8 +4,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
 
-from pipeline.core.rows.rows import EncodedRow, Row
+from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.gc_policies import Intersection, MaxAge, MaxVersions, Union
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY
 from tests.support.memory import Memory
 from tests.support.rows import decoded
 
@@ -74,8 +75,12 @@ class Table(Memory):
 
     # As pipeline.cloud.tables.retention_notes
 
-    def note(self, key, columns, *, replace=False):
-        self.noted[key] = ({} if replace else self.noted.get(key, {})) | columns
+    def note(self, key, columns, *, replace=False, without=()):
+        kept = {} if replace else self.noted.get(key, {})
+        self.noted[key] = {column: value for column, value in kept.items() if column not in without} | columns
+        self._delete(key, lambda _: True)
+        cells = (Cell(SCHEMA_FAMILY, column, 0, value) for column, value in self.noted[key].items())
+        self.write(Row(key, list(cells)))
 
     # Garbage collection
 

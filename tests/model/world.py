@@ -84,7 +84,7 @@ class World(Judge):
             self.names.append(name)
             self.specs[name], self.schemas[name] = spec, spec.schema
             self.tables[name] = Table(spec.schema.policies)
-            self.tables[name].noted[SCHEMA_KEY] = {}
+            self.tables[name].note(SCHEMA_KEY, {b"schema.toml": b""})
             self.truths[name] = Truth(spec.kind)
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
@@ -310,7 +310,8 @@ class World(Judge):
                         self.beside.add(
                             (name, tier.window.text, event.sensor_id, start_of(event.time_us, tier.window.text))
                         )
-            self._complete(name, schema, valid, lateness)
+            with retention_notes.noted_run(name, here=True):
+                self._complete(name, schema, valid, lateness)
         table.before_write = None
         self.look()
 
@@ -332,7 +333,7 @@ class World(Judge):
                 fn = backfilling._CompleteFn(*table, tier, *lateness)
                 elements = [((sensor, gathered), start, ([],)) for (sensor, start), gathered in held.items()]
             else:
-                fn = backfilling._CompleteLongerFn(*table, tier)
+                fn = backfilling._CompleteLongerFn(*table, tier, *lateness)
                 groups = defaultdict(list)
                 for sensor, (start, stats) in found[source]:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))

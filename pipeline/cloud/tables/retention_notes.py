@@ -7,12 +7,15 @@
 | ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
 | ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
+| ``schema#backfills`` | a run | the time at which a backfill began, and the one by which its rows were written |
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
 """
 
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 
@@ -24,6 +27,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.core.completion.backfill_runs import RUNS_KEY, end_of_run, run_text
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rows import prefix_range
@@ -41,6 +45,7 @@ _LATENESS = b"schema#lateness"
 _KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
 _MAX_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST_RUN = timedelta(days=30)  # of a backfill
 _UPDATED = timedelta(hours=1)  # after a launch, until no row that an earlier job wrote is on its way
 
 
@@ -187,6 +192,34 @@ def record_lateness(
         _note(name, _LATENESS, counting | {column: value}, replace=True)
 
 
+@contextmanager
+def noted_run(name: TableName, *, here: bool) -> Iterator[None]:
+    """Notes a backfill for the length of a ``with`` block, if the table stores its schema; see :data:`RUNS_KEY`.
+
+    Args:
+        name: the table.
+        here: whether the backfill runs in this process. A job elsewhere may go on after an error here.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    noted, start_us = _noted(name), time.time_ns() // 1000
+    if SCHEMA_KEY not in noted:
+        yield
+        return
+    run = secrets.token_hex(8).encode()
+    longest_us = _LONGEST_RUN // _MICROSECOND
+    old = [each for each, value in noted.get(RUNS_KEY, {}).items() if 0 < end_of_run(value) < start_us - longest_us]
+    _note(name, RUNS_KEY, {run: run_text(start_us, start_us + longest_us)}, without=old)
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        if here or not failed:
+            _note(name, RUNS_KEY, {run: run_text(start_us, time.time_ns() // 1000)})
+
+
 def _lateness_of_jobs(name: TableName, noted: Mapping[bytes, bytes]) -> dict[bytes, tuple[int, int, int]]:
     """Returns the noted lateness of jobs that may still write windows by it, in µs, by column."""
     found, now_us = dict[bytes, tuple[int, int, int]](), time.time_ns() // 1000
@@ -239,9 +272,19 @@ def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:
         return {row.key: {cell.qualifier: cell.value for cell in row.cells} for row in rows}
 
 
-def _note(name: TableName, key: bytes, columns: Mapping[bytes, bytes], *, replace: bool = False) -> None:
-    """Writes columns of a row, beside its other columns or in place of them."""
+def _note(
+    name: TableName,
+    key: bytes,
+    columns: Mapping[bytes, bytes],
+    *,
+    replace: bool = False,
+    without: Iterable[bytes] = (),
+) -> None:
+    """Writes columns of a row, beside its other columns or in place of them, or of some of them."""
     mutations = [Mutation(delete_from_row={})] if replace else []
+    mutations += [
+        Mutation(delete_from_column={"family_name": SCHEMA_FAMILY, "column_qualifier": column}) for column in without
+    ]
     mutations += [
         Mutation(
             set_cell={

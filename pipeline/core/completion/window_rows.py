@@ -1,8 +1,10 @@
 """Reads the rows of windows, one by one or of many sensors together."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.completion.backfill_runs import last_run_us
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.events import Query, events_of, selections_of
 from pipeline.core.queries.foreign import ForeignRow
@@ -49,13 +51,21 @@ class WindowRows:
         self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
 
     def keeps_readings(self, start_us: int, now_us: int) -> bool:
-        """Returns whether the raw rows from that time on certainly include every one ever written."""
-        return self.retention.readings_from_us(now_us) <= start_us
+        """Returns whether a sensor's raw rows can be found, and from that time on include every one ever written."""
+        return self.can_read_readings and self.retention.readings_from_us(now_us) <= start_us
 
     @property
     def can_read_readings(self) -> bool:
         """Whether the raw rows of a sensor can be found."""
         return self._locator is not None or self._schema.finds_sensors
+
+    def backfilled_since(self, time_us: int) -> bool:
+        """Returns whether a backfill may have written windows since then. The first call reads the table's notes."""
+        return self._last_run_us is None or self._last_run_us >= time_us
+
+    @cached_property
+    def _last_run_us(self) -> int | None:
+        return last_run_us(self._read)
 
     def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""

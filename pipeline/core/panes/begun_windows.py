@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.core.accumulation.pane import Accumulator
-from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule

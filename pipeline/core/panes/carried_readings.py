@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.completion.stored_windows import ForEach
+from pipeline.core.completion.tier_completion import ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.sensor_window import StartWindows

@@ -24,7 +24,8 @@ continues from theirs, is deferred to its next pane.
 
 A backfill or a repair may write a window while a pane is on its way that lacks what they read. If a job may still have
 the window open, it goes on the work list. A window that was over long ago is read a second time, when that pane has
-certainly arrived, and written again if the table has more by then.
+certainly arrived, and written again if the table has more by then; if raw rows may be gone, and a backfill ran
+meanwhile, it is listed.
 """
 
 from collections import Counter
@@ -39,7 +40,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.completion.stored_windows import Completion, ForEach
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.completion.tier_completion import ForEach
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
@@ -94,6 +96,7 @@ class GroupFiring:
         self._windows = windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
+        self._backfilled_since = completion.backfilled_since
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
         self._each = each
@@ -181,6 +184,8 @@ class GroupFiring:
         if not dirty:
             return
         found = self._results(tier, start_us, window, dirty)
+        again = {key: entry for key, entry in ending.items() if entry.again and found.get(key)}
+        self._list_overwritten(tier, start_us, again)
         if not tier:
             self._carry(start_us, found, ending)
         changed = dict[str, tuple[WindowStats, bool]]()
@@ -196,6 +201,15 @@ class GroupFiring:
                 changed[sensor_id] = stats, moved
         if changed:
             self._write(tier, start_us, changed)
+
+    def _list_overwritten(self, tier: int, start_us: int, again: Mapping[str, SensorWindow[Any]]) -> None:
+        """Lists windows whose last pane may have replaced what a backfill wrote, if the table can't tell any more."""
+        if not again or self._completion[tier].is_certain(start_us, self._now_us):
+            return
+        fired_us = min(entry.kept_until_us for entry in again.values()) - KEPT_US
+        if self._backfilled_since(fired_us - KEPT_US):  # clocks differ
+            for sensor_id in again:
+                self._begun.list_incomplete(sensor_id, start_us)
 
     def _results(
         self, tier: int, start_us: int, window: StartWindows[Any], dirty: Mapping[str, SensorWindow[Any]]

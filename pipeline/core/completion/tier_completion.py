@@ -1,0 +1,136 @@
+"""What completes the windows of one tier: the base of two ways, from raw rows and from shorter windows."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pipeline.core.accumulation.pane import Accumulator
+from pipeline.core.completion.longer_rows import LongerRows
+from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.window_stats import WindowStats
+
+MOST_SENSORS = 200
+"""The sensors whose windows are read together."""
+
+_MOST_ROWS = 5000  # aggregate rows that are read together
+
+A = TypeVar("A", bound=Accumulator)
+ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
+
+
+class Completed(NamedTuple, Generic[A]):
+    """The complete result of a window.
+
+    Attributes:
+        stats: the window's statistics.
+        known: an accumulator of the table's readings and of those that came, for the next computation.
+        proven: whether it certainly lacks nothing. Otherwise the caller wrote the aggregate row and has nothing new,
+            but a longer window counts more of this one: another writer's row may have been replaced.
+    """
+
+    stats: WindowStats
+    known: A
+    proven: bool = True
+
+
+class TierCompletion(ABC, Generic[A]):
+    """Completes the windows of one tier. All methods raise ForeignRow for a row that the schema does not write.
+
+    Args:
+        table: the table's reader.
+        tier: the tier.
+        longer: the tiers that are computed from each tier.
+        sources: the tiers of shorter windows whose rows are read.
+    """
+
+    def __init__(self, table: WindowRows, tier: Tier, longer: Mapping[Tier, Sequence[Tier]], *sources: Tier) -> None:
+        self._table = table
+        self._tier, self._longer = tier, LongerRows(table, tier, longer)
+        self._tiers = (tier, *sources)
+
+    @abstractmethod
+    def begun(self, *, deduplicate: bool) -> A:
+        """Returns the accumulator of a window that the table does not store."""
+
+    @abstractmethod
+    def is_certain(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the table certainly still has all that a window consists of."""
+
+    @abstractmethod
+    def restored(self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool) -> tuple[A | None, bool]:
+        """Reads what the table stores of a window that began before the job did.
+
+        Returns an accumulator that continues from it, and whether that is certainly complete. The accumulator is None
+        if it would lose something that the aggregate row counts.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            deduplicate: whether the job counts a redelivered reading only once.
+        """
+
+    @abstractmethod
+    def completed(
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: A,
+        written: A | None = None,
+        *,
+        stored_count: bool = False,
+    ) -> Completed[A] | None:
+        """Computes a window from the table and fresh readings.
+
+        Returns None if the result would lose something that the aggregate row counts, or is too wide for a row.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            fresh: an accumulator of readings that the table may lack.
+            written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
+            stored_count: whether the table's values count where they differ from fresh ones, which it has certainly
+                received.
+        """
+
+    def each(
+        self,
+        function: Callable[[str], Any],
+        sensor_ids: Sequence[str],
+        start_us: int,
+        now_us: int,
+        others: ForEach = map,
+        fresh: Mapping[str, A] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the result of a function for each sensor; what it reads of their windows is read together.
+
+        Args:
+            function: a function of a sensor that calls :meth:`restored` or :meth:`completed` for its window.
+            sensor_ids: the sensors.
+            start_us: the windows' start.
+            now_us: the current time.
+            others: a function like ``map``, for sensors whose rows have to be sought.
+            fresh: the accumulators with which the function completes windows, by sensor.
+        """
+        found, together = dict[str, Any](), self._table.together
+        end_us = self._tier.window.end_of(start_us)
+        of_sensor = sum(tier.window.count(start_us, end_us) for tier in self._tiers)
+        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // of_sensor))
+        for first in range(0, len(sensor_ids), at_once):
+            some = sensor_ids[first : first + at_once]
+            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in self._tiers for each in some]
+            with together.kept(rows):
+                raw = {each: self._raw_selections(each, start_us, now_us, (fresh or {}).get(each)) for each in some}
+                for batch in together.batches(raw):
+                    found.update(zip(batch, map(function, batch), strict=True))
+                rest = [each for each in some if each not in found]
+                found.update(zip(rest, others(function, rest), strict=True))
+        return found
+
+    @abstractmethod
+    def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
+        """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
