@@ -135,7 +135,8 @@ def backfill(
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.backfill import run as job
     from pipeline.job import bounded
-    from pipeline.job.settings import BadFlag, Target
+    from pipeline.job.flag_values import BadFlag
+    from pipeline.job.settings import Target
 
     started = time.monotonic()
     check_attributes(attributes, mapped, decoder)

@@ -58,7 +58,8 @@ from pipeline.formats.files import Maker
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
-from pipeline.job.settings import BadFlag, Target, runs_here
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
 from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows

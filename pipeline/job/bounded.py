@@ -10,7 +10,8 @@ from apache_beam.runners.runner import PipelineResult
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
-from pipeline.job.settings import BOUNDED_RUNNER, BadFlag, choose_runner, refuse_unknown, runs_here
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner

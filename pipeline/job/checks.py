@@ -24,7 +24,8 @@ from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
-from pipeline.job.settings import BadFlag, MessageFlags, Settings, Target
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)

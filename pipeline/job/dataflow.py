@@ -34,7 +34,8 @@ from pipeline.core.panes import group_windows, grouped_readings, row_batches
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.job.settings import BadFlag, Settings, Target, is_flex_launch
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import Settings, Target, is_flex_launch
 from pipeline.private_apis.dataflow_client import (
     JobAlreadyExists,
     cancel,

@@ -11,9 +11,10 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.notation.text import plain
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
+from pipeline.job.flag_values import BadFlag
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
-from pipeline.job.settings import BadFlag, parse_flags, runs_here, settings_of
+from pipeline.job.settings import parse_flags, runs_here, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 

@@ -5,10 +5,10 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
@@ -23,29 +23,27 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows.fixed import Window
+from pipeline.job.flag_values import (
+    ATTRIBUTE,
+    FAMILY,
+    FILES,
+    FUNCTION,
+    INSTANCE,
+    MESSAGE_TYPE,
+    PROJECT,
+    SUBSCRIPTION,
+    TABLES,
+    TOPIC,
+    BadFlag,
+    choice,
+    named,
+    optional,
+    parsed,
+)
 from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
-_T = TypeVar("_T")
 _MICROSECOND = timedelta(microseconds=1)
-
-# https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names and the Bigtable admin API's reference.
-# templates/metadata.json repeats these rules for Google, as POSIX or RE2 expressions: no lookaround, no \s, no (?:.
-_PROJECT = re.compile(r"[a-z][-a-z0-9:.]{4,61}[a-z0-9]")
-# Names that begin with "goog" are reserved. Without lookaround a rule for them would be long, and the launch checks
-# find that no resource has such a name.
-_PUBSUB_NAME = r"[A-Za-z][-A-Za-z0-9._~%+]{2,254}"
-_SUBSCRIPTION = re.compile(rf"projects/{_PROJECT.pattern}/subscriptions/{_PUBSUB_NAME}")
-_TOPIC = re.compile(rf"projects/{_PROJECT.pattern}/topics/{_PUBSUB_NAME}")
-_INSTANCE = re.compile(r"[a-z][-a-z0-9]{0,32}")
-_TABLE = r"[_A-Za-z0-9][-_.A-Za-z0-9]{0,49}"
-_TABLES = re.compile(rf"{_TABLE}(,{_TABLE})*")
-_FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
-_FILES = re.compile(r"[^,]+(,[^,]+)*")
-_FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
-_MESSAGE_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
-_ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
-
 
 # The runners in place of DirectRunner, which would first try to download another one and then fall back to these.
 STREAMING_RUNNER = "BundleBasedDirectRunner"
@@ -57,10 +55,6 @@ _LAUNCHES = "/template_launches/"
 # Names the file that the launcher runs. templates/Dockerfile sets it for every process of the image, workers included.
 _LAUNCHED_FILE = "FLEX_TEMPLATE_PYTHON_PY_FILE"
 _EMPTY_FLAG = re.compile(r"--\w+=")
-
-
-class BadFlag(Exception):
-    """An invalid flag. ``str()`` is one line that names the flag and what it accepts."""
 
 
 class Target(NamedTuple):
@@ -260,41 +254,41 @@ def settings_of(options: PipelineOptions) -> Settings:
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(
-        input_subscription=_optional(
-            "--input_subscription", flags.input_subscription, _SUBSCRIPTION, "projects/PROJECT/subscriptions/NAME"
+        input_subscription=optional(
+            "--input_subscription", flags.input_subscription, SUBSCRIPTION, "projects/PROJECT/subscriptions/NAME"
         ),
-        input_topic=_optional("--input_topic", flags.input_topic, _TOPIC, "projects/PROJECT/topics/NAME"),
-        timestamp_attribute=_optional(
-            "--timestamp_attribute", flags.timestamp_attribute, _ATTRIBUTE, "the name of an attribute, like event_time"
+        input_topic=optional("--input_topic", flags.input_topic, TOPIC, "projects/PROJECT/topics/NAME"),
+        timestamp_attribute=optional(
+            "--timestamp_attribute", flags.timestamp_attribute, ATTRIBUTE, "the name of an attribute, like event_time"
         ),
-        id_attribute=_optional(
-            "--id_attribute", flags.id_attribute, _ATTRIBUTE, "the name of an attribute, like event_id"
+        id_attribute=optional(
+            "--id_attribute", flags.id_attribute, ATTRIBUTE, "the name of an attribute, like event_id"
         ),
         messages=_messages(flags),
         dead_letter_topic=_dead_letter_topic(flags),
         tables=_tables(flags, project),
         declared=_declared(flags),
-        early_firing=_parsed("--early_firing", flags.early_firing, parse_duration),
-        late_firing=_parsed("--late_firing", flags.late_firing, parse_duration),
-        allowed_lateness=_parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
-        max_future=_parsed("--max_future", flags.max_future, parse_duration),
-        newest_every=_parsed("--newest_every", flags.newest_every, parse_duration),
-        deduplicate=_choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
-        bigtable_writer=_choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
-        launch_checks=_choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
+        early_firing=parsed("--early_firing", flags.early_firing, parse_duration),
+        late_firing=parsed("--late_firing", flags.late_firing, parse_duration),
+        allowed_lateness=parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
+        max_future=parsed("--max_future", flags.max_future, parse_duration),
+        newest_every=parsed("--newest_every", flags.newest_every, parse_duration),
+        deduplicate=choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
+        bigtable_writer=choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
+        launch_checks=choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )
 
 
 def _messages(flags: TidetableOptions) -> MessageFlags:
     mappings = _files("--message_mapping", flags.message_mapping)
     descriptors = _files("--message_descriptors", flags.message_descriptors)
-    decoder = _optional(
-        "--message_decoder", flags.message_decoder, _FUNCTION, "MODULE:FUNCTION, like acme.messages:decode"
+    decoder = optional(
+        "--message_decoder", flags.message_decoder, FUNCTION, "MODULE:FUNCTION, like acme.messages:decode"
     )
-    default = _optional(
-        "--default_message_type", flags.default_message_type, _MESSAGE_TYPE, "the name of a type, like acme.v1.Report"
+    default = optional(
+        "--default_message_type", flags.default_message_type, MESSAGE_TYPE, "the name of a type, like acme.v1.Report"
     )
-    unknown_fields = _choice("--unknown_fields", flags.unknown_fields, ("count", "refuse"))
+    unknown_fields = choice("--unknown_fields", flags.unknown_fields, ("count", "refuse"))
     if descriptors and not mappings:
         raise BadFlag("--message_descriptors needs --message_mapping, which defines how its messages become events")
     if not (default or mappings or decoder):
@@ -304,30 +298,30 @@ def _messages(flags: TidetableOptions) -> MessageFlags:
 
 def _files(flag: str, values: Sequence[str] | None) -> tuple[str, ...]:
     expected = "the path of a file, local or gs://BUCKET/FILE, or several separated by commas"
-    return tuple(path for value in values or () for path in (_optional(flag, value, _FILES, expected) or "").split(","))
+    return tuple(path for value in values or () for path in (optional(flag, value, FILES, expected) or "").split(","))
 
 
 def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
-    named = flags.bigtable_table or [""]
-    tables = [table for value in named for table in _named("--bigtable_table", value, _TABLES).split(",")]
+    values = flags.bigtable_table or [""]
+    tables = [table for value in values for table in named("--bigtable_table", value, TABLES).split(",")]
     if twice := [table for table in tables if tables.count(table) > 1]:
         raise BadFlag(f"--bigtable_table names {twice[0]} twice")
-    project = _named("--bigtable_project", project, _PROJECT)
-    instance = _named("--bigtable_instance", flags.bigtable_instance, _INSTANCE)
-    profile = _optional("--app_profile", flags.app_profile, APP_PROFILE, "the id of an app profile, like batch-writes")
+    project = named("--bigtable_project", project, PROJECT)
+    instance = named("--bigtable_instance", flags.bigtable_instance, INSTANCE)
+    profile = optional("--app_profile", flags.app_profile, APP_PROFILE, "the id of an app profile, like batch-writes")
     return tuple(TableName(project, instance, table, profile or "") for table in tables)
 
 
 def _declared(flags: TidetableOptions) -> DeclaredSchema:
     if flags.schema is not None:
-        _choice("--schema", flags.schema, ("default",))
+        choice("--schema", flags.schema, ("default",))
     names = {"raw": flags.raw_family, "stats": flags.stats_family, "meta": flags.meta_family}
     for kind, name in names.items():
         if name is not None:
-            _named(f"--{kind}_family", name, _FAMILY)
+            named(f"--{kind}_family", name, FAMILY)
     if len({kind if name is None else name for kind, name in names.items()}) < len(names):
         raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
-    window = None if flags.window is None else _parsed("--window", flags.window, Window.parse)
+    window = None if flags.window is None else parsed("--window", flags.window, Window.parse)
     declared = DeclaredSchema(flags.schema is not None, window=window, **names)
     try:
         declared.schema()
@@ -337,37 +331,8 @@ def _declared(flags: TidetableOptions) -> DeclaredSchema:
 
 
 def _dead_letter_topic(flags: TidetableOptions) -> str | None:
-    if _choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
+    if choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
         return None
     if not flags.dead_letter_topic:
         raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
-    return _optional("--dead_letter_topic", flags.dead_letter_topic, _TOPIC, "projects/PROJECT/topics/NAME")
-
-
-def _optional(flag: str, value: str | None, pattern: re.Pattern[str], expected: str) -> str | None:
-    if value is None:
-        return None
-    if not pattern.fullmatch(value):
-        raise BadFlag(f"{flag} is {value!r}; it has to be {expected}")
-    return value
-
-
-def _named(flag: str, value: str | None, pattern: re.Pattern[str]) -> str:
-    if not value:
-        raise BadFlag(f"{flag} is needed")
-    if not pattern.fullmatch(value):
-        raise BadFlag(f"{flag} is {value!r}, which is not a valid name on Google Cloud")
-    return value
-
-
-def _choice(flag: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise BadFlag(f"{flag} is {value!r}; it has to be {' or '.join(choices)}")
-    return value
-
-
-def _parsed(flag: str, text: str, parse: Callable[[str], _T]) -> _T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise BadFlag(f"{flag}: {error}") from error
+    return optional("--dead_letter_topic", flags.dead_letter_topic, TOPIC, "projects/PROJECT/topics/NAME")

@@ -106,7 +106,7 @@ def repair(
       130  Ctrl-C: repaired windows stay repaired; run the same command again for the rest
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
-    from pipeline.job.settings import BadFlag
+    from pipeline.job.flag_values import BadFlag
     from pipeline.repair.request import Request
     from pipeline.repair.scope import scope_of
 

@@ -33,7 +33,8 @@ from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.job.settings import BadFlag, runs_here
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import runs_here
 from pipeline.repair.claims import ListedWindow
 from pipeline.repair.request import Request
 from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of

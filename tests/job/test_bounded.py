@@ -11,7 +11,8 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.bounded import beam_options, run
-from pipeline.job.settings import BadFlag, runs_here
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import runs_here
 from pipeline.transforms.metrics import counter
 from tests.support.google_cloud import ON_DATAFLOW, submitting_to_dataflow
 

@@ -6,7 +6,8 @@ import pytest
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows.fixed import Window
-from pipeline.job.settings import BadFlag, MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
 from tests.support.streams import flags
 
 

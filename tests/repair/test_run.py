@@ -11,7 +11,7 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.job.settings import BadFlag
+from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
 from pipeline.repair.request import Request
 from pipeline.repair.run import carry_out

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.cloud.connection.names import APP_PROFILE
-from pipeline.job import settings
-from pipeline.job.settings import BadFlag, TidetableOptions, parse_flags, settings_of
+from pipeline.job import flag_values
+from pipeline.job.flag_values import BadFlag
+from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 
 ROOT = Path(__file__).parent.parent.parent
 METADATA = json.loads((ROOT / "templates/metadata.json").read_text())
@@ -117,24 +118,24 @@ BAD = {
     "meta_family": BAD_FAMILIES,
     "launch_checks": ["", "On", "yes", "onoff", "true"],
 }
-# The rules that settings.py has as regular expressions.
+# The rules that flag_values.py has as regular expressions.
 RULES = {
-    "input_subscription": settings._SUBSCRIPTION,
-    "input_topic": settings._TOPIC,
-    "timestamp_attribute": settings._ATTRIBUTE,
-    "id_attribute": settings._ATTRIBUTE,
-    "message_mapping": settings._FILES,
-    "message_descriptors": settings._FILES,
-    "message_decoder": settings._FUNCTION,
-    "default_message_type": settings._MESSAGE_TYPE,
-    "dead_letter_topic": settings._TOPIC,
-    "bigtable_project": settings._PROJECT,
-    "bigtable_instance": settings._INSTANCE,
-    "bigtable_table": settings._TABLES,
+    "input_subscription": flag_values.SUBSCRIPTION,
+    "input_topic": flag_values.TOPIC,
+    "timestamp_attribute": flag_values.ATTRIBUTE,
+    "id_attribute": flag_values.ATTRIBUTE,
+    "message_mapping": flag_values.FILES,
+    "message_descriptors": flag_values.FILES,
+    "message_decoder": flag_values.FUNCTION,
+    "default_message_type": flag_values.MESSAGE_TYPE,
+    "dead_letter_topic": flag_values.TOPIC,
+    "bigtable_project": flag_values.PROJECT,
+    "bigtable_instance": flag_values.INSTANCE,
+    "bigtable_table": flag_values.TABLES,
     "app_profile": APP_PROFILE,
-    "raw_family": settings._FAMILY,
-    "stats_family": settings._FAMILY,
-    "meta_family": settings._FAMILY,
+    "raw_family": flag_values.FAMILY,
+    "stats_family": flag_values.FAMILY,
+    "meta_family": flag_values.FAMILY,
 }
 # No reasonable regular expression can check this; the job refuses it at launch.
 BEYOND_REGEXES = {
