@@ -97,7 +97,8 @@ class SensorWindow(Generic[A]):
         A late window's row may be written by others too: it is written whenever something came.
         """
         changed = stats is not None and (stats.size != self.written or self.moved or (late and self.dirty))
-        self.dirty = self.again = self.moved = False
+        self.dirty = self.moved = False
+        self.again &= not late  # the last pane of an open window may still be on its way
         if stats is not None:
             self.written = stats.size
         elif late:

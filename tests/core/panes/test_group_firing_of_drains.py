@@ -31,6 +31,18 @@ def test_a_pane_that_has_not_arrived(schema, deduplicate):
     assert not group.chunks
 
 
+def test_a_repeated_reading_while_a_pane_is_on_its_way():
+    """It changes nothing, and the window is still read once more when it has closed: a backfill may have more."""
+    group = Group(FOR_EVER, MIDNIGHT + 5 * DAY, before_us=MIDNIGHT + 5 * DAY)
+    for _ in range(2):
+        group.receive(event("a", MIDNIGHT, {"t": 1.0}))
+        group.pass_time()
+    group.watermark(MIDNIGHT + 2 * HOUR)
+    group.store(event("a", MIDNIGHT + MINUTE, {"t": 1.0}))
+    group.pass_time_to(group.now_us + HOUR)
+    assert group.row(FOR_EVER.tiers[0], "a", MIDNIGHT) == (2, 2)
+
+
 @pytest.mark.parametrize("backfilled", [True, False])
 def test_a_backfill_while_a_pane_was_on_its_way(backfilled):
     """If raw rows may be gone, nothing tells whether the pane replaced a row of the backfill: the window is listed."""
