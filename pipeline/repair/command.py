@@ -241,6 +241,12 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
         click.echo(line)
     if scope.listed or sums["listed"]:
         click.echo(f"work list: {counted(sums['settled'], 'window')} settled, {left:,} left")
+    if ends := scope.open_ends():
+        click.echo(
+            f"a running job may still write {counted(len(ends), 'listed window')}, or a longer one around it, until "
+            f"{format_time(max(ends))} and its allowed lateness: repair again then, or pass --allowed-lateness 0s if "
+            "no job runs"
+        )
     if waiting := sum(each.may_have_panes(scope.in_flight_from_us) for each in scope.listed):
         click.echo(
             f"{counted(waiting, 'window')} listed by a job in the last 20 minutes: a row may be on its way, so repair "

@@ -99,6 +99,20 @@ class RepairScope:
         shortest = self.schema.tiers[0]
         return None if self.bounds is None else shortest.window.start_of(self.bounds[shortest].latest_us)
 
+    def open_ends(self) -> list[int]:
+        """Returns the end, in µs, of the last open window around each listed window that has one."""
+        if self.bounds is None:
+            return []
+        ends = (
+            [
+                tier.window.end_of(tier.window.start_of(each.key.start_us))
+                for tier in self.schema.tiers
+                if tier.window.end_of(tier.window.start_of(each.key.start_us)) > self.bounds[tier].latest_us
+            ]
+            for each in self.listed
+        )
+        return [max(of_window) for of_window in ends if of_window]
+
     @property
     def expired(self) -> list[ListedWindow]:
         """The listed windows with no aggregate row left to repair."""
@@ -201,7 +215,10 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retenti
         record_losses(request.table, schema, retention, policies)
     of_jobs = retention.lateness_of_jobs(request.allowed_lateness, request.late_firing)
     lateness = lateness_of(schema.tiers, *of_jobs)
-    return retention, bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
+    bounds = bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
+    if request.listed and not request.allowed_lateness:  # without a job, nobody writes the windows in progress
+        bounds = {tier: each._replace(latest_us=LATEST_US + 1) for tier, each in bounds.items()}
+    return retention, bounds
 
 
 def _read_listed(

@@ -186,6 +186,22 @@ def test_an_audit_that_checks_nothing_fails(bigtable):
     assert "nothing was checked: a running job may still write the listed windows" in listed.stderr
 
 
+def test_a_listed_window_in_progress(bigtable):
+    """It stays listed while a job may write it, which is told; without a job, it is settled."""
+    name, schema = table_of("tiers = { 1h = 'hours', 1d = 'days' }")
+    now_us = time.time_ns() // 1000
+    today_us = DAILY.start_of(now_us)
+    write(name, [*raw_rows(schema, [Event("a", now_us, {"t": 1.0}, {})]), work_row(schema.tiers[0], "a", today_us)])
+    result = run(name, "--listed")
+    assert "work list: 0 windows settled, 1 left\n" in result.stdout
+    assert f"may still write 1 listed window, or a longer one around it, until {format_time(today_us + DAY)}" in (
+        result.stdout
+    )
+    findings, sums = repaired(name, "--listed", "--allowed-lateness", "0s")
+    assert {each["window"] for each in findings} == {"1h", "1d"}
+    assert sums["work_list"] == {"settled": 1, "left": 0}
+
+
 def test_windows_that_may_be_collected(bigtable):
     """Repair skips and reports windows whose raw rows may be collected in part."""
     name, schema = table_of()
