@@ -112,13 +112,13 @@ requirements:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 		--custom-compile-command "make requirements" --group sbom -o .github/sbom-requirements.txt
 
-# The generated code is committed; a test compares it with protos/. protoc compiles the file under its full path, which
+# The generated code is committed; a test compares it with protos/. protoc compiles each file under its full path, which
 # protobuf registers it by; then it moves into our package.
 protos: setup
 	mkdir -p build/protos
 	$(BIN)/python -m grpc_tools.protoc -I protos --python_out=build/protos --pyi_out=build/protos \
-		tidetable/v1/sensor_event.proto
-	mv build/protos/tidetable/v1/sensor_event_pb2.py* pipeline/proto
+		tidetable/v1/sensor_event.proto tidetable/v1/window_result.proto
+	mv build/protos/tidetable/v1/*_pb2.py* pipeline/proto
 
 # The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 only prints the commands.
 #   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit] [MACHINE_TYPE]

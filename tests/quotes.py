@@ -3,6 +3,7 @@
 A page marks such a block with ``<!-- quoted: NAME -->`` and ``<!-- end -->``.
 """
 
+import json
 import re
 import shlex
 import subprocess
@@ -26,6 +27,8 @@ from pipeline.core.events.event import deserialized
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.times import format_time, parse_time
+from pipeline.core.results.window_results import PaneResult, batches_of, read_batch
+from pipeline.core.results.window_results import message_of as message_of_result
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
@@ -64,6 +67,17 @@ def _message() -> str:
     attributes = [f"{name:<15} {value}" for name, value in message.attributes.items()]
     data = textwrap.fill(message.data.hex(" "), 88, initial_indent="data, in hex    ", subsequent_indent=" " * 16)
     return _fenced("\n".join([*attributes, data]))
+
+
+def _result_json() -> str:
+    """Returns the result of the event's window, as JSON."""
+    tier, event = TableSchema.for_new_table().tiers[0], deserialized(EVENT.SerializeToString())
+    stats = WindowStats()
+    stats.add(event.readings)
+    result = PaneResult(0, event.sensor_id, tier.window.start_of(event.event_time_us), stats, "on_time")
+    (batch,) = batches_of([result], (tier,), parse_time("2026-02-17T08:00:00Z"), 12)
+    (data,) = (message_of_result(each, "json").data for each in read_batch(batch))
+    return _fenced(json.dumps(json.loads(data), indent=2), "json")
 
 
 def rows_of_the_event() -> list[Row]:
@@ -197,6 +211,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "rooms_of_cloud": lambda: _rooms("pipeline.cloud"),
     "rooms_of_mapping": lambda: _rooms("pipeline.core.decoding.mapping"),
     "rooms_of_core": lambda: _rooms("pipeline.core"),
+    "result_json": _result_json,
     "rows": _rows,
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),

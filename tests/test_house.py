@@ -58,10 +58,11 @@ def test_generated_code_matches_protos(tmp_path):
     """The committed protobuf code is what the compiler generates from protos/."""
     run(
         sys.executable, "-m", "grpc_tools.protoc", "-Iprotos", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
-        "tidetable/v1/sensor_event.proto",
+        "tidetable/v1/sensor_event.proto", "tidetable/v1/window_result.proto",
     )  # fmt: skip
     compiled = sorted((tmp_path / "tidetable/v1").iterdir())
-    assert [generated.name for generated in compiled] == ["sensor_event_pb2.py", "sensor_event_pb2.pyi"]
+    names = [f"{name}_pb2.{suffix}" for name in ("sensor_event", "window_result") for suffix in ("py", "pyi")]
+    assert [generated.name for generated in compiled] == names
     for generated in compiled:
         assert generated.read_text() == (ROOT / "pipeline/proto" / generated.name).read_text(), "run make protos"
 

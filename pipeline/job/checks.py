@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -81,7 +81,7 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
     return found
 
 
-def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
+def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
     """Checks that the tables, the families of their schemas, and the subscription or topics exist.
 
     Needs ``bigtable.tables.get`` and ``pubsub.subscriptions.get``. Topics are checked only if the job has
@@ -89,7 +89,8 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
 
     Raises:
         ServerProblem: the first resource that is missing or out of reach; or at the declared rate, a window or
-            a group of sensors would be too large for a job's state; or the job would read its own dead letters.
+            a group of sensors would be too large for a job's state; or the job would read its own dead letters or
+            results, or has none to publish.
     """
     for target in targets:
         _check_table(target, settings.declared)
@@ -107,6 +108,18 @@ def check_launch(settings: Settings, targets: Iterable[Target]) -> None:
             f"{settings.input_subscription or 'this job'} reads: each dead letter would be read and refused "
             "again; choose another topic for dead letters"
         )
+    if settings.results:
+        _check_results(settings.results.topic, settings, targets, read_from)
+
+
+def _check_results(topic: str, settings: Settings, targets: Sequence[Target], read_from: set[str]) -> None:
+    if read_from & _check_topic(topic):
+        raise ServerProblem(
+            f"--results_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each result "
+            "would be read and refused; choose another topic for results"
+        )
+    if not targets[0].schema.tiers:
+        raise ServerProblem(f"table {targets[0].name} has no tiers, so there are no results for --results_topic")
 
 
 def record_launch(settings: Settings, targets: Iterable[Target]) -> None:

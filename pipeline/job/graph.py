@@ -1,7 +1,8 @@
 """Builds the pipeline that the README pictures.
 
     messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
-                                ├─ AggregateWindows ─── CollectAggregateRows ── aggregate rows ┘ table
+                                ├─ AggregateWindows ─┬─ CollectAggregateRows ── aggregate rows ┘ table
+                                │                    └───────────────────────── results, if asked for
                                 └────────────────────────────────────────────── dead letters
 
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
@@ -20,6 +21,7 @@ from pipeline.job.settings import Settings, Target
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.process import ProcessMessages
+from pipeline.transforms.results import PublishResults
 from pipeline.transforms.write import WriteDeadLetters
 
 
@@ -38,10 +40,17 @@ class TableRows(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """The outputs of the graph: the rows of each table, in the order of the tables, and ``Message`` dead letters."""
+    """The outputs of the graph.
+
+    Attributes:
+        rows: the rows of each table, in the order of the tables.
+        dead_letters: ``Message`` elements.
+        results: batches of windows' results to publish; None if the job publishes none.
+    """
 
     rows: list[TableRows]
     dead_letters: PCollection
+    results: PCollection | None = None
 
 
 def build_graph(
@@ -66,14 +75,15 @@ def build_graph(
     raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(
         targets, settings, clock, types
     )
-    rows = []
+    rows, results = [], None
     for table, of_events, of_windows in zip(TableSteps.of_each(targets, settings), raw_rows, readings, strict=True):
         if of_windows is None:
             rows.append(TableRows(of_events))
         else:
-            aggregate_rows, listed = table.aggregate(of_windows, began_us, clock)
+            aggregate_rows, listed, published = table.aggregate(of_windows, began_us, clock)
             rows.append(TableRows(of_events, listed, aggregate_rows))
-    return Outputs(rows, dead_letters)
+            results = published if results is None else results
+    return Outputs(rows, dead_letters, results)
 
 
 def assemble(
@@ -95,7 +105,9 @@ def assemble(
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
-    """Writes the graph's outputs: rows to their tables, and dead letters, also those of the sinks, to their topic."""
+    """Writes the graph's outputs: rows to their tables, results to their topic, and all dead letters to theirs."""
+    if outputs.results is not None and settings.results is not None:
+        _ = outputs.results | "PublishResults" >> PublishResults(settings.results.topic, settings.results.encoding)
     dead_letters = [outputs.dead_letters]
     for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
         dead_letters += table.write_raw_rows(rows.raw, rows.listed)

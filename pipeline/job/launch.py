@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.text import plain
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
@@ -38,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 dataflow.tell_of_decoder(options, settings.messages.decoder)
             dataflow.check_cloud(options)
             began_us = dataflow.began_at_us(options)
+            if settings.results and began_us == LATEST_US:
+                raise BadFlag(
+                    "--results_topic needs a job that starts at once: the numbers of results begin with the time at "
+                    "which it began, and a classic template may be started at any time"
+                )
         targets = read_targets(settings)
         if settings.launch_checks:
             check_launch(settings, targets)

@@ -109,6 +109,22 @@ class TidetableOptions(PipelineOptions):
             metavar="on|off",
             help="on: a repeated reading counts once; off: it counts again",
         )
+        group = parser.add_argument_group("Results")
+        group.add_argument(
+            "--results_topic", metavar="PATH", help="projects/P/topics/T that results of finished windows go to"
+        )
+        group.add_argument(
+            "--results",
+            default="final",
+            metavar="final|all",
+            help="final: when a window is over, and at each correction; all: also early panes",
+        )
+        group.add_argument(
+            "--results_encoding",
+            default="protobuf",
+            metavar="protobuf|json",
+            help="encoding of results: tidetable.v1.WindowResult, or its JSON form",
+        )
         group = parser.add_argument_group("Writing and starting")
         group.add_argument(
             "--bigtable_writer",

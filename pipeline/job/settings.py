@@ -19,6 +19,7 @@ from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import plain
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
+from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
@@ -41,6 +42,7 @@ from pipeline.job.flag_values import (
     parsed,
 )
 from pipeline.job.options import TidetableOptions
+from pipeline.job.result_flags import ResultFlags, result_flags
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -98,8 +100,8 @@ class MessageFlags(NamedTuple):
 class Settings:
     """The settings of the job.
 
-    Exactly one of the two inputs is set. Without a dead-letter topic, dead letters are dropped. ``declared``
-    applies to each of the tables, at least one.
+    Exactly one of the two inputs is set. Without a dead-letter topic, dead letters are dropped. Without ``results``,
+    none are published. ``declared`` applies to each of the tables, at least one.
     """
 
     input_subscription: str | None
@@ -108,6 +110,7 @@ class Settings:
     id_attribute: str | None
     messages: MessageFlags
     dead_letter_topic: str | None
+    results: ResultFlags | None
     tables: tuple[TableName, ...]
     declared: DeclaredSchema
     early_firing: timedelta
@@ -119,12 +122,15 @@ class Settings:
     bigtable_writer: str
     launch_checks: bool
 
-    def aggregation_of(self, schema: TableSchema, before_us: int | None = None) -> Aggregation:
+    def aggregation_of(
+        self, schema: TableSchema, before_us: int | None = None, results: ResultRules | None = None
+    ) -> Aggregation:
         """Returns the settings by which a table's windows are aggregated.
 
         Args:
             schema: the schema of a table with windows.
             before_us: the time before which windows start that the table may store already; None if it stores none.
+            results: the rules by which results are published; None to publish none.
         """
         firing = FiringRules(
             schema.tiers[0].window,
@@ -132,7 +138,7 @@ class Settings:
             self.late_firing // _MICROSECOND,
             self.allowed_lateness // _MICROSECOND,
         )
-        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest)
+        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results)
 
 
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:
@@ -266,6 +272,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         ),
         messages=_messages(flags),
         dead_letter_topic=_dead_letter_topic(flags),
+        results=result_flags(flags),
         tables=_tables(flags, project),
         declared=_declared(flags),
         early_firing=parsed("--early_firing", flags.early_firing, parse_duration),

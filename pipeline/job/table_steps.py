@@ -11,6 +11,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.panes.grouped_readings import groups_for
+from pipeline.core.results.window_results import ResultRules
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.bulk import BulkWriteRows
@@ -40,18 +41,25 @@ class TableSteps:
         marks = ["", *(f"[{target.name.table}]" for target in targets[1:])]
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
-    def aggregate(self, readings: PCollection, began_us: int | None, clock: Clock) -> tuple[PCollection, PCollection]:
+    def aggregate(
+        self, readings: PCollection, began_us: int | None, clock: Clock
+    ) -> tuple[PCollection, PCollection, PCollection | None]:
         """Aggregates ``(group, readings)`` in the windows of all tiers.
 
-        Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check.
+        Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check; and batches
+        of results to publish, if the job publishes those of this table.
         """
         schema, settings = self.target.schema, self.settings
         # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
         before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
-        aggregation = settings.aggregation_of(schema, before_us)
+        # Of several tables, the first: all get the same events, and each window is published once.
+        published = None if self.mark else settings.results
+        rules = published and ResultRules(began_us or 0, published.early)
+        aggregation = settings.aggregation_of(schema, before_us, rules)
         table = self.target.name, schema, self.target.effective_retention
-        batches, listed = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
-        return batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate)), listed
+        found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
+        rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
+        return rows, found.listed, found.results
 
     def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
         """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""

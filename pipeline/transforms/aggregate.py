@@ -34,6 +34,7 @@ from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import start_of_readings
 from pipeline.core.panes.row_batches import batch_bytes, parts_of
+from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -44,7 +45,7 @@ from pipeline.transforms.tables import CompletingFn
 
 Clock = Callable[[], float]
 
-_BATCHES, _LISTED = "panes", "listed"  # output tags, which an update of a job compares
+_BATCHES, _LISTED, _RESULTS = "panes", "listed", "results"  # output tags, which an update of a job compares
 _READERS = 8  # windows of a group that are read at a time
 _MINUTE_US = 60_000_000
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
@@ -80,10 +81,13 @@ class Aggregated(NamedTuple):
             :func:`pipeline.core.panes.row_batches.batch_bytes` encodes them, for
             :class:`pipeline.transforms.collect.CollectRows`.
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
+        results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
+            None for a job that publishes none.
     """
 
     batches: PCollection
     listed: PCollection
+    results: PCollection | None = None
 
 
 class AggregateWindows(beam.PTransform):
@@ -104,10 +108,15 @@ class AggregateWindows(beam.PTransform):
         self._aggregate_fn = _AggregateFn(*table, aggregation, clock)
 
     def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
-        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(_LISTED, main=_BATCHES)
+        publishes = self._aggregate_fn.aggregation.results is not None
+        tags = (_LISTED, _RESULTS) if publishes else (_LISTED,)
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*tags, main=_BATCHES)
         outputs[_BATCHES].element_type = KV[int, bytes]
         outputs[_LISTED].element_type = EncodedRows
-        return Aggregated(outputs[_BATCHES], outputs[_LISTED])
+        if not publishes:
+            return Aggregated(outputs[_BATCHES], outputs[_LISTED])
+        outputs[_RESULTS].element_type = bytes
+        return Aggregated(outputs[_BATCHES], outputs[_LISTED], outputs[_RESULTS])
 
 
 class _AggregateFn(CompletingFn):
@@ -115,7 +124,7 @@ class _AggregateFn(CompletingFn):
         self, name: TableName, schema: TableSchema, retention: Retention, aggregation: Aggregation, clock: Clock
     ) -> None:
         super().__init__(name, schema, retention)
-        self._aggregation = aggregation
+        self.aggregation = aggregation
         self._firing = aggregation.firing
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
@@ -203,9 +212,9 @@ class _AggregateFn(CompletingFn):
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
     ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
-        of_group = GroupState(state.bags, self._aggregation, schedule, due, now_us)
+        of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us)
         windows = of_group.windows
-        firing = GroupFiring(self._aggregation, windows, self._completion, schedule, now_us, self._readers.map)
+        firing = GroupFiring(self.aggregation, windows, self._completion, schedule, now_us, self._readers.map)
         firing.fire(of_group.take(), of_group.deferred)
         schedule.done(due)
         of_group.write(firing, group)
@@ -215,6 +224,10 @@ class _AggregateFn(CompletingFn):
             schedule.clock_us = NEVER_US
             state.clock.clear()  # a drain would wait for it
         size = windows.written_bytes
+        if firing.results and (rules := self.aggregation.results):
+            for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.batches):
+                size += len(batch)
+                yield TaggedOutput(_RESULTS, batch)
         for rows in parts_of(firing.rows):
             batch = batch_bytes(group, schedule.batches, rows)
             size += len(batch)

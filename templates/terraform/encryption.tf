@@ -11,7 +11,7 @@ locals {
 }
 
 data "google_project" "main" {
-  count = var.kms_key == null ? 0 : 1
+  count = var.kms_key == null && !var.results_to_bigquery ? 0 : 1
 
   project_id = var.project
 }
@@ -23,4 +23,13 @@ resource "google_kms_crypto_key_iam_member" "agent" {
   crypto_key_id = var.kms_key
   role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
   member        = "serviceAccount:service-${data.google_project.main[0].number}@${each.value}.iam.gserviceaccount.com"
+}
+
+# The same for BigQuery, whose agent has a name of its own. The first dataset of a project creates it.
+resource "google_kms_crypto_key_iam_member" "bigquery" {
+  count = var.kms_key != null && var.results_to_bigquery ? 1 : 0
+
+  crypto_key_id = var.kms_key
+  role          = "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+  member        = "serviceAccount:bq-${data.google_project.main[0].number}@bigquery-encryption.iam.gserviceaccount.com"
 }

@@ -98,6 +98,16 @@ resource "google_pubsub_topic_iam_member" "dead_letters" {
   member  = google_service_account.job.member
 }
 
+# To publish results of windows.
+resource "google_pubsub_topic_iam_member" "results" {
+  count = local.publishes_results ? 1 : 0
+
+  project = var.project
+  topic   = google_pubsub_topic.results[0].name
+  role    = "roles/pubsub.publisher"
+  member  = google_service_account.job.member
+}
+
 # bigtable.tables.mutateRows to write rows, bigtable.tables.get for the launch checks, and bigtable.tables.readRows for
 # the table's stored schema. It is the smallest of Google's roles that can write. It covers only this table.
 resource "google_bigtable_table_iam_member" "user" {

@@ -10,6 +10,9 @@ locals {
     default_message_type = var.default_message_type
     unknown_fields       = var.unknown_fields
     dead_letter_topic    = google_pubsub_topic.dead_letters.id
+    results_topic        = local.publishes_results ? google_pubsub_topic.results[0].id : null
+    results              = var.results
+    results_encoding     = var.results_encoding
     bigtable_project     = var.project
     bigtable_instance    = google_bigtable_instance.main.name
     bigtable_table       = join(",", concat([google_bigtable_table.sensors.name], sort(var.more_tables)))
@@ -101,6 +104,7 @@ resource "google_dataflow_flex_template_job" "input" {
   # The launch checks, and the first writes a minute later, need all roles and resources.
   depends_on = [
     google_artifact_registry_repository_iam_member.image,
+    google_bigquery_table_iam_member.bigquery,
     google_bigtable_app_profile.main,
     google_bigtable_gc_policy.meta,
     google_bigtable_gc_policy.raw,
@@ -108,14 +112,17 @@ resource "google_dataflow_flex_template_job" "input" {
     google_bigtable_table_iam_member.more,
     google_bigtable_table_iam_member.user,
     google_kms_crypto_key_iam_member.agent,
+    google_kms_crypto_key_iam_member.bigquery,
     google_project_iam_member.tracking_subscription,
     google_project_iam_member.viewer,
     google_project_iam_member.worker,
     google_pubsub_schema_iam_member.messages,
     google_pubsub_subscription.dead_letters,
+    google_pubsub_subscription.results,
     google_pubsub_subscription_iam_member.subscriber,
     google_pubsub_subscription_iam_member.viewer,
     google_pubsub_topic_iam_member.dead_letters,
+    google_pubsub_topic_iam_member.results,
     google_pubsub_topic_iam_member.tracking_subscription,
     google_storage_bucket_iam_member.staging,
   ]

@@ -18,6 +18,16 @@ output "dead_letter_subscription" {
   value       = google_pubsub_subscription.dead_letters.id
 }
 
+output "results_topic" {
+  description = "The topic to which the jobs publish results of windows; null if they publish none."
+  value       = one(google_pubsub_topic.results[*].id)
+}
+
+output "results_table" {
+  description = "BigQuery's table of results; null without one."
+  value       = local.results_table
+}
+
 output "bigtable_instance" {
   description = "The Bigtable instance."
   value       = google_bigtable_instance.main.name

@@ -625,6 +625,53 @@ variable "launchers" {
   }
 }
 
+# Results
+
+variable "publish_results" {
+  description = "Whether the jobs publish results of finished windows to a topic."
+  type        = bool
+  default     = false
+}
+
+variable "results_to_bigquery" {
+  description = "Whether results go to BigQuery: a dataset with a table, which Pub/Sub writes, and a view of the newest result of each window. Implies publish_results."
+  type        = bool
+  default     = false
+}
+
+variable "results" {
+  description = "final: a result when its window is over, and one for each correction. all: early panes too."
+  type        = string
+  default     = "final"
+
+  validation {
+    condition     = var.results == "final" || (var.results == "all" && (var.publish_results || var.results_to_bigquery))
+    error_message = "results must be final, or all with publish_results or results_to_bigquery."
+  }
+}
+
+variable "results_encoding" {
+  description = "protobuf: tidetable.v1.WindowResult, with its schema on the topic. json: its JSON form."
+  type        = string
+  default     = "protobuf"
+
+  validation {
+    condition     = var.results_encoding == "protobuf" || (var.results_encoding == "json" && var.publish_results && !var.results_to_bigquery)
+    error_message = "results_encoding must be protobuf, as BigQuery needs it, or json with publish_results alone."
+  }
+}
+
+variable "results_days" {
+  description = "The days after which BigQuery deletes results. Default: it keeps them."
+  type        = number
+  default     = null
+
+  validation {
+    condition     = var.results_days == null || try(var.results_days >= 1 && floor(var.results_days) == var.results_days, false)
+    error_message = "results_days must be a whole number of days, at least 1."
+  }
+}
+
 # Monitoring
 
 variable "monitoring" {

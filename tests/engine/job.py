@@ -12,9 +12,11 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.core.results.window_results import read_batch
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.timer_holds import OF_WORKERS
+from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms import tables
 from tests.engine.fragment import Fragment, clock, set_clock
 from tests.engine.service import END_US, Stage
@@ -34,6 +36,7 @@ _STAGES = {
 }
 _WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None")}
 _SHUFFLED = {("process", "gathered_0"): "aggregate", ("aggregate", "None"): "collect"}
+_RESULTS = ("aggregate", "results")
 _FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
 _MOST_BUNDLES = 5_000
 _SMALL = {("aggregate", "state", "schedule"), ("collect", "state", "order")}
@@ -58,6 +61,7 @@ class Job:
         changes: flags.
 
     Attributes:
+        results: the results that it publishes, those of committed bundles.
         now_us: the clock.
         source_us: the watermark of the source.
         stages: the stages, by name.
@@ -67,6 +71,7 @@ class Job:
         self.schema, self.table = schema, table or Table(schema.policies)
         self.now_us, self.source_us, self.random = now_us, MIN_TIMESTAMP.micros, Random(seed)
         self._began_us, self._cache_mb = now_us, cache_mb
+        self.results = []
         states = {name: StateService() for name in _STAGES}
         self.stages = {}
         for name, fragment in self._fragments(states, changes).items():
@@ -123,6 +128,8 @@ class Job:
         for tag, value in outputs:
             if (name, tag) in _WRITTEN:
                 self.table.write_rows(value.value)
+            elif committed and (name, tag) == _RESULTS:
+                self.results += map(WindowResult.FromString, read_batch(value.value))
             elif committed and (name, tag) in _SHUFFLED:
                 self.stages[_SHUFFLED[name, tag]].add([value])
         self.advance()

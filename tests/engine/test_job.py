@@ -8,6 +8,7 @@ from tests.engine.service import LOST, REFUSED
 from tests.model.reference import DAY, HOUR, MINUTE, SECOND, Published, Truth
 from tests.model.world import START_US, message
 from tests.support.exhaustive import examples
+from tests.support.results import newest_columns
 
 _AGES = [0, 10 * SECOND, 5 * MINUTE, 40 * MINUTE, 2 * HOUR, 30 * HOUR, -20 * MINUTE]
 _events = st.lists(st.tuples(st.sampled_from("aab"), st.sampled_from(_AGES), st.integers(0, 3)), min_size=1, max_size=3)
@@ -24,15 +25,19 @@ _STEPS = st.one_of(
 
 
 class History:
-    """Runs what happens to a job, and keeps what was published."""
+    """Runs what happens to a job, and keeps what was published, and what the jobs publish."""
 
-    def __init__(self, schema, seed, cache_mb):
+    def __init__(self, schema, seed, cache_mb, which_results):
         self.schema, self.seed, self.cache_mb, self.published = schema, seed, cache_mb, []
+        self.flags = {"results_topic": "projects/test-project/topics/results", "results": which_results}
+        self.results = []
         self.job = None
         self.begin(START_US, None)
 
     def begin(self, now_us, table):
-        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb)
+        if self.job is not None:
+            self.results += self.job.results
+        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb, **self.flags)
 
     def step(self, what, *how):
         job = self.job
@@ -55,12 +60,12 @@ class History:
                     job.advance(now_us=job.now_us + by_us)
                     job.advance(job.now_us - lag_us)
                 case "update", ():
-                    job.update()
+                    job.update(**self.flags)
                 case "drain", ():
                     self.drain()
-                    self.begin(job.now_us, job.table)
+                    self.begin(job.now_us + SECOND, job.table)
                 case "cancel", ():  # and everything is published again
-                    self.begin(job.now_us, job.table)
+                    self.begin(job.now_us + SECOND, job.table)
                     self.job.publish(*(message(each) for each in self.published))
 
     def drain(self):
@@ -78,21 +83,25 @@ class History:
             found = {(sensor, start_us): row for (of, sensor, start_us), row in rows.items() if of == text}
             assert found.keys() == expected.keys()
             assert [key for key, counted in expected.items() if not counted.agrees(found[key])] == []
+        results = [*self.results, *self.job.results]
+        assert len({result.event_id for result in results}) == len(results)
+        assert newest_columns(results) == rows
 
 
 @given(
     tiers=st.sampled_from([("1h",), ("1h", "1d")]),
     seed=st.integers(0, 999),
     cache_mb=st.sampled_from([0, 100]),
+    which_results=st.sampled_from(["final", "all"]),
     steps=st.lists(_STEPS, max_size=30),
 )
 @settings(max_examples=examples(25), deadline=None, derandomize=True)
-def test_random_histories_on_the_engine(tiers, seed, cache_mb, steps):
+def test_random_histories_on_the_engine(tiers, seed, cache_mb, which_results, steps):
     """Aggregates are those of all published events, after any bundles, failures, updates, drains and restarts.
 
-    A drain leaves nothing, and does not wait for the clock.
+    A drain leaves nothing, and does not wait for the clock. The greatest result of each window is its row.
     """
-    history = History(schema_of(*tiers), seed, cache_mb)
+    history = History(schema_of(*tiers), seed, cache_mb, which_results)
     for step in steps:
         history.step(*step)
     with history.job.running():

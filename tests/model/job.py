@@ -21,6 +21,7 @@ from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms import process as processing
+from pipeline.transforms.aggregate import Aggregated
 from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
@@ -69,7 +70,7 @@ class _Parts:
         if self.fn is not None:
             return self  # collected
         self.fn = step.transform._aggregate_fn
-        return self, None
+        return Aggregated(self, None)
 
 
 @dataclass

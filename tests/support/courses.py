@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from hypothesis import strategies as st
 
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.queries.seeks import RowSelection
@@ -10,6 +11,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_r
 from pipeline.core.schema.layouts import CellSelection
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
+_MINUTE, _MIDNIGHT = HOUR // 60, 20_501 * DAY
 SCHEMA = """
 [policies]
 raw = "never"
@@ -22,6 +24,12 @@ raw = "never"
 t = ["increase", "rate", "time_weighted_mean"]
 u = ["time_weighted_mean:linear", "increase", "last"]
 """
+READINGS = st.dictionaries(
+    st.integers(0, 30 * 60 - 1).map(lambda minute: _MIDNIGHT + minute * _MINUTE),
+    st.dictionaries(st.sampled_from(["t", "u", "v"]), st.integers(-50, 50).map(float), min_size=1),
+    min_size=1,
+    max_size=14,
+)
 
 
 def course_of(events, metric, start_us, end_us):

@@ -9,8 +9,11 @@ from pipeline.core.panes.firing import END_US, FiringRules, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
+from pipeline.core.panes.row_batches import parts_of
+from pipeline.core.results.window_results import batches_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.schema.retention import Retention
+from pipeline.proto.window_result_pb2 import WindowResult
 from tests.support.memory import Memory
 from tests.support.rows import decoded
 
@@ -54,14 +57,23 @@ class Group:
     """A group with its state, as a runner keeps it, and a table."""
 
     def __init__(
-        self, schema, now_us, before_us=None, table=None, *, deduplicate=True, early_us=MINUTE, late_us=MINUTE
+        self,
+        schema,
+        now_us,
+        before_us=None,
+        table=None,
+        *,
+        deduplicate=True,
+        early_us=MINUTE,
+        late_us=MINUTE,
+        results=None,
     ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
         firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
-        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest, results)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
-        self.listed, self.written, self.counts = [], [], Counter()
+        self.listed, self.written, self.counts, self.published = [], [], Counter(), []
 
     @property
     def chunks(self):
@@ -121,6 +133,11 @@ class Group:
         firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
         firing.fire(state.take(), state.deferred)
         schedule.done(due)
+        if firing.results:
+            tiers, began_us = self.schema.tiers, self.aggregation.results.began_us
+            for batch in batches_of(firing.results.found, tiers, began_us, schedule.batches):
+                self.published += map(WindowResult.FromString, read_batch(batch))
+        schedule.batches += len(list(parts_of(firing.rows)))
         state.write(firing)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule.to_bytes()
@@ -166,6 +183,8 @@ def restarted(group):
         before_us=MIDNIGHT + 9 * DAY,
         table=group.table,
         deduplicate=group.aggregation.deduplicate,
+        results=group.aggregation.results and group.aggregation.results._replace(began_us=group.now_us + 1),
     )
-    new.written = group.written
+    new.now_us += 1
+    new.written, new.published = group.written, group.published
     return new

@@ -28,6 +28,7 @@ VALUES = {
     "timestamp_attribute": "event_time",
     "id_attribute": "event_id",
     "dead_letter_topic": "projects/test-project/topics/dead-letters",
+    "results_topic": "projects/test-project/topics/results",
     "bigtable_project": "test-project",
     "bigtable_instance": "instance",
     "bigtable_table": "table,other",
@@ -197,7 +198,7 @@ def restores(storage, start_us):
     answers = set()
     for payload in payloads:
         fn, *_ = pickler.loads(beam_proto.ParDoPayload.FromString(payload).do_fn.payload)
-        answers.add(start_us < fn._aggregation.before_us)
+        answers.add(start_us < fn.aggregation.before_us)
     (answer,) = answers
     return answer
 

@@ -70,6 +70,9 @@ GOOD = {
     "unknown_fields": ["count", "refuse"],
     "dead_letters": ["publish", "drop"],
     "dead_letter_topic": resources("topics"),
+    "results_topic": resources("topics"),
+    "results": ["final", "all"],
+    "results_encoding": ["protobuf", "json"],
     "bigtable_project": PROJECTS,
     "bigtable_instance": ["a", "my-instance-1", "a" * 33],
     "bigtable_table": ["t", "_t", "0", "Sensors-1.2_3", "a" * 50, "a,b", f"{'a' * 50},{'b' * 50},c"],
@@ -100,6 +103,9 @@ BAD = {
     "unknown_fields": ["", "Count", "ignore", "countrefuse"],
     "dead_letters": ["", "keep", "Publish", "publishdrop"],
     "dead_letter_topic": bad_resources("topics"),
+    "results_topic": bad_resources("topics"),
+    "results": ["", "Final", "early", "finalall"],
+    "results_encoding": ["", "JSON", "avro", "protobufjson"],
     "bigtable_project": BAD_PROJECTS,
     "bigtable_instance": ["", "Instance", "1a", "-a", "a" * 34, "a_b", "a/b"],
     "bigtable_table": ["", ".t", "-t", "a b", "a/b", "a" * 51, "tä", ",", "a,", ",a", "a,,b", "a, b", f"b,{'a' * 51}"],
@@ -129,6 +135,7 @@ RULES = {
     "message_decoder": flag_values.FUNCTION,
     "default_message_type": flag_values.MESSAGE_TYPE,
     "dead_letter_topic": flag_values.TOPIC,
+    "results_topic": flag_values.TOPIC,
     "bigtable_project": flag_values.PROJECT,
     "bigtable_instance": flag_values.INSTANCE,
     "bigtable_table": flag_values.TABLES,
@@ -152,6 +159,10 @@ def command_line(name=None, value=None):
     base = READS_TOPIC if name == "input_topic" else READS_SUBSCRIPTION
     if name == "message_descriptors":
         base = base | {"message_mapping": "gs://my-bucket/report.toml"}
+    if name in ("results", "results_encoding"):
+        base = base | {"results_topic": "projects/test-project/topics/results"}
+    if name in ("results", "results_encoding"):
+        base = base | {"results_topic": "projects/test-project/topics/results"}
     return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
 
 
@@ -206,6 +217,8 @@ def test_enum_options_belong_to_enums():
         "dead_letters",
         "deduplicate",
         "launch_checks",
+        "results",
+        "results_encoding",
         "schema",
         "unknown_fields",
     }

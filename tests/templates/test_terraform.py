@@ -28,15 +28,18 @@ ROLES = {
     ("google_pubsub_schema_iam_member", "messages", "roles/pubsub.viewer"),
     ("google_pubsub_topic_iam_member", "tracking_subscription", "roles/pubsub.subscriber"),
     ("google_pubsub_topic_iam_member", "dead_letters", "roles/pubsub.publisher"),
+    ("google_pubsub_topic_iam_member", "results", "roles/pubsub.publisher"),
+    ("google_bigquery_table_iam_member", "bigquery", "roles/bigquery.dataEditor"),
     ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
     ("google_bigtable_table_iam_member", "more", "roles/bigtable.user"),
     ("google_storage_bucket_iam_member", "staging", "roles/storage.objectAdmin"),
     ("google_artifact_registry_repository_iam_member", "image", "roles/artifactregistry.reader"),
     ("google_service_account_iam_member", "launcher", "roles/iam.serviceAccountUser"),
     ("google_kms_crypto_key_iam_member", "agent", "roles/cloudkms.cryptoKeyEncrypterDecrypter"),
+    ("google_kms_crypto_key_iam_member", "bigquery", "roles/cloudkms.cryptoKeyEncrypterDecrypter"),
 }
 # Roles of others than the job's account: those who start it, and Google's services.
-OTHERS = {"launcher": "${each.key}", "agent": "serviceAccount:service-"}
+OTHERS = {"launcher": "${each.key}", "agent": "serviceAccount:service-", "bigquery": "serviceAccount:"}
 
 
 JOB = RESOURCES["google_dataflow_flex_template_job", "input"]
@@ -128,6 +131,7 @@ def test_the_job_accepts_the_parameters():
         "bigtable_table": VARIABLES["table"]["default"],
         "message_mapping": None,
         "message_descriptors": None,
+        "results_topic": "projects/my-project/topics/tidetable-results",
     }
     values = {flag: known[flag] if flag in known else default_of(value) for flag, value in parameters().items()}
     argv = [f"--{flag}={value}" for flag, value in values.items() if value is not None]
@@ -222,13 +226,15 @@ def test_providers_are_pinned():
 
 
 def test_data_is_protected():
-    """Instance and table refuse deletion by default; subscriptions always do; the bucket does while it is not empty."""
+    """Instance and tables refuse deletion by default; subscriptions of events always do; the bucket unless empty."""
     assert VARIABLES["deletion_protection"]["default"] in (True, "true")
     assert RESOURCES["google_bigtable_instance", "main"]["deletion_protection"] == "${var.deletion_protection}"
     table = RESOURCES["google_bigtable_table", "sensors"]["deletion_protection"]
     assert re.search(r'var\.deletion_protection \? "PROTECTED" : "UNPROTECTED"', table)
-    for body in of_kind("google_pubsub_subscription").values():
-        assert body["lifecycle"][0]["prevent_destroy"] in (True, "true")
+    assert RESOURCES["google_bigquery_table", "results"]["deletion_protection"] == "${var.deletion_protection}"
+    for name, body in of_kind("google_pubsub_subscription").items():
+        if name != "results":  # BigQuery has what it delivered, and the table all else
+            assert body["lifecycle"][0]["prevent_destroy"] in (True, "true")
     assert RESOURCES["google_storage_bucket", "staging"]["force_destroy"] in (False, "false")
 
 
@@ -298,6 +304,8 @@ def test_names_belong_together():
     subscriptions = of_kind("google_pubsub_subscription")
     assert subscriptions["input"]["topic"] == "${google_pubsub_topic.input[each.key].id}"
     assert subscriptions["dead_letters"]["topic"] == "${google_pubsub_topic.dead_letters.id}"
+    assert subscriptions["results"]["topic"] == "${google_pubsub_topic.results[0].id}"
+    assert "google_pubsub_topic.results[0].id" in parameters()["results_topic"]
     assert parameters()["input_subscription"] == "google_pubsub_subscription.input[each.key].id"
     assert parameters()["dead_letter_topic"] == "${google_pubsub_topic.dead_letters.id}"
     for name, body in subscriptions.items():
@@ -316,6 +324,27 @@ def test_the_schema_is_for_single_events():
     assert dynamic["schema_settings"]["content"][0]["encoding"] == "BINARY"
 
 
+def test_bigquery_gets_results_without_code():
+    """Pub/Sub writes the topic's schema into a table of the generated columns, and a view has the newest results."""
+    assert "window_result.schema.proto" in RESOURCES["google_pubsub_schema", "window_result"]["definition"]
+    (dynamic,) = RESOURCES["google_pubsub_topic", "results"]["dynamic"]
+    assert dynamic["schema_settings"]["content"][0]["encoding"] == "BINARY"
+    (config,) = RESOURCES["google_pubsub_subscription", "results"]["bigquery_config"]
+    assert all(config[name] in (True, "true") for name in ("use_topic_schema", "write_metadata"))
+    assert config["table"] == "${local.results_table}"
+    table = RESOURCES["google_bigquery_table", "results"]
+    assert "window_result.bigquery.json" in table["schema"]
+    columns = {each["name"] for each in json.loads((TERRAFORM / "window_result.bigquery.json").read_text())}
+    assert {table["time_partitioning"][0]["field"], *table["clustering"]} <= columns
+    (view,) = RESOURCES["google_bigquery_table", "newest_results"]["view"]
+    selected = re.search(r"SELECT (.*)", view["query"])[1].split(", ")
+    assert set(selected) < columns
+    assert "PARTITION BY tier, sensor_id, window_start ORDER BY event_id DESC" in view["query"]
+    for kind in ("dataset", "table"):
+        for body in of_kind(f"google_bigquery_{kind}").values():
+            assert body["count"] == "${var.results_to_bigquery ? 1 : 0}"
+
+
 def test_names_in_monitoring():
     """Dashboard and alerts use the module's names with its default prefix."""
     files = "".join(path.read_text() for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
@@ -326,7 +355,7 @@ def test_names_in_monitoring():
         for each in ("events", "batches")
     }
     looked_for = set(re.findall(r'\\"(tidetable-[a-z-]*[a-z])\\"', files))
-    assert looked_for == made
+    assert looked_for == made - {"tidetable-results"}  # not every module has it
     assert all(json.loads(path.read_text()) for path in (TERRAFORM.parent / "monitoring").glob("*.json"))
 
 
@@ -334,6 +363,7 @@ def test_the_manual_enables_what_terraform_calls():
     """The list of APIs has those of every kind of resource, and the one that grants roles on a project."""
     apis = {
         "artifact_registry": {"artifactregistry"},
+        "bigquery": {"bigquery"},
         "bigtable": {"bigtable", "bigtableadmin"},
         "compute": {"compute"},
         "dataflow": {"dataflow", "compute"},

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.core.panes.firing import FiringRules
+from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
 
@@ -18,6 +19,7 @@ class Aggregation:
         before_us: the time before which windows start that the table may store already; None if it stores none.
         deduplicate: whether a repeated reading counts once.
         latest: the family of the newest readings; None if the table has no rows of them.
+        results: the rules by which results are published; None for a job that publishes none.
     """
 
     tiers: tuple[Tier, ...]
@@ -25,6 +27,7 @@ class Aggregation:
     before_us: int | None = None
     deduplicate: bool = True
     latest: str | None = None
+    results: ResultRules | None = None
 
     @cached_property
     def sources(self) -> tuple[int, ...]:

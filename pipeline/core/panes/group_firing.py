@@ -48,14 +48,18 @@ from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
+from pipeline.core.panes.pane_results import PaneResults
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.results.window_results import Kind
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
 
 # What is counted, beside what BegunWindows counts.
-EARLY, ON_TIME, LATE = "early", "on time", "late"  # panes
+EARLY: Kind = "early"  # panes
+ON_TIME: Kind = "on_time"
+LATE: Kind = "late"
 HELD_BACK, TOO_WIDE = "held back", "too wide"  # panes that are not written
 RECOMPUTED = "recomputed"  # windows
 LATE_EVENTS = "late events"
@@ -79,6 +83,7 @@ class GroupFiring:
             readings, for open windows that continue from them; None without any.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
+        results: the results to publish; None for a job that publishes none.
     """
 
     def __init__(
@@ -118,6 +123,8 @@ class GroupFiring:
                 self._begun.written_until_us,
                 each,
             )
+        rules = aggregation.results
+        self.results = rules and PaneResults(rules, windows, schedule, now_us)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
         self.deferred: GroupWindows | None = None
@@ -138,6 +145,8 @@ class GroupFiring:
             self._add_deferred(GroupWindows(self._tiers, 0, [chunk]))
         passed_us, now_us = self._schedule.passed_us, self._now_us
         for tier, windows in enumerate(self._windows.of_tier):
+            if self.results is not None:
+                self.results.finish(tier)
             self._waiting = sorted(windows)
             while self._waiting:
                 start_us = heappop(self._waiting)
@@ -367,6 +376,8 @@ class GroupFiring:
         else:
             timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
         self.counts[timing] += len(changed)
+        if self.results is not None:
+            self.results.add(tier, start_us, changed, timing)
         for longer, source in enumerate(self._sources):
             if source == tier:
                 self._put(longer, start_us, changed)

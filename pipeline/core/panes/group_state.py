@@ -76,7 +76,7 @@ class GroupState:
 
     def __init__(self, bags: Bags, aggregation: Aggregation, schedule: Schedule, due: set[int], now_us: int) -> None:
         self._bags, self._schedule, self._due, self._now_us = bags, schedule, due, now_us
-        self._firing = aggregation.firing
+        self._firing, self._results = aggregation.firing, aggregation.results
         tiers, carries = aggregation.tiers, aggregation.carries
         closed_us = schedule.closed_before_us
         self._late_due = {start_us for start_us in due if self._firing.closes(start_us, closed_us)}
@@ -127,7 +127,9 @@ class GroupState:
             schedule.wait(self._firing.window.start_of(schedule.passed_us), self._now_us, self._firing, group)
         if windows.has_open:
             _replace(bags.open, windows.open_chunks())
-            schedule.open_watermark_us = windows.next_watermark_us(schedule.passed_us)
+            schedule.open_watermark_us = windows.next_watermark_us(
+                schedule.passed_us, all_ends=self._results is not None
+            )
         closed = list(windows.closed_chunks())
         if self._reads_closed:
             bags.closed.clear()

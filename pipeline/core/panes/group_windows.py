@@ -147,15 +147,18 @@ class GroupWindows:
         for windows in self.of_tier:
             windows.clear()
 
-    def next_watermark_us(self, passed_us: int) -> int:
-        """Returns the next watermark at which an open window fires or closes; :data:`NEVER_US` without one."""
+    def next_watermark_us(self, passed_us: int, *, all_ends: bool = False) -> int:
+        """Returns the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
+
+        If asked for all ends, each window fires at its end, even if nothing came since its last pane.
+        """
         found = NEVER_US
         for end_of, windows in zip(self._ends, self.of_tier, strict=True):
             for start_us, window in windows.items():
                 end_us = end_of(start_us)
                 if window.late:
                     continue
-                if end_us > passed_us and any(entry.dirty for entry in window.entries.values()):
+                if end_us > passed_us and (all_ends or any(entry.dirty for entry in window.entries.values())):
                     found = min(found, end_us)
                 else:
                     found = min(found, end_us + self._lateness_us)

@@ -25,6 +25,8 @@ class SensorWindow(Generic[A]):
         exact: whether the accumulator has readings only, which can be merged with raw rows, and no other statistics.
         again: whether the table is read once more before the closed window is dropped.
         moved: whether a pane has to be written although it counts the same as the last one.
+        finished: whether a pane has to be written because the window is over. See
+            :mod:`pipeline.core.panes.pane_results`.
         before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.carried_readings`.
         last: the last reading in the last pane, by metric.
@@ -52,6 +54,7 @@ class SensorWindow(Generic[A]):
     closes: bool = False
     rests: bool = False
     resting: bytes = b""
+    finished: bool = False
 
     @property
     def accumulator(self) -> A:
@@ -96,8 +99,9 @@ class SensorWindow(Generic[A]):
 
         A late window's row may be written by others too: it is written whenever something came.
         """
-        changed = stats is not None and (stats.size != self.written or self.moved or (late and self.dirty))
-        self.dirty = self.moved = False
+        again = self.moved or self.finished or (late and self.dirty)
+        changed = stats is not None and (stats.size != self.written or again)
+        self.dirty = self.moved = self.finished = False
         self.again &= not late  # the last pane of an open window may still be on its way
         if stats is not None:
             self.written = stats.size

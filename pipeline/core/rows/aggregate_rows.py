@@ -107,7 +107,7 @@ def encoded_aggregate_row(
     text = b"%d" % stats.events
     parts = [_cell(family, _READING_COUNT, start_us)[len(text)], text]
     append = parts.append
-    for metric, named, values in _values(window, start_us, stats, statistics):
+    for metric, named, values in named_values(window, start_us, stats, statistics):
         plain = named is DEFAULT_STATISTICS  # numbers: this is format_value, without the call
         for before, value in zip(_cells(family, metric, start_us, named), values, strict=True):
             if plain:
@@ -129,7 +129,7 @@ def aggregate_record(
     """Returns what :func:`parse_aggregate_row` returns for the row with these statistics."""
     metrics = {
         metric: summary_of({each.name: value for each, value in zip(named, values, strict=True) if value is not None})
-        for metric, named, values in _values(window, start_us, stats, statistics)
+        for metric, named, values in named_values(window, start_us, stats, statistics)
     }
     return AggregateRecord(sensor_id, start_us, window, stats.events, metrics)
 
@@ -137,14 +137,14 @@ def aggregate_record(
 def values_of(window: Window, start_us: int, stats: WindowStats, statistics: Statistics) -> dict[str, Value]:
     """Returns the values of a window's aggregate row by column."""
     found: dict[str, Value] = {READING_COUNT: stats.events}
-    for metric, named, values in _values(window, start_us, stats, statistics):
+    for metric, named, values in named_values(window, start_us, stats, statistics):
         for each, value in zip(named, values, strict=True):
             if value is not None:
                 found[qualifier_of(each.name, metric)] = value
     return found
 
 
-def _values(
+def named_values(
     window: Window, start_us: int, stats: WindowStats, statistics: Statistics
 ) -> Iterator[tuple[str, tuple[Statistic, ...], Sequence[Value | None]]]:
     """Yields each metric, its statistics and their values; None for a value that is not known."""

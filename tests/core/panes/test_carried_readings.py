@@ -7,16 +7,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.schema.toml import parse_schema
-from tests.support.courses import SCHEMA, check
+from tests.support.courses import READINGS, SCHEMA, check
 from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
-
-READINGS = st.dictionaries(
-    st.integers(0, 30 * 60 - 1).map(lambda minute: MIDNIGHT + minute * MINUTE),
-    st.dictionaries(st.sampled_from(["t", "u", "v"]), st.integers(-50, 50).map(float), min_size=1),
-    min_size=1,
-    max_size=14,
-)
 
 
 @settings(max_examples=examples(100), phases=[Phase.generate], deadline=None)

@@ -1,0 +1,124 @@
+"""Results of windows as messages."""
+
+import json
+
+import pytest
+from google.protobuf import json_format
+
+from pipeline.core.results import window_results
+from pipeline.core.results.window_results import (
+    RESULT_TYPE,
+    PaneResult,
+    batches_of,
+    message_of,
+    read_batch,
+    result_json,
+)
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.proto.window_result_pb2 import WindowResult
+
+SCHEMA = parse_schema(
+    '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n"1d@Europe/Berlin" = "days"\n'
+    '[statistics]\nu = ["p50", "max", "last_time"]\n'
+)
+START_US = 1_771_322_400_000_000  # 2026-02-17T10:00:00Z
+
+
+def stats_of(*values, metric="t"):
+    stats = WindowStats()
+    for value in values:
+        stats.add({metric: value})
+    return stats
+
+
+def published(*results, batches=7):
+    (batch,) = batches_of(results, SCHEMA.tiers, 1_771_300_000_000_000, batches)
+    return list(read_batch(batch))
+
+
+def test_a_message():
+    """The message names the window, its statistics and its kind; the attributes tell what it is without parsing it."""
+    (serialized,) = published(PaneResult(0, "s-1", START_US, stats_of(1.0, 2.5), "on_time"))
+    message = message_of(serialized, "protobuf")
+    event_id = "agg#hourly#s-1#2026-02-17T10/1771300000000000-000000000007"
+    assert message.attributes == {
+        "message_type": RESULT_TYPE,
+        "sensor_id": "s-1",
+        "tier": "1h",
+        "kind": "on_time",
+        "event_time": "2026-02-17T10:00:00Z",
+        "event_id": event_id,
+    }
+    assert result_json(message.data) == {
+        "sensor_id": "s-1",
+        "tier": "1h",
+        "window_start": "2026-02-17T10:00:00Z",
+        "window_end": "2026-02-17T11:00:00Z",
+        "kind": "on_time",
+        "reading_count": 2,
+        "metrics": {"t": {"count": 2, "sum": 3.5, "min": 1.0, "max": 2.5, "avg": 1.75, "stddev": 0.75}},
+        "event_id": event_id,
+    }
+
+
+def test_a_day_of_a_calendar():
+    """It begins and ends where its time zone's does."""
+    (serialized,) = published(PaneResult(1, "s", START_US - 11 * 3_600_000_000, stats_of(1.0), "late"))
+    found = result_json(serialized)
+    assert (found["tier"], found["window_start"], found["window_end"]) == (
+        "1d@Europe/Berlin",
+        "2026-02-16T23:00:00Z",
+        "2026-02-17T23:00:00Z",
+    )
+
+
+def test_declared_statistics():
+    """A message has the row's statistics as numbers. What the row does not tell, and what only merges, is left out."""
+    stats = stats_of(1.0, metric="u")
+    stats.metrics["u"].parts = {"last": (START_US + 5, 1.0)}
+    (serialized,) = published(PaneResult(0, "s", START_US, stats, "late"))
+    assert result_json(serialized)["metrics"] == {"u": {"count": 1, "max": 1.0, "last": 1.0, "last_time": START_US + 5}}
+
+
+def test_json_is_protobufs_mapping():
+    """JSON has every field by its name in the protobuf file, also one that is infinite, and protobuf reads it."""
+    stats = stats_of(1.7e308, 1.7e308)
+    stats.metrics["t"].total = float("inf")
+    (serialized,) = published(PaneResult(0, "s", START_US, stats, "late"))
+    data = message_of(serialized, "json").data
+    result = WindowResult.FromString(serialized)
+    assert json.loads(data) == json_format.MessageToDict(
+        result, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    assert b"Infinity" in data
+    assert json_format.Parse(data, WindowResult()) == result
+    assert result_json(data) == result_json(serialized)
+    assert result_json(data)["metrics"]["t"]["sum"] == "inf"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"{", b"[]", b"{}", b'{"metrics":7}', b"{\xff", b'{"reading_count":"x"}']
+)
+def test_other_messages(data):
+    """What is no result is refused in one line."""
+    with pytest.raises(ValueError, match=r"^the message is no tidetable\.v1\.WindowResult$"):
+        result_json(data)
+
+
+def test_large_firings(monkeypatch):
+    """The results of a firing are passed on in batches of limited size, all with the same number."""
+    monkeypatch.setattr(window_results, "_MOST_BYTES", 1000)
+    results = [PaneResult(0, f"s{n}", START_US, stats_of(1.0), "late") for n in range(50)]
+    batches = list(batches_of(results, SCHEMA.tiers, 5, 3))
+    assert 1 < len(batches) < 50
+    assert max(map(len, batches)) < 1500
+    ids = [WindowResult.FromString(each).event_id for batch in batches for each in read_batch(batch)]
+    assert [each.partition("#2026")[0] for each in ids] == [f"agg#hourly#s{n}" for n in range(50)]
+    assert {each.partition("/")[2] for each in ids} == {"0000000000000005-000000000003"}
+
+
+def test_batches_of_another_release():
+    """They are refused, as other state is."""
+    with pytest.raises(ValueError, match="another release"):
+        list(read_batch(b"\x09abc"))

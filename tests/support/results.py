@@ -1,0 +1,31 @@
+"""What a consumer of results keeps: of each window, the result with the greatest id."""
+
+from pipeline.core.notation.times import parse_time
+
+
+def newest_of(results):
+    """Returns the newest result of each window, by tier, sensor and start: events, and each metric's statistics."""
+    newest = {}
+    for result in results:
+        window = result.tier, result.sensor_id, parse_time(result.window_start)
+        if window not in newest or newest[window].event_id < result.event_id:
+            newest[window] = result
+    return {
+        window: (
+            result.reading_count,
+            {
+                each.metric: {"count": each.count} | {one.name: one.value for one in each.statistics}
+                for each in result.metrics
+            },
+        )
+        for window, result in newest.items()
+    }
+
+
+def newest_columns(results):
+    """Returns the newest result of each window as the columns of its row."""
+    return {
+        window: {"reading_count": events}
+        | {f"{name}_{metric}": value for metric, of_metric in metrics.items() for name, value in of_metric.items()}
+        for window, (events, metrics) in newest_of(results).items()
+    }
