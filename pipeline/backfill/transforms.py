@@ -11,13 +11,10 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, PCollection, TaggedOutput
-from apache_beam.transforms.window import FixedWindows, GlobalWindows, IntervalWindow
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
-from apache_beam.utils.timestamp import Duration, Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.files import METER
-from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -27,6 +24,7 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
+from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, groups_for, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import EncodedRows
@@ -36,7 +34,6 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least, lasts_of, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
-from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -107,14 +104,13 @@ class CompleteWindows(beam.PTransform):
 
     def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
         _, schema, _ = self.table
-        window = schema.tiers[0].window
         of_job = self.allowed_lateness, self.late_firing, self.max_future
         complete_fn = _CompleteFn(*self.table, schema.tiers[0], *of_job)
+        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, groups_for(schema.rate))
         outputs = (
             events
-            | "GatherReadings" >> PreAggregateReadings(window, schema.identity)
-            | "Window" >> _windows(window)
-            | "Gather" >> beam.CombinePerKey(MergeReadingsFn()).with_output_types(tuple[str, WindowReadings])
+            | "GatherReadings" >> beam.ParDo(_GatherFn(gathered))
+            | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, main=_WINDOWS)
         )
         return _outputs(outputs)
@@ -145,7 +141,6 @@ class CompleteLongerWindows(beam.PTransform):
         complete_fn = _CompleteLongerFn(*self.table, self.tier, self.allowed_lateness, self.late_firing)
         outputs = (
             windows
-            | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
             | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
             | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
@@ -156,10 +151,6 @@ class CompleteLongerWindows(beam.PTransform):
 def _by_longer(element: tuple[str, tuple[int, WindowStats]], longer: Window) -> tuple[tuple[str, int], Any]:
     sensor_id, shorter = element
     return (sensor_id, longer.start_of(shorter[0])), shorter
-
-
-def _windows(window: Window) -> beam.WindowInto:
-    return beam.WindowInto(FixedWindows(Duration(micros=window.length_us)))
 
 
 def _outputs(outputs: Any) -> CompletedWindows:
@@ -178,15 +169,30 @@ class ListWindows(beam.PTransform):
     schema: TableSchema
 
     def expand(self, windows: PCollection) -> PCollection:
-        return (
-            windows
-            | "ToRows" >> beam.Map(_work_rows, self.schema).with_output_types(EncodedRows)
-            | "OfNoWindow" >> beam.WindowInto(GlobalWindows())  # like the raw rows that are written with them
-        )
+        return windows | "ToRows" >> beam.Map(_work_rows, self.schema).with_output_types(EncodedRows)
 
 
 def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
     return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
+
+
+@beam.typehints.with_output_types(tuple[tuple[int, int], bytes])
+class _GatherFn(beam.DoFn):
+    """Gathers the readings of a bundle: ``((group of sensors, start of the window), readings)``."""
+
+    def __init__(self, gathered: GroupedReadings) -> None:
+        self._gathered = gathered
+
+    def start_bundle(self) -> None:
+        self._gathered.start()
+
+    def process(self, element: Event) -> None:
+        if element.readings:  # not of metadata alone
+            self._gathered.add([element])
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for group, _, data in self._gathered.take_groups():
+            yield GlobalWindows.windowed_value(((group, start_of_readings(data)), data))
 
 
 class _Pending(NamedTuple):
@@ -194,7 +200,6 @@ class _Pending(NamedTuple):
 
     sensor_id: str
     start_us: int
-    window: Any  # Beam's window
     fresh: Accumulator  # this backfill's readings, or shorter windows
     written: bool = False  # whether its row counts them already
 
@@ -230,7 +235,14 @@ class _WritingFn(CompletingFn):
         self._size = 0
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from self._write()
+        """Writes what is pending. Beam asks for windowed values here."""
+        for output in self._finish():
+            tag, value = (output.tag, output.value) if isinstance(output, TaggedOutput) else (None, output)
+            windowed = GlobalWindows.windowed_value(value)
+            yield windowed if tag is None else TaggedOutput(tag, windowed)
+
+    def _finish(self) -> Iterator[Any]:
+        return self._write()
 
     def _add(self, pending: _Pending, size: int) -> Iterator[Any]:
         self._pending.append(pending)
@@ -258,22 +270,22 @@ class _WritingFn(CompletingFn):
                     completed[index] = changed[index] = again
                 else:
                     completed[index] = again._replace(stats=stats)
-        for index, (sensor_id, start_us, window, *_) in enumerate(pending):
+        for index, (sensor_id, start_us, *_) in enumerate(pending):
             final = completed[index]
             if final is not None:
                 self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
                 METER.note_row()
-                yield WindowedValue((sensor_id, (start_us, final.stats)), window.max_timestamp(), (window,))
+                yield sensor_id, (start_us, final.stats)
             else:
                 self._left.inc()
             if final is None or not final.proven or self._may_be_written(start_us):
-                yield self._list(sensor_id, start_us, window)
+                yield self._list(sensor_id, start_us)
 
-    def _list(self, sensor_id: str, start_us: int, window: Any) -> TaggedOutput:
+    def _list(self, sensor_id: str, start_us: int) -> TaggedOutput:
         """Returns the output that puts a window on the work list, and counts it."""
         self._listed.inc()
-        return TaggedOutput(_LISTED, WindowedValue((sensor_id, start_us), window.max_timestamp(), (window,)))
+        return TaggedOutput(_LISTED, (sensor_id, start_us))
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Called for each window whose row is written."""
@@ -294,7 +306,7 @@ class _WritingFn(CompletingFn):
 
     def _completed(self, windows: Mapping[str, _Pending], sensor_id: str) -> Completed[Any] | None:
         """Returns the aggregate of a sensor's window; None to leave its row as it is."""
-        _, start_us, _, fresh, written = windows[sensor_id]
+        _, start_us, fresh, written = windows[sensor_id]
         completion = self._completion.tiers[self._tier]
         with suppress(ForeignRow):
             known = fresh if written else None
@@ -340,26 +352,23 @@ class _CompleteFn(_WritingFn):
         self._on_their_way: set[tuple[str, int]] = set()
         self._searched: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)  # for windows without a row
 
-    def process(
-        self, element: tuple[str, WindowReadings], written: list[Any], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[Any]:
+    def process(self, element: tuple[tuple[int, int], Iterable[bytes]], written: list[Any]) -> Iterator[Any]:
         if written:
             raise ValueError(f"the step that writes raw rows returned {written[0]}")
-        sensor_id, gathered = element
-        yield from self._add(_Pending(sensor_id, window.start.micros, window, gathered), gathered.pane().stats.events)
+        (_, start_us), gathered = element
+        for sensor_id, windows in accumulators_of(gathered).items():
+            readings = windows[start_us]
+            yield from self._add(_Pending(sensor_id, start_us, readings), readings.pane().stats.events)
 
-    def finish_bundle(self) -> Iterator[Any]:
-        yield from super().finish_bundle()
+    def _finish(self) -> Iterator[Any]:
+        yield from super()._finish()
         while self._following:
             following, self._following = self._following, set()
             for sensor_id, start_us in following:
-                yield from self._add(_Pending(sensor_id, start_us, self._window_of(start_us), WindowReadings()), 1)
+                yield from self._add(_Pending(sensor_id, start_us, WindowReadings()), 1)
             yield from self._write()
         for sensor_id, start_us in self._on_their_way:
-            yield self._list(sensor_id, start_us, self._window_of(start_us))
-
-    def _window_of(self, start_us: int) -> IntervalWindow:
-        return IntervalWindow(Timestamp(micros=start_us), Timestamp(micros=self._tier.window.end_of(start_us)))
+            yield self._list(sensor_id, start_us)
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Notes windows after this one whose rows do not continue from its last readings.
@@ -378,8 +387,6 @@ class _CompleteFn(_WritingFn):
 
 
 class _CompleteLongerFn(_WritingFn):
-    def process(
-        self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]], window: Any = beam.DoFn.WindowParam
-    ) -> Iterator[Any]:
+    def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]]) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
-        yield from self._add(_Pending(sensor_id, start_us, window, ShorterWindows(dict(shorter))), 1)
+        yield from self._add(_Pending(sensor_id, start_us, ShorterWindows(dict(shorter))), 1)

@@ -1,8 +1,10 @@
 """Recomputes aggregates from raw rows, compares them with the stored ones, and rewrites those that are wrong."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -11,10 +13,16 @@ from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, Untouched, audit
+from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, Untouched, audit
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
+from pipeline.core.events.event import Event
+from pipeline.core.panes.grouped_readings import (
+    GroupedReadings,
+    accumulators_of,
+    group_of,
+    groups_for,
+)
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
@@ -24,9 +32,9 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.transforms import metrics
-from pipeline.transforms.merging import MergeReadingsFn
 from pipeline.transforms.tables import TableReadingFn, now_us
 
+_READINGS, _STORED = "readings", "stored"
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
 _NEWEST = "newest"
@@ -37,7 +45,9 @@ LOOKBACK_US = 2 * 24 * 3_600_000_000
 
 _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 
-_Key = tuple[str, int]  # sensor id and window start
+_MOST_ROWS = 20_000  # of aggregates, as well
+
+_Key = tuple[int, int]  # group of sensors, and start of the longest window
 
 
 class ReadTask(NamedTuple):
@@ -101,23 +111,18 @@ class FindWrongWindows(beam.PTransform):
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
             >> beam.ParDo(_ReadRawFn(table, spans, schema, longest, retention)).with_outputs(
-                _FOREIGN, _HELD_UP, _NEWEST, main="readings"
+                _FOREIGN, _HELD_UP, _NEWEST, main=_READINGS
             )
-        )
-        recomputed = (
-            raw.readings
-            | "Merge" >> beam.CombinePerKey(MergeReadingsFn()).with_output_types(tuple[_Key, WindowReadings])
-            | "Recompute" >> beam.Map(_recomputed, longest).with_output_types(tuple[_Key, Any])
         )
         aggregates = (
             pipeline
             | "AggregateParts" >> beam.Create(aggregate_tasks)
             | "SpreadAggregateParts" >> beam.Reshuffle()
             | "ReadAggregates"
-            >> beam.ParDo(_ReadAggregatesFn(table, spans, extents)).with_outputs(_FOREIGN, main="stored")
+            >> beam.ParDo(_ReadAggregatesFn(table, spans, schema, extents)).with_outputs(_FOREIGN, main=_STORED)
         )
         compared = (
-            {"recomputed": recomputed, "stored": aggregates.stored, _HELD_UP: raw[_HELD_UP]}
+            {_READINGS: raw[_READINGS], _STORED: aggregates[_STORED], _HELD_UP: raw[_HELD_UP]}
             | "Join" >> beam.CoGroupByKey()
             | "Compare"
             >> beam.ParDo(_CompareFn(table, schema, retention, extents)).with_outputs(_UNTOUCHED, main="wrong")
@@ -159,12 +164,18 @@ def _is_of(untouched: Untouched, tier: Tier) -> bool:
 
 
 class _ReadFn(TableReadingFn):
-    """Reads spans of a table."""
+    """Reads spans of a table. Sensors are passed on in groups, since each element costs as much as a window."""
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...]) -> None:
+    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier) -> None:
         super().__init__(table)
         self._spans = spans
+        self._schema = schema
+        self._groups = groups_for(schema.rate)
+        self._longest = longest
         self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
+
+    def _key(self, sensor_id: str, start_us: int) -> _Key:
+        return group_of(sensor_id.encode(), self._groups), self._longest.window.start_of(start_us)
 
     def _report(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
         named = foreign.messages
@@ -173,64 +184,60 @@ class _ReadFn(TableReadingFn):
         return (TaggedOutput(_FOREIGN, row) for row in named.items())
 
 
-@beam.typehints.with_output_types(tuple[_Key, WindowReadings])
+@beam.typehints.with_output_types(tuple[_Key, bytes])
 class _ReadRawFn(_ReadFn):
-    """Turns tasks into accumulators of the shortest windows; a window may come in several pieces, to limit memory.
+    """Turns tasks into readings of the shortest windows, as :class:`GroupedReadings` encodes them.
 
-    A second output has ``((sensor, start of the longest window), (start, end))`` for each foreign row: the time of its
-    events. Another output has the newest readings.
+    A window may come in several pieces, to limit memory. A second output has ``(sensor, start, end)`` for each foreign
+    row: the time of its events. Another output has the newest readings.
     """
 
     def __init__(
         self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier, retention: Retention
     ) -> None:
-        super().__init__(table, spans)
-        self._schema = schema
-        self._longest = longest
+        super().__init__(table, spans, schema, longest)
         self._retention = retention
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: ReadTask) -> Iterator[Any]:
-        window, identity = self._schema.tiers[0].window, self._schema.identity
-        span = self._spans[element.span]
-        gathered: dict[_Key, WindowReadings] = {}
+        schema, span = self._schema, self._spans[element.span]
+        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, self._groups)
         newest = NewestReadings()
         held = 0
         foreign = ForeignRows()
-        held_up: set[tuple[_Key, tuple[int, int]]] = set()
+        held_up: set[tuple[_Key, tuple[str, int, int]]] = set()
 
         def leave_out(problem: ForeignRow) -> None:
             foreign.add(problem)
             held_up.update(self._windows_of(problem, span))
 
-        for record in events_within(self._schema, self._read, element.keys, span, leave_out):
-            time_us, apart = identity.of_record(record)
-            key = record.sensor_id, window.start_of(time_us)
-            if record.readings:  # an event of metadata alone is in no window
-                gathered.setdefault(key, WindowReadings()).add(time_us, record.readings, apart)
-            if self._schema.latest is not None:
-                newest.add(record.sensor_id, time_us, record.readings.items())
-                if self._schema.metadata_alone:
-                    newest.add_metadata(record.sensor_id, time_us, record.metadata)
+        for record in events_within(schema, self._read, element.keys, span, leave_out):
+            sensor_id, time_us, readings = record.sensor_id, record.event_time_us, record.readings
+            if readings:  # an event of metadata alone is in no window
+                gathered.add((Event(sensor_id, time_us, readings, record.metadata, record.event_id),))
+            if schema.latest is not None:
+                time_us -= time_us % schema.identity.grain_us
+                newest.add(sensor_id, time_us, readings.items())
+                if schema.metadata_alone:
+                    newest.add_metadata(sensor_id, time_us, record.metadata)
             held += 1
             if held == _MOST_HELD:
-                self._events.inc(held)
-                yield from gathered.items()
-                yield from self._rows_of(newest)
-                gathered, newest, held = {}, NewestReadings(), 0
-        self._events.inc(held)
-        yield from gathered.items()
-        yield from self._rows_of(newest)
+                yield from self._take(gathered, newest, held)
+                newest, held = NewestReadings(), 0
+        yield from self._take(gathered, newest, held)
         yield from (TaggedOutput(_HELD_UP, each) for each in held_up)
         yield from self._report(foreign)
 
-    def _rows_of(self, newest: NewestReadings) -> Iterator[TaggedOutput]:
+    def _take(self, gathered: GroupedReadings, newest: NewestReadings, held: int) -> Iterator[Any]:
+        self._events.inc(held)
+        for group, time_us, data in gathered.take_groups():
+            yield (group, self._longest.window.start_of(time_us)), data
         family = self._schema.latest
         if family is not None:
             stays_from_us = self._retention.cells_stay_from_us(family, now_us())
             yield TaggedOutput(_NEWEST, EncodedRows(newest.rows(family, stays_from_us)))
 
-    def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[int, int]]]:
+    def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[str, int, int]]]:
         """Returns the possible times of its events, by longest window; none if the key is not a raw row's."""
         if problem.raw_key is None:
             return
@@ -240,26 +247,30 @@ class _ReadRawFn(_ReadFn):
         first_us, end_us = shortest.start_of(max(time_us, span.start_us)), shortest.first_start(end_us)
         for longest_us in longest.starts(longest.start_of(first_us), end_us):
             within = max(first_us, longest_us), min(end_us, longest.end_of(longest_us))
-            yield (sensor_id, longest_us), within
+            yield self._key(sensor_id, longest_us), (sensor_id, *within)
 
 
 @beam.typehints.with_output_types(tuple[_Key, Any])
 class _ReadAggregatesFn(_ReadFn):
-    """Turns tasks into ``((sensor, start of the longest window), (tier, start, values))`` for each aggregate row.
+    """Turns tasks into lists of ``(sensor, tier, start, values)``, one for each aggregate row.
 
     The tier is given as its index among the extents.
     """
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...], extents: Sequence[Extent]) -> None:
-        super().__init__(table, spans)
+    def __init__(
+        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, extents: Sequence[Extent]
+    ) -> None:
         self._tiers = [extent.tier for extent in extents]
+        super().__init__(table, spans, schema, self._tiers[-1])
 
     def process(self, element: ReadTask) -> Iterator[Any]:
         if element.extent is None:
             raise ValueError(f"{element} has raw rows, not aggregate rows")
         tier, start_us, end_us = element.extent
-        span = self._spans[element.span]
+        span, index = self._spans[element.span], self._tiers.index(tier)
         foreign = ForeignRows()
+        found: dict[_Key, list[tuple[str, int, int, dict[str, bytes]]]] = defaultdict(list)
+        held = 0
         rows = window_rows(
             self._read,
             CellSelection((tier.family,), versions=1),
@@ -271,17 +282,14 @@ class _ReadAggregatesFn(_ReadFn):
         )
         for key, row in rows:
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
-            longest_us = self._tiers[-1].window.start_of(key.start_us)
-            yield (key.sensor_id, longest_us), (self._tiers.index(tier), key.start_us, values)
+            found[self._key(*key)].append((key.sensor_id, index, key.start_us, values))
+            held += 1
+            if held == _MOST_ROWS:
+                yield from found.items()
+                held = 0
+                found.clear()
+        yield from found.items()
         yield from self._report(foreign)
-
-
-def _recomputed(element: tuple[_Key, WindowReadings], longest: Tier) -> tuple[_Key, tuple[int, bytes, Any, bool]]:
-    # As bytes: joined elements have no type of their own, so Beam would pickle objects.
-    (sensor_id, start_us), readings = element
-    found = Recomputed.of(readings, longest.statistics)
-    parts = start_us, window_bytes(found.stats), found.magnitudes, found.too_wide
-    return (sensor_id, longest.window.start_of(start_us)), parts
 
 
 class _CompareFn(TableReadingFn):
@@ -297,18 +305,33 @@ class _CompareFn(TableReadingFn):
         self._untouched = metrics.counter(metrics.REPAIR_WINDOWS_UNTOUCHED)
 
     def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
-        (sensor_id, _), found = element
-        recomputed = {
-            start_us: Recomputed(read_window(stats), magnitudes, too_wide)
-            for start_us, stats, magnitudes, too_wide in found["recomputed"]
-        }
+        _, found = element
+        windows = accumulators_of(found[_READINGS])
+        stored: dict[str, dict[tuple[Tier, int], Stored]] = defaultdict(dict)
+        for sensor_id, tier, start_us, row in chain.from_iterable(found[_STORED]):
+            stored[sensor_id][self._extents[tier].tier, start_us] = row
+        held_up: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        for sensor_id, start_us, end_us in found[_HELD_UP]:
+            held_up[sensor_id].add((start_us, end_us))
+        for sensor_id in dict.fromkeys(chain(windows, stored, held_up)):
+            yield from self._of_sensor(
+                sensor_id, windows.pop(sensor_id, {}), stored.get(sensor_id, {}), held_up.get(sensor_id, ())
+            )
+
+    def _of_sensor(
+        self,
+        sensor_id: str,
+        windows: Mapping[int, WindowReadings],
+        stored: Mapping[tuple[Tier, int], Stored],
+        held_up: Collection[tuple[int, int]],
+    ) -> Iterator[Any]:
+        statistics = self._extents[-1].tier.statistics
+        recomputed = {start_us: Recomputed.of(readings, statistics) for start_us, readings in windows.items()}
         if self._schema.statistics.carries:
             first_us = min((extent.start_us for extent in self._extents if extent.windows), default=0)
             stats = {start_us: each.stats for start_us, each in recomputed.items() if start_us >= first_us}
             neighbours, now = Neighbours(self._schema, self._retention, self._read, LOOKBACK_US), now_us()
             neighbours.carry(sensor_id, stats, now, self._retention.readings_from_us(now))
-        stored = {(self._extents[tier].tier, start_us): values for tier, start_us, values in found["stored"]}
-        held_up = set(found[_HELD_UP])
         for audited in audit(sensor_id, self._extents, recomputed, stored, held_up):
             if isinstance(audited, Untouched):
                 self._untouched.inc()

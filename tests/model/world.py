@@ -15,20 +15,17 @@ from unittest import mock
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import IntervalWindow
-from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.backfill import newest as newest_rows
 from pipeline.backfill import transforms as backfilling
-from pipeline.backfill.gather import PreAggregateReadings
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.work_list import BACKFILLED, listing, work_row
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
+from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy
@@ -43,7 +40,6 @@ from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
 from pipeline.transforms import tables as reading
-from pipeline.transforms.merging import MergeReadingsFn
 from tests.model.job import Job, Message
 from tests.model.judge import Judge
 from tests.model.reference import DAY, HOUR, Truth, end_of, start_of
@@ -316,13 +312,9 @@ class World(Judge):
         self.look()
 
     def _complete(self, name, schema, events, lateness):
-        gather = PreAggregateReadings(schema.tiers[0].window, schema.identity)
-        gather._gathered.start()
-        gather._gathered.add(events)
-        held = {}
-        combine = MergeReadingsFn()
-        for key, columns in gather._gathered.take().items():
-            held[key] = combine.add_input(combine.create_accumulator(), WindowReadings.of(columns))
+        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, self.groups)
+        gathered.add(events)
+        held = [((group, start_of_readings(data)), [data]) for group, _, data in gathered.take_groups()]
         retention = self.retention(name)
         retention_notes.record_losses(name, schema, retention, {**self.tables[name].policies, "tidetable": None})
         self.unseen.discard(name)
@@ -331,27 +323,25 @@ class World(Judge):
         for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True):
             if source < 0:
                 fn = backfilling._CompleteFn(*table, tier, *lateness)
-                elements = [((sensor, gathered), start, ([],)) for (sensor, start), gathered in held.items()]
+                elements = [(each, []) for each in held]
             else:
                 fn = backfilling._CompleteLongerFn(*table, tier, *lateness)
                 groups = defaultdict(list)
                 for sensor, (start, stats) in found[source]:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))
-                elements = [(each, each[0][1], ()) for each in groups.items()]
+                elements = [(each,) for each in groups.items()]
             fn.setup()
             fn.start_bundle()
             outputs = []
-            for element, start, more in elements:
-                end = end_of(start, tier.window.text)
-                window = IntervalWindow(Timestamp(micros=start), Timestamp(micros=end))
-                outputs += fn.process(element, *more, window=window)
-            outputs += fn.finish_bundle()
+            for element in elements:
+                outputs += fn.process(*element)
+            outputs += fn._finish()
             fn.teardown()
-            listed = [out.value.value for out in outputs if isinstance(out, TaggedOutput)]
+            listed = [out.value for out in outputs if isinstance(out, TaggedOutput)]
             self.tables[name].write_rows(
                 work_row(schema.tiers[0], *each, listing(BACKFILLED, self.now_us)) for each in listed
             )
-            found.append([out.value for out in outputs if not isinstance(out, TaggedOutput)])
+            found.append([out for out in outputs if not isinstance(out, TaggedOutput)])
             if self.job is not None and name in self.job.stages:  # the backfill's own windows, and following ones
                 self.beside.update((name, tier.window.text, sensor, start) for sensor, (start, _) in found[-1])
 
@@ -402,31 +392,18 @@ class World(Judge):
         tasks = list(repair._tasks(scope, part))
         extents, spans = tuple(part.extents), tuple(part.spans)
         raw = repairing._ReadRawFn(request.table, spans, scope.schema, extents[-1].tier, scope.retention)
-        stored = repairing._ReadAggregatesFn(request.table, spans, extents)
-        merge, compare = (
-            MergeReadingsFn(),
-            repairing._CompareFn(request.table, scope.schema, scope.retention, extents),
-        )
+        stored = repairing._ReadAggregatesFn(request.table, spans, scope.schema, extents)
+        compare = repairing._CompareFn(request.table, scope.schema, scope.retention, extents)
         for fn in (raw, stored, compare):
             fn.setup()
-        readings = defaultdict(list)
-        joined = defaultdict(lambda: {"recomputed": [], "stored": [], repairing._HELD_UP: []})
+        joined = defaultdict(lambda: {repairing._READINGS: [], repairing._STORED: [], repairing._HELD_UP: []})
         for task in tasks:
             for output in (raw if task.extent is None else stored).process(task):  # none of them is foreign
                 if isinstance(output, TaggedOutput):
                     self.tables[request.table].write_rows([] if request.dry_run else output.value)
                     continue
                 key, element = output
-                if task.extent is None:
-                    readings[key].append(element)
-                else:
-                    joined[key]["stored"].append(element)
-        for key, pieces in readings.items():
-            merged = merge.create_accumulator()
-            for piece in pieces:
-                merged = merge.add_input(merged, piece)
-            longest, recomputed = repairing._recomputed((key, merged), extents[-1].tier)
-            joined[longest]["recomputed"].append(recomputed)
+                joined[key][repairing._READINGS if task.extent is None else repairing._STORED].append(element)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             meanwhile()

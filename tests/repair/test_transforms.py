@@ -1,6 +1,5 @@
 """Repair under Beam's freedoms: pieces in any order, parts read twice, bundles repeated."""
 
-import pickle
 import uuid
 
 import apache_beam as beam
@@ -8,7 +7,6 @@ import pytest
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import Extent
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
@@ -21,7 +19,6 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import transforms as repair
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
-from pipeline.transforms.merging import MergeReadingsFn
 from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
 
@@ -114,15 +111,3 @@ def test_a_bundle_that_is_repeated(table):
     assert after[0] == after[1]
     assert totals["repair_windows_checked"] == 3
     assert totals.get("repair_windows_wrong", 0) == totals.get("repair_windows_rewritten", 0) == 0
-
-
-def test_readings_travel(table):
-    """Accumulators are pickled between workers, and keep their readings."""
-    _, _, events = table
-    readings = WindowReadings()
-    for event in events:
-        readings.add(event.event_time_us, event.readings)
-    merge = MergeReadingsFn()
-    merged = merge.merge_accumulators([pickle.loads(pickle.dumps(readings)), readings])  # noqa: S301
-    assert merged.pane().stats.events == 10
-    assert merged.magnitudes() == readings.magnitudes()

@@ -12,11 +12,13 @@ The readings of a group in one window, in the order in which they came. Little-e
 """
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
 from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
@@ -196,6 +198,19 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         if size == _WIDE_TIME:
             times = tuple([int.from_bytes(time, "little") for time in times])
         yield Readings(data[sensor_id:begin].decode(), sets[index], times, numbers[events:])
+
+
+def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReadings]]:
+    """Returns the accumulators of windows by sensor and start in µs. Raises ValueError for other bytes."""
+    found: dict[str, dict[int, WindowReadings]] = defaultdict(dict)
+    for data in parts:
+        start_us = start_of_readings(data)
+        for sensor_id, metrics, times, values in read_group_readings(data):
+            of_sensor = found[sensor_id]
+            if start_us not in of_sensor:
+                of_sensor[start_us] = WindowReadings()
+            of_sensor[start_us].extend(metrics, times, values)
+    return found
 
 
 @lru_cache(maxsize=1024)
