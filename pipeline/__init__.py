@@ -1,7 +1,7 @@
 """Tidetable: sensor events from Pub/Sub to raw rows and windowed aggregates in Bigtable.
 
 ``from pipeline import SensorTable`` is the Python API. The packages, from the top down (a package imports from those
-below it; features, the first eleven, do not import each other):
+below it; features, the first twelve, do not import each other):
 
     backfill      writes readings from files to a table, as if they had been streamed
     dead_letters  lists, exports and replays dead letters
@@ -11,6 +11,7 @@ below it; features, the first eleven, do not import each other):
     plan          estimates size and cost
     reading       prints or draws what a table contains
     repair        recomputes aggregate rows from their raw rows
+    results       prints the results of finished windows as they come
     run           the streaming job as a command
     serve         an HTTP API over a table, and a page for the browser
     table         creates, adopts, compares, describes and deletes tables

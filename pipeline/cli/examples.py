@@ -37,6 +37,8 @@ EXAMPLES = {
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
     "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
+    "results": "tidetable results follow --results-subscription projects/my-project/subscriptions/results",
+    "results follow": "tidetable results follow --results-subscription projects/my-project/subscriptions/results",
     "forget": "tidetable forget balloon-1 --dry-run",
     "serve": "tidetable serve --port 8080",
     "dead-letters": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",

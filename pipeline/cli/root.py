@@ -43,6 +43,7 @@ COMMANDS = {
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),
     "read": Tool("Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
+    "results": Tool("Read", "pipeline.results.command:results", "Follow the results of finished windows."),
     "serve": Tool(
         "Read", "pipeline.serve.command:serve", "Serve a table over HTTP: a page for the browser, and an API."
     ),

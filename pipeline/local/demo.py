@@ -60,6 +60,8 @@ class _Resources:
     dead_letter_topic: str
     dead_letter_subscription: str  # the demo counts and removes its messages
     kept_dead_letters: str  # another subscription, for commands tried with --keep
+    results_topic: str
+    results: str  # a subscription for such commands too
     table: TableName
 
 
@@ -151,11 +153,14 @@ def _create_resources(suffix: str) -> _Resources:
         dead_letter_topic=publisher.topic_path(_PROJECT, f"dead-letters{suffix}"),
         dead_letter_subscription=subscriber.subscription_path(_PROJECT, f"counted-dead-letters{suffix}"),
         kept_dead_letters=subscriber.subscription_path(_PROJECT, f"dead-letters{suffix}"),
+        results_topic=publisher.topic_path(_PROJECT, f"results{suffix}"),
+        results=subscriber.subscription_path(_PROJECT, f"results{suffix}"),
         table=TableName(_PROJECT, "demo", f"sensors{suffix}"),
     )
     for topic, *subscriptions in (
         (resources.topic, resources.subscription),
         (resources.dead_letter_topic, resources.dead_letter_subscription, resources.kept_dead_letters),
+        (resources.results_topic, resources.results),
     ):
         publisher.create_topic(name=topic)
         for subscription in subscriptions:
@@ -208,6 +213,7 @@ def _running_pipeline(resources: _Resources) -> Iterator[_Job]:
         f"--project={_PROJECT}",
         f"--input_subscription={resources.subscription}",
         f"--dead_letter_topic={resources.dead_letter_topic}",
+        f"--results_topic={resources.results_topic}",
         f"--bigtable_instance={resources.table.instance}",
         f"--bigtable_table={resources.table.table}",
         "--timestamp_attribute=event_time",
@@ -369,7 +375,7 @@ def _conclude(differences: list[str], seconds: float) -> None:
 def _suggest(emulators: dict[str, str], resources: _Resources, sensor_id: str, log: Path) -> None:
     out.print(f"\nThe emulators, the table and the job keep running (the job's log: {log}).", soft_wrap=True)
     out.print("First paste this into another terminal:\n")
-    for line in exports(emulators, resources.table, resources.topic, resources.kept_dead_letters):
+    for line in exports(emulators, resources.table, resources.topic, resources.kept_dead_letters, resources.results):
         out.print(line, markup=False, soft_wrap=True)
     out.print("\nThen try:")
     for what, command in suggestions(sensor_id, _CHARTED[0]):

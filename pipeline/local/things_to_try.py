@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.cloud.connection.names import TableName
 
 
-def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_letters: str) -> list[str]:
+def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_letters: str, results: str) -> list[str]:
     """Returns shell commands after which a terminal finds the emulators, and commands need no options for the demo.
 
     Args:
@@ -17,6 +17,7 @@ def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_let
         table: the demo's table.
         topic: the topic that the job reads.
         dead_letters: a subscription with the demo's dead letters.
+        results: a subscription with the results of windows.
     """
     variables = {
         **emulators,
@@ -25,6 +26,7 @@ def exports(emulators: Mapping[str, str], table: TableName, topic: str, dead_let
         "TIDETABLE_TABLE": table.table,
         "TIDETABLE_TOPIC": topic,
         "TIDETABLE_SUBSCRIPTION": dead_letters,
+        "TIDETABLE_RESULTS_SUBSCRIPTION": results,
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     if shutil.which("tidetable") is None:
@@ -38,6 +40,7 @@ def suggestions(sensor_id: str, metric: str) -> list[tuple[str, str]]:
         ("the sensors", "tidetable read sensors"),
         ("the newest readings of one", f"tidetable read latest {shlex.quote(sensor_id)}"),
         ("a chart", f"tidetable read plot {shlex.quote(sensor_id)} --metric {metric}"),
+        ("results of finished windows", "tidetable results follow --limit 5"),
         ("more events", "tidetable simulate --duration 10m"),
         ("what was refused", "tidetable dead-letters list"),
         # --force audits the windows of the last hours too, which the demo's job may still write.

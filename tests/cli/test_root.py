@@ -26,7 +26,7 @@ def test_help_has_sections():
         "Start": ["demo", "emulators"],
         "Run": ["plan", "table", "mapping", "run"],
         "Feed": ["simulate", "publish", "backfill"],
-        "Read": ["read", "serve"],
+        "Read": ["read", "results", "serve"],
         "Keep right": ["dead-letters", "forget", "repair"],
     }
     output = CliRunner().invoke(main, ["read", "--help"]).output.partition("Commands:\n")[2]

@@ -29,19 +29,20 @@ class Resources:
     """Topics, subscriptions and a table of one test."""
 
     def __init__(self) -> None:
-        run = uuid.uuid4().hex
+        self._run = uuid.uuid4().hex
         self._publisher = pubsub_v1.PublisherClient(
             publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
         )
         self._subscriber = subscriber_client()
         self._instance = google.cloud.bigtable.Client(project=PROJECT).instance("instance")
-        self.topic, self.subscription = self._feed(f"events-{run}")
-        self.dead_letter_topic, self.dead_letter_subscription = self._feed(f"dead-letters-{run}")
+        self.topic, self.subscription = self.feed("events")
+        self.dead_letter_topic, self.dead_letter_subscription = self.feed("dead-letters")
         self.table = self.table_of(TableSchema.default())
 
-    def _feed(self, name: str) -> tuple[str, str]:
-        topic = self._publisher.topic_path(PROJECT, name)
-        subscription = self._subscriber.subscription_path(PROJECT, name)
+    def feed(self, name: str) -> tuple[str, str]:
+        """Creates a topic of this test, and its subscription."""
+        topic = self._publisher.topic_path(PROJECT, f"{name}-{self._run}")
+        subscription = self._subscriber.subscription_path(PROJECT, f"{name}-{self._run}")
         self._publisher.create_topic(name=topic)
         self._subscriber.create_subscription(name=subscription, topic=topic)
         return topic, subscription

@@ -144,7 +144,7 @@ class Backlog:
             self._leases |= {each.message.message_id: each.ack_id for each in kept}
         new = {each.message.message_id: each.message for each in kept if each.message.message_id not in self._seen}
         self._seen |= new.keys()
-        return [_message_of(message) for message in new.values()]
+        return [message_of(message) for message in new.values()]
 
     def _was_acknowledged(self, message_id: str) -> bool:
         """Returns whether a redelivered message was acknowledged before."""
@@ -185,7 +185,8 @@ def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     return (ids[start : start + _MAX_IN_REQUEST] for start in range(0, len(ids), _MAX_IN_REQUEST))
 
 
-def _message_of(message: Any) -> Message:
+def message_of(message: Any) -> Message:
+    """Returns a message of Google's client."""
     return Message(
         message.data, dict(message.attributes), message.message_id, message.publish_time, message.ordering_key
     )
