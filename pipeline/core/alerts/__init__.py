@@ -1,0 +1,1 @@
+"""Alerts: rules, the states that a sensor's readings lead to, and their rows and messages."""

@@ -1,0 +1,185 @@
+"""Decides what a step does with each element of a group of sensors, and with each timer. The step only keeps state.
+
+An element is one of these, by its first byte:
+
+- readings, as :mod:`pipeline.core.panes.grouped_readings` encodes them;
+- :data:`BEGIN`, which begins a group when a job starts, so that it knows the alerts of the job before;
+- sensors that are silent;
+- statistics of windows that are done.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pipeline.core.alerts.alert_rows import AlertRecord
+from pipeline.core.alerts.evaluation import Evaluation, Fits, Found, Known
+from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
+from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.panes.grouped_readings import VERSION
+
+BEGIN = b"\x00"
+_SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
+_NEWER_US = 60_000_000  # the least time for which readings are kept, besides the allowed lateness
+
+
+class ReadingsBag(Protocol):
+    """A bag of readings in the state."""
+
+    def read(self) -> Iterable[bytes]:
+        """Returns the readings."""
+
+    def add(self, element: bytes) -> None:
+        """Adds readings."""
+
+    def clear(self) -> None:
+        """Removes all."""
+
+
+class AlertState(NamedTuple):
+    """The state of a group.
+
+    Attributes:
+        read: returns the group's tracks; None at first.
+        write: replaces them.
+        newer: the readings that came last.
+        older: the readings before those.
+        set_timer: sets the timer of the watermark, in µs.
+    """
+
+    read: Callable[[], bytes | None]
+    write: Callable[[bytes], None]
+    newer: ReadingsBag
+    older: ReadingsBag
+    set_timer: Callable[[int], None]
+
+
+class Silent(NamedTuple):
+    """A sensor that is silent.
+
+    Attributes:
+        sensor_id: the sensor.
+        rule_id: the id of the rule.
+        newest_us: the time of the sensor's newest reading.
+    """
+
+    sensor_id: str
+    rule_id: str
+    newest_us: int
+
+
+class WindowValue(NamedTuple):
+    """A statistic of a window that is done.
+
+    Attributes:
+        sensor_id: the sensor.
+        rule_id: the id of the rule.
+        end_us: the end of the window.
+        value: the statistic.
+    """
+
+    sensor_id: str
+    rule_id: str
+    end_us: int
+    value: float
+
+
+def silent_part(silent: Sequence[Silent]) -> bytes:
+    """Encodes silent sensors of a group as an element."""
+    return _SILENT + json.dumps(silent).encode()
+
+
+def windows_part(values: Sequence[WindowValue]) -> bytes:
+    """Encodes statistics of a group's windows as an element."""
+    return _WINDOWS + json.dumps(values).encode()
+
+
+class GroupAlerts:
+    """Decides for groups of sensors.
+
+    Args:
+        rules: the rules.
+        table: the id of the table.
+        lateness_us: the time by which a reading may be late.
+        restored: returns the alerts of a group that fire, or are about to, by the table.
+        known: returns the values that the table stores.
+        fits: returns whether a sensor's metadata fits a rule.
+    """
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        table: str,
+        lateness_us: int,
+        restored: Callable[[int], Iterable[AlertRecord]],
+        known: Known,
+        fits: Fits,
+    ) -> None:
+        self._rules, self._table, self._lateness_us = rules, table, lateness_us
+        self._restored, self._known, self._fits = restored, known, fits
+        self._kept_us = lateness_us + _NEWER_US
+
+    def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
+        """Evaluates an element."""
+        evaluation, tracks, due_us = self._begin(group, state, now_us)
+        if part[0] == VERSION:
+            concerned = evaluation.add(part, now_us)
+            self._turn(tracks, state, evaluation, now_us)
+            if concerned:
+                state.newer.add(part)
+        elif part.startswith(_SILENT):
+            for silent in map(Silent._make, _content(part)):
+                rule = self._rules.by_id.get(silent.rule_id)
+                if rule is not None:
+                    evaluation.add_silent(rule, silent.sensor_id, silent.newest_us)
+        elif part.startswith(_WINDOWS):
+            for window in map(WindowValue._make, _content(part)):
+                rule = self._rules.by_id.get(window.rule_id)
+                if rule is not None:
+                    evaluation.add_values(rule, window.sensor_id, [Value(window.end_us, window.value)])
+        return self._end(evaluation, tracks, state, due_us)
+
+    def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int) -> Found:
+        """Evaluates what the passing of the watermark means."""
+        evaluation, tracks, _ = self._begin(group, state, now_us)
+        evaluation.pass_watermark(watermark_us)
+        return self._end(evaluation, tracks, state, NEVER_DUE_US)
+
+    def _begin(self, group: int, state: AlertState, now_us: int) -> tuple[Evaluation, GroupTracks, int]:
+        data = state.read()
+        tracks = GroupTracks(data)
+
+        def recents() -> Iterable[bytes]:
+            yield from state.older.read()
+            yield from state.newer.read()
+
+        evaluation = Evaluation(self._rules, tracks, self._table, self._lateness_us, recents, self._known, self._fits)
+        due_us = tracks.due_us
+        if data is None:
+            tracks.newer_us = now_us
+            evaluation.restore(self._restored(group))
+        evaluation.change_rules()
+        return evaluation, tracks, due_us
+
+    def _turn(self, tracks: GroupTracks, state: AlertState, evaluation: Evaluation, now_us: int) -> None:
+        """Drops the older readings, once the newer ones cover the time for which readings are kept."""
+        if now_us < tracks.newer_us + self._kept_us:
+            return
+        state.older.clear()
+        for part in list(state.newer.read()):
+            state.older.add(part)
+        state.newer.clear()
+        tracks.older_us, tracks.newer_us = tracks.newer_us, now_us
+        evaluation.changed = True
+
+    def _end(self, evaluation: Evaluation, tracks: GroupTracks, state: AlertState, due_us: int) -> Found:
+        if tracks.due_us != due_us and tracks.due_us != NEVER_DUE_US:
+            state.set_timer(tracks.due_us)
+        if evaluation.changed:
+            state.write(tracks.to_bytes())
+        return evaluation.found
+
+
+def _content(part: bytes) -> Any:
+    return json.loads(part[1:])

@@ -1,0 +1,99 @@
+"""Rules compiled for readings: which of them a sensor's readings concern, found once for each kind of sensor."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.core.accumulation.reading_columns import time_of_key
+from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.rules import Rule
+from pipeline.core.panes.grouped_readings import Readings
+
+_MOST_KNOWN = 200_000  # sensors whose rules are known without asking their globs
+
+
+class MetricCheck(NamedTuple):
+    """The rules on one metric of a sensor.
+
+    Attributes:
+        column: the metric's place among the metrics of its events.
+        low: the lower end of the range in which no rule fires.
+        high: the upper end of that range.
+        rules: the rules.
+    """
+
+    column: int
+    low: float
+    high: float
+    rules: tuple[Rule, ...]
+
+
+class RuleSet:
+    """The rules of a table.
+
+    Args:
+        rules: the rules.
+
+    Attributes:
+        by_id: the rules by their ids.
+        on_readings: the rules on readings.
+        on_windows: the rules on statistics of windows.
+        on_silence: the rules on silence.
+    """
+
+    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+        self.by_id = {rule.id: rule for rule in rules}
+        self.on_readings = tuple(rule for rule in rules if rule.condition is not None and rule.of is None)
+        self.on_windows = tuple(rule for rule in rules if rule.of is not None)
+        self.on_silence = tuple(rule for rule in rules if rule.silent_for_us)
+        self.revisions = "".join(sorted(self.by_id))
+        self._each_sensor = all(rule.sensors == "*" for rule in self.on_readings)
+        self._known: dict[str, tuple[Rule, ...]] = {}
+        self._checks: dict[tuple[tuple[Rule, ...], tuple[str, ...]], tuple[MetricCheck, ...]] = {}
+
+    def checks(self, sensor_id: str, metrics: tuple[str, ...]) -> tuple[MetricCheck, ...]:
+        """Returns what to check in events of a sensor that have these metrics."""
+        of_sensor = self.on_readings if self._each_sensor else self._known.get(sensor_id)
+        if of_sensor is None:
+            of_sensor = tuple(rule for rule in self.on_readings if rule.matches(sensor_id))
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[sensor_id] = of_sensor
+        key = of_sensor, metrics
+        found = self._checks.get(key)
+        if found is None:
+            found = self._checks[key] = tuple(_checks(of_sensor, metrics))
+        return found
+
+    def values_of(self, readings: Readings) -> dict[str, list[Value]]:
+        """Returns the values that each rule looks at, by the rule's id."""
+        metrics, times, values = readings.metrics, readings.times, readings.values
+        width = len(metrics)
+        times_us = [time_of_key(time) for time in times]
+        found: dict[str, list[Value]] = {}
+        for column, _, _, rules in self.checks(readings.sensor_id, metrics):
+            of_metric = [Value(*pair) for pair in zip(times_us, values[column::width], strict=True)]
+            found.update((rule.id, of_metric) for rule in rules)
+        return found
+
+
+def may_fire(checks: Sequence[MetricCheck], width: int, values: Sequence[float]) -> bool:
+    """Returns whether any value of events with so many metrics may be one that a rule fires for."""
+    if len(values) == width:
+        return any(not low <= values[column] <= high for column, low, high, _ in checks)
+    for column, low, high, _ in checks:
+        of_metric = values[column::width]
+        if min(of_metric) < low or max(of_metric) > high:
+            return True
+    return False
+
+
+def _checks(rules: Sequence[Rule], metrics: tuple[str, ...]) -> list[MetricCheck]:
+    checks = []
+    for column, metric in enumerate(metrics):
+        of_metric = tuple(rule for rule in rules if rule.metric == metric)
+        if of_metric:
+            ranges = [rule.condition.calm for rule in of_metric if rule.condition is not None]
+            checks.append(
+                MetricCheck(column, max(low for low, _ in ranges), min(high for _, high in ranges), of_metric)
+            )
+    return checks
