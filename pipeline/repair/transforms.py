@@ -12,16 +12,14 @@ from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, Untouched, audit
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import (
     GroupedReadings,
-    accumulators_of,
-    group_of,
     groups_for,
+    start_of_readings,
 )
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
@@ -31,10 +29,11 @@ from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.repair.joining import Joining, Key, by_sensor, recompute
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import TableReadingFn, now_us
 
-_READINGS, _STORED = "readings", "stored"
+_READINGS, _RECOMPUTED, _STORED = "readings", "recomputed", "stored"
 _FOREIGN = "foreign"
 _HELD_UP = "held_up"
 _NEWEST = "newest"
@@ -46,8 +45,6 @@ LOOKBACK_US = 2 * 24 * 3_600_000_000
 _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 
 _MOST_ROWS = 20_000  # of aggregates, as well
-
-_Key = tuple[int, int]  # group of sensors, and start of the longest window
 
 
 class ReadTask(NamedTuple):
@@ -102,7 +99,7 @@ class FindWrongWindows(beam.PTransform):
 
     def expand(self, pipeline: PBegin) -> Any:  # AuditOutputs; Beam takes the annotation for a type hint and warns
         table, schema, retention = self.table, self.schema, self.retention
-        extents, spans, longest = tuple(self.extents), tuple(self.spans), self.extents[-1].tier
+        extents, spans, joining = tuple(self.extents), tuple(self.spans), Joining.of(schema, self.extents[-1])
         raw_tasks = [task for task in self.tasks if task.extent is None]
         aggregate_tasks = [task for task in self.tasks if task.extent is not None]
         raw = (
@@ -110,19 +107,24 @@ class FindWrongWindows(beam.PTransform):
             | "RawParts" >> beam.Create(raw_tasks)
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
-            >> beam.ParDo(_ReadRawFn(table, spans, schema, longest, retention)).with_outputs(
+            >> beam.ParDo(_ReadRawFn(table, spans, schema, joining, retention)).with_outputs(
                 _FOREIGN, _HELD_UP, _NEWEST, main=_READINGS
             )
+        )
+        recomputed = (
+            raw[_READINGS]
+            | "Gather" >> beam.GroupByKey()
+            | "Recompute" >> beam.FlatMap(recompute, joining).with_output_types(tuple[Key, Any])
         )
         aggregates = (
             pipeline
             | "AggregateParts" >> beam.Create(aggregate_tasks)
             | "SpreadAggregateParts" >> beam.Reshuffle()
             | "ReadAggregates"
-            >> beam.ParDo(_ReadAggregatesFn(table, spans, schema, extents)).with_outputs(_FOREIGN, main=_STORED)
+            >> beam.ParDo(_ReadAggregatesFn(table, spans, joining, extents)).with_outputs(_FOREIGN, main=_STORED)
         )
         compared = (
-            {_READINGS: raw[_READINGS], _STORED: aggregates[_STORED], _HELD_UP: raw[_HELD_UP]}
+            {_RECOMPUTED: recomputed, _STORED: aggregates[_STORED], _HELD_UP: raw[_HELD_UP]}
             | "Join" >> beam.CoGroupByKey()
             | "Compare"
             >> beam.ParDo(_CompareFn(table, schema, retention, extents)).with_outputs(_UNTOUCHED, main="wrong")
@@ -166,16 +168,11 @@ def _is_of(untouched: Untouched, tier: Tier) -> bool:
 class _ReadFn(TableReadingFn):
     """Reads spans of a table. Sensors are passed on in groups, since each element costs as much as a window."""
 
-    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier) -> None:
+    def __init__(self, table: TableName, spans: tuple[Span, ...], joining: Joining) -> None:
         super().__init__(table)
         self._spans = spans
-        self._schema = schema
-        self._groups = groups_for(schema.rate)
-        self._longest = longest
+        self._joining = joining
         self._unnamed = metrics.counter(metrics.REPAIR_FOREIGN_ROWS_UNNAMED)
-
-    def _key(self, sensor_id: str, start_us: int) -> _Key:
-        return group_of(sensor_id.encode(), self._groups), self._longest.window.start_of(start_us)
 
     def _report(self, foreign: ForeignRows) -> Iterator[TaggedOutput]:
         named = foreign.messages
@@ -184,7 +181,7 @@ class _ReadFn(TableReadingFn):
         return (TaggedOutput(_FOREIGN, row) for row in named.items())
 
 
-@beam.typehints.with_output_types(tuple[_Key, bytes])
+@beam.typehints.with_output_types(tuple[Key, bytes])
 class _ReadRawFn(_ReadFn):
     """Turns tasks into readings of the shortest windows, as :class:`GroupedReadings` encodes them.
 
@@ -193,19 +190,20 @@ class _ReadRawFn(_ReadFn):
     """
 
     def __init__(
-        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, longest: Tier, retention: Retention
+        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, joining: Joining, retention: Retention
     ) -> None:
-        super().__init__(table, spans, schema, longest)
+        super().__init__(table, spans, joining)
+        self._schema = schema
         self._retention = retention
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: ReadTask) -> Iterator[Any]:
         schema, span = self._schema, self._spans[element.span]
-        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, self._groups)
+        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, groups_for(schema.rate))
         newest = NewestReadings()
         held = 0
         foreign = ForeignRows()
-        held_up: set[tuple[_Key, tuple[str, int, int]]] = set()
+        held_up: set[tuple[Key, tuple[str, int, int]]] = set()
 
         def leave_out(problem: ForeignRow) -> None:
             foreign.add(problem)
@@ -230,38 +228,36 @@ class _ReadRawFn(_ReadFn):
 
     def _take(self, gathered: GroupedReadings, newest: NewestReadings, held: int) -> Iterator[Any]:
         self._events.inc(held)
-        for group, time_us, data in gathered.take_groups():
-            yield (group, self._longest.window.start_of(time_us)), data
+        for group, _, data in gathered.take_groups():
+            yield (group, start_of_readings(data)), data
         family = self._schema.latest
         if family is not None:
             stays_from_us = self._retention.cells_stay_from_us(family, now_us())
             yield TaggedOutput(_NEWEST, EncodedRows(newest.rows(family, stays_from_us)))
 
-    def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[_Key, tuple[str, int, int]]]:
+    def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[Key, tuple[str, int, int]]]:
         """Returns the possible times of its events, by longest window; none if the key is not a raw row's."""
         if problem.raw_key is None:
             return
         sensor_id, time_us = problem.raw_key[:2]
         end_us = min(self._schema.key.end_us(time_us), span.end_us)
-        shortest, longest = self._schema.tiers[0].window, self._longest.window
+        shortest, longest = self._schema.tiers[0].window, self._joining.longest.window
         first_us, end_us = shortest.start_of(max(time_us, span.start_us)), shortest.first_start(end_us)
         for longest_us in longest.starts(longest.start_of(first_us), end_us):
             within = max(first_us, longest_us), min(end_us, longest.end_of(longest_us))
-            yield self._key(sensor_id, longest_us), (sensor_id, *within)
+            yield self._joining.key(sensor_id, longest_us), (sensor_id, *within)
 
 
-@beam.typehints.with_output_types(tuple[_Key, Any])
+@beam.typehints.with_output_types(tuple[Key, Any])
 class _ReadAggregatesFn(_ReadFn):
     """Turns tasks into lists of ``(sensor, tier, start, values)``, one for each aggregate row.
 
     The tier is given as its index among the extents.
     """
 
-    def __init__(
-        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, extents: Sequence[Extent]
-    ) -> None:
+    def __init__(self, table: TableName, spans: tuple[Span, ...], joining: Joining, extents: Sequence[Extent]) -> None:
+        super().__init__(table, spans, joining)
         self._tiers = [extent.tier for extent in extents]
-        super().__init__(table, spans, schema, self._tiers[-1])
 
     def process(self, element: ReadTask) -> Iterator[Any]:
         if element.extent is None:
@@ -269,7 +265,7 @@ class _ReadAggregatesFn(_ReadFn):
         tier, start_us, end_us = element.extent
         span, index = self._spans[element.span], self._tiers.index(tier)
         foreign = ForeignRows()
-        found: dict[_Key, list[tuple[str, int, int, dict[str, bytes]]]] = defaultdict(list)
+        found: dict[Key, list[tuple[str, int, int, dict[str, bytes]]]] = defaultdict(list)
         held = 0
         rows = window_rows(
             self._read,
@@ -282,7 +278,7 @@ class _ReadAggregatesFn(_ReadFn):
         )
         for key, row in rows:
             values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
-            found[self._key(*key)].append((key.sensor_id, index, key.start_us, values))
+            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, values))
             held += 1
             if held == _MOST_ROWS:
                 yield from found.items()
@@ -304,29 +300,27 @@ class _CompareFn(TableReadingFn):
         self._wrong = metrics.counter(metrics.REPAIR_WINDOWS_WRONG)
         self._untouched = metrics.counter(metrics.REPAIR_WINDOWS_UNTOUCHED)
 
-    def process(self, element: tuple[_Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
+    def process(self, element: tuple[Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
         _, found = element
-        windows = accumulators_of(found[_READINGS])
+        recomputed = by_sensor(found[_RECOMPUTED])
         stored: dict[str, dict[tuple[Tier, int], Stored]] = defaultdict(dict)
         for sensor_id, tier, start_us, row in chain.from_iterable(found[_STORED]):
             stored[sensor_id][self._extents[tier].tier, start_us] = row
         held_up: dict[str, set[tuple[int, int]]] = defaultdict(set)
         for sensor_id, start_us, end_us in found[_HELD_UP]:
             held_up[sensor_id].add((start_us, end_us))
-        for sensor_id in dict.fromkeys(chain(windows, stored, held_up)):
+        for sensor_id in dict.fromkeys(chain(recomputed, stored, held_up)):
             yield from self._of_sensor(
-                sensor_id, windows.pop(sensor_id, {}), stored.get(sensor_id, {}), held_up.get(sensor_id, ())
+                sensor_id, recomputed.get(sensor_id, {}), stored.get(sensor_id, {}), held_up.get(sensor_id, ())
             )
 
     def _of_sensor(
         self,
         sensor_id: str,
-        windows: Mapping[int, WindowReadings],
+        recomputed: Mapping[int, Recomputed],
         stored: Mapping[tuple[Tier, int], Stored],
         held_up: Collection[tuple[int, int]],
     ) -> Iterator[Any]:
-        statistics = self._extents[-1].tier.statistics
-        recomputed = {start_us: Recomputed.of(readings, statistics) for start_us, readings in windows.items()}
         if self._schema.statistics.carries:
             first_us = min((extent.start_us for extent in self._extents if extent.windows), default=0)
             stats = {start_us: each.stats for start_us, each in recomputed.items() if start_us >= first_us}

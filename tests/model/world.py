@@ -35,7 +35,7 @@ from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.tier_sources import sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, following, scope
+from pipeline.repair import claims, following, joining, scope
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
@@ -391,19 +391,24 @@ class World(Judge):
     def _inspect(self, request, scope, part, options, prefix):
         tasks = list(repair._tasks(scope, part))
         extents, spans = tuple(part.extents), tuple(part.spans)
-        raw = repairing._ReadRawFn(request.table, spans, scope.schema, extents[-1].tier, scope.retention)
-        stored = repairing._ReadAggregatesFn(request.table, spans, scope.schema, extents)
+        joined_by = joining.Joining.of(scope.schema, extents[-1])
+        raw = repairing._ReadRawFn(request.table, spans, scope.schema, joined_by, scope.retention)
+        stored = repairing._ReadAggregatesFn(request.table, spans, joined_by, extents)
         compare = repairing._CompareFn(request.table, scope.schema, scope.retention, extents)
         for fn in (raw, stored, compare):
             fn.setup()
-        joined = defaultdict(lambda: {repairing._READINGS: [], repairing._STORED: [], repairing._HELD_UP: []})
+        readings = defaultdict(list)
+        joined = defaultdict(lambda: {repairing._RECOMPUTED: [], repairing._STORED: [], repairing._HELD_UP: []})
         for task in tasks:
             for output in (raw if task.extent is None else stored).process(task):  # none of them is foreign
                 if isinstance(output, TaggedOutput):
                     self.tables[request.table].write_rows([] if request.dry_run else output.value)
                     continue
                 key, element = output
-                joined[key][repairing._READINGS if task.extent is None else repairing._STORED].append(element)
+                (readings[key] if task.extent is None else joined[key][repairing._STORED]).append(element)
+        for pieces in readings.items():
+            for key, recomputed in joining.recompute(pieces, joined_by):
+                joined[key][repairing._RECOMPUTED].append(recomputed)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:
             meanwhile()

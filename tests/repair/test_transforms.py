@@ -10,6 +10,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.completion.audit import Extent
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
+from pipeline.core.panes.grouped_readings import accumulators_of, start_of_readings
 from pipeline.core.queries.sweeps import Span
 from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_row
 from pipeline.core.rows.rows import KeyRange, prefix_range
@@ -17,6 +18,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
+from pipeline.repair import joining
 from pipeline.repair import transforms as repair
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
 from tests.support.bare_tables import rows_of, write
@@ -93,6 +95,19 @@ def test_pieces(table, monkeypatch):
             assert other["differences"][statistic]["recomputed"] == pytest.approx(difference["recomputed"], rel=1e-12)
         del other["differences"]
     assert again == found
+
+
+def test_readings_of_one_window_are_in_memory(table, monkeypatch):
+    """However long the longest windows are, a worker holds the readings of the shortest ones, one after the other."""
+    held = []
+
+    def accumulators(parts):
+        held.append({start_of_readings(part) for part in parts})
+        return accumulators_of(parts)
+
+    monkeypatch.setattr(joining, "accumulators_of", accumulators)
+    find(table, [])
+    assert sorted(held, key=min) == [{T}, {T + HOUR}]
 
 
 def test_a_bundle_that_is_repeated(table):
