@@ -24,7 +24,7 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
-from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, groups_for, start_of_readings
+from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, groups_of_batch, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import EncodedRows
@@ -106,7 +106,8 @@ class CompleteWindows(beam.PTransform):
         _, schema, _ = self.table
         of_job = self.allowed_lateness, self.late_firing, self.max_future
         complete_fn = _CompleteFn(*self.table, schema.tiers[0], *of_job)
-        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, groups_for(schema.rate))
+        window = schema.tiers[0].window
+        gathered = GroupedReadings(window, schema.identity, groups_of_batch(schema.rate, window))
         outputs = (
             events
             | "GatherReadings" >> beam.ParDo(_GatherFn(gathered))

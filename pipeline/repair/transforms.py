@@ -18,7 +18,7 @@ from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import (
     GroupedReadings,
-    groups_for,
+    groups_of_batch,
     start_of_readings,
 )
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
@@ -199,7 +199,8 @@ class _ReadRawFn(_ReadFn):
 
     def process(self, element: ReadTask) -> Iterator[Any]:
         schema, span = self._schema, self._spans[element.span]
-        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, groups_for(schema.rate))
+        window = schema.tiers[0].window
+        gathered = GroupedReadings(window, schema.identity, groups_of_batch(schema.rate, window))
         newest = NewestReadings()
         held = 0
         foreign = ForeignRows()

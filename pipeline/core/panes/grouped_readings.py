@@ -34,6 +34,7 @@ _BLOCK = struct.Struct("<HIIB")
 _TIME, _WIDE_TIME = 8, 16
 _LONG_END = 1 << 63
 _SECOND_US = 1_000_000
+_HOUR_US = 3600 * _SECOND_US
 _MOST_GROUPS = 1 << 17
 _MOST_BYTES = 2 << 20  # of the readings in an element
 
@@ -82,6 +83,14 @@ def groups_for(rate: Rate | None) -> int:
         least, sensors_of_group = 4096, 15
     needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
     return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
+
+
+def groups_of_batch(rate: Rate | None, window: Window) -> int:
+    """Returns the number of groups for a batch job, which has the readings of a group in one window in memory.
+
+    Windows longer than an hour have groups that are smaller by as much.
+    """
+    return groups_for(rate) * max(1, window.length_us // _HOUR_US)
 
 
 def group_of(sensor_id: bytes, groups: int) -> int:

@@ -10,11 +10,13 @@ from pipeline.core.panes.grouped_readings import (
     GroupedReadings,
     group_of,
     groups_for,
+    groups_of_batch,
     read_group_readings,
     start_of_readings,
 )
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.table_schema import Rate
+from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import HOURLY
 
 T = 1_771_322_400_000_000
@@ -115,3 +117,9 @@ def test_elements_are_bounded():
     assert max(len(part.data) for part in parts) < 2.2e6 < sum(len(part.data) for part in parts) / 3
     times = [time for part in parts for each in read_group_readings(part.data) for time in each.times]
     assert sorted(times) == [event.event_time_us for event in events]
+
+
+def test_long_windows_have_small_groups():
+    """A batch job holds the readings of a group in one window: with days, those of fewer sensors than with hours."""
+    groups = [groups_of_batch(Rate(1_000_000), parse_window(text)) for text in ("15m", "1h", "1d")]
+    assert groups == [1024, 1024, 24 * 1024]
