@@ -21,6 +21,15 @@ FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 FILES = re.compile(r"[^,]+(,[^,]+)*")
 FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
 MESSAGE_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+_RULES = {
+    PROJECT: "a project id has 6 to 30 characters: lowercase letters, digits and hyphens, first a letter, "
+    "last no hyphen",
+    INSTANCE: "an instance id has at most 33 characters: lowercase letters, digits and hyphens, first a letter",
+    TABLES: "a table id has at most 50 characters: letters, digits, hyphens, underscores and dots, first neither a "
+    "hyphen nor a dot; commas, without spaces, separate several",
+    FAMILY: "a column family has at most 64 characters: letters, digits, hyphens, underscores and dots",
+}
+_PUBSUB_RULE = "names have 3 to 255 characters: letters, digits and -._~%+, first a letter"
 ATTRIBUTE = re.compile(r"[!-~][!-~]{0,255}")  # printable ASCII; POSIX counts to 255
 
 
@@ -37,12 +46,33 @@ def optional(flag: str, value: str | None, pattern: re.Pattern[str], expected: s
     return value
 
 
+def full_path(flag: str, value: str | None, pattern: re.Pattern[str]) -> str | None:
+    """Returns the full path of a topic or a subscription; None if the flag is not set.
+
+    Args:
+        flag: the flag.
+        value: the value; None if the flag is not set.
+        pattern: :data:`TOPIC` or :data:`SUBSCRIPTION`.
+
+    Raises:
+        BadFlag: the value does not match. A path of the right form is told the rule that it breaks.
+    """
+    kind = "topics" if pattern is TOPIC else "subscriptions"
+    expected = f"projects/PROJECT/{kind}/NAME"
+    if value and (parts := re.fullmatch(rf"projects/([^/]*)/{kind}/([^/]*)", value)):
+        if not PROJECT.fullmatch(parts[1]):
+            expected += f", and {parts[1]!r} is no PROJECT: {_RULES[PROJECT]}"
+        else:
+            expected += f", and {parts[2]!r} is no NAME: {_PUBSUB_RULE}"
+    return optional(flag, value, pattern, expected)
+
+
 def named(flag: str, value: str | None, pattern: re.Pattern[str]) -> str:
     """Returns the name of a resource. Raises BadFlag if it is missing or invalid."""
     if not value:
         raise BadFlag(f"{flag} is needed")
     if not pattern.fullmatch(value):
-        raise BadFlag(f"{flag} is {value!r}, which is not a valid name on Google Cloud")
+        raise BadFlag(f"{flag} is {value!r}, which is not a valid name on Google Cloud: {_RULES[pattern]}")
     return value
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from pipeline.core.results.window_results import ENCODINGS, Encoding
-from pipeline.job.flag_values import TOPIC, BadFlag, choice, optional
+from pipeline.job.flag_values import TOPIC, BadFlag, choice, full_path
 from pipeline.job.options import TidetableOptions
 
 
@@ -27,7 +27,7 @@ def result_flags(flags: TidetableOptions) -> ResultFlags | None:
     Raises:
         BadFlag: a flag is invalid, lacks the topic, or names a topic that has another use.
     """
-    topic = optional("--results_topic", flags.results_topic, TOPIC, "projects/PROJECT/topics/NAME")
+    topic = full_path("--results_topic", flags.results_topic, TOPIC)
     which = choice("--results", flags.results, ("final", "all"))
     choice("--results_encoding", flags.results_encoding, ENCODINGS)
     encoding: Encoding = "json" if flags.results_encoding == "json" else "protobuf"

@@ -37,6 +37,7 @@ from pipeline.job.flag_values import (
     TOPIC,
     BadFlag,
     choice,
+    full_path,
     named,
     optional,
     parsed,
@@ -260,10 +261,8 @@ def settings_of(options: PipelineOptions) -> Settings:
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(
-        input_subscription=optional(
-            "--input_subscription", flags.input_subscription, SUBSCRIPTION, "projects/PROJECT/subscriptions/NAME"
-        ),
-        input_topic=optional("--input_topic", flags.input_topic, TOPIC, "projects/PROJECT/topics/NAME"),
+        input_subscription=full_path("--input_subscription", flags.input_subscription, SUBSCRIPTION),
+        input_topic=full_path("--input_topic", flags.input_topic, TOPIC),
         timestamp_attribute=optional(
             "--timestamp_attribute", flags.timestamp_attribute, ATTRIBUTE, "the name of an attribute, like event_time"
         ),
@@ -342,4 +341,4 @@ def _dead_letter_topic(flags: TidetableOptions) -> str | None:
         return None
     if not flags.dead_letter_topic:
         raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
-    return optional("--dead_letter_topic", flags.dead_letter_topic, TOPIC, "projects/PROJECT/topics/NAME")
+    return full_path("--dead_letter_topic", flags.dead_letter_topic, TOPIC)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -59,6 +60,7 @@ class Reads:
     def open(cls, name: TableName, declared: DeclaredSchema, timeout_s: float) -> "Reads":
         """Connects to a table and reads its schema. Raises ServerProblem if it can't be read."""
         with ExitStack() as connection:
+            check_emulator(BIGTABLE)  # a reader with patience waits, and a server that starts should not
             # Half of the time: an answer that names the cause is worth more than a timeout.
             rows = connection.enter_context(RowReader.open(name, timeout_s / 2))
             return cls(rows, agreed_schema(rows, declared), timeout_s, connection.pop_all())
