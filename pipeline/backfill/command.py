@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
@@ -87,6 +88,7 @@ class BeamCommand(click.Command):
     help="How far ahead of now an event may be.",
 )
 @click.option("--dead-letters", metavar="FILE", help="Write refused records to this file, replacing it.")
+@click.option("--dry-run", is_flag=True, help="Read, decode and count the records, show some events, write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
 def backfill(
@@ -104,6 +106,7 @@ def backfill(
     late_firing: timedelta,
     max_future: timedelta,
     dead_letters: str | None,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Write the readings in files to the table, raw rows and aggregates, as if they had been streamed.
@@ -124,11 +127,14 @@ def backfill(
     --accept-expired is set. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line
     each, in the format of dead-letters export.
 
+    With --dry-run, writes nothing: not even refused records. Prints the sensors, the span of time and the metrics of
+    the events in the files, and the first records beside their events.
+
     Runs in this process. Pass Beam's flags after "--" to run on Dataflow: … -- --runner=DataflowRunner --region=…
 
     \b
     Exit code:
-      0    every record was written
+      0    every record was written, or would be
       1    records were refused, events are too old, or a file or a server has a problem
       2    wrong usage
       130  Ctrl-C: written rows stay; run the same command again to complete them
@@ -165,6 +171,20 @@ def backfill(
             flags,
         )
         total = job.bytes_of(files, options)
+        if dry_run:
+            with progress_of(job.bytes_read, total, "counting"):
+                outcome = job.survey(plan)
+            report_records(outcome)
+            summary = Summary(table, len(files), outcome.totals, outcome.repeated, time.monotonic() - started)
+            result = DryRun(summary, outcome.survey, job.first_trials(plan, Trials(mapped, decoder)))
+            if as_json:
+                print_json_line(result.as_json())
+            else:
+                result.print()
+            fail_on_unreadable(outcome)
+            if not accept_expired:
+                _check_expired(outcome, plan, policies)
+            ctx.exit(1 if summary.refused else 0)
         if expiry.ages and not accept_expired:
             with progress_of(job.bytes_read, total, "counting"):
                 counted = job.count(plan)
@@ -178,7 +198,7 @@ def backfill(
         click.echo("Interrupted: written rows stay; run the same command again to complete them", err=True)
         ctx.exit(130)
     report_records(outcome)
-    summary = Summary(table, len(files), outcome.totals, time.monotonic() - started)
+    summary = Summary(table, len(files), outcome.totals, outcome.repeated, time.monotonic() - started)
     if as_json:
         print_json_line(summary.as_json())
     else:

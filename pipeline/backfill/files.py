@@ -147,7 +147,7 @@ def check_file(path: str, maker: Maker) -> None:
         UnreadableFile: the file can't be read. The message is one line without the file's name.
     """
     try:
-        with closing(_open(path)) as file, _records(path, file, maker):
+        with closing(open_file(path)) as file, records_in(path, file, maker):
             pass
     except (OSError, EOFError, ValueError, LookupError) as error:
         raise UnreadableFile(f"can't be read: {one_line(error)}") from error
@@ -193,7 +193,7 @@ def _ranges(path: str) -> Iterator[_Range]:
     size = 0
     try:
         if is_block_format(path):
-            with closing(_open(path)) as file:
+            with closing(open_file(path)) as file:
                 size = file.seek(0, os.SEEK_END)
     except UnreadableFile:
         pass  # the step that reads the file reports this
@@ -224,7 +224,7 @@ class _ReadRangeFn(beam.DoFn):
     def process(self, element: _Range) -> Iterator[Any]:
         path = element.path
         try:
-            with closing(_open(path)) as file, _records(path, file, self._maker, *element[1:]) as records:
+            with closing(open_file(path)) as file, records_in(path, file, self._maker, *element[1:]) as records:
                 for number, record in enumerate(records):
                     if number % _MOST_EVENTS == 0 and is_metered(path):
                         METER.note(path, file.tell())
@@ -277,15 +277,19 @@ def _message_of(file: str, record: MappedRecord) -> PubsubMessage:
     return PubsubMessage(message.data, {**message.attributes, FILE: file, **line})
 
 
-def _records(
+def records_in(
     path: str, file: Any, maker: Maker, start: int = 0, stop: int = sys.maxsize
 ) -> AbstractContextManager[Iterator[Record]]:
+    """Opens the records of an open file of stored bytes, those of blocks that start in a range. See :func:`records_of`.
+
+    Raises UnreadableFile.
+    """
     if blocks := block_file(path, file, maker):
         return nullcontext(blocks.records(start, stop))
     return records_of(path, file, maker, sniff=True)
 
 
-def _open(path: str) -> Any:
+def open_file(path: str) -> Any:
     """Opens a file of stored bytes. Beam must not decompress them: the readers of the formats do."""
     try:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)

@@ -14,10 +14,12 @@ import json
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -41,7 +43,9 @@ from pipeline.backfill.files import (
     is_metered,
     is_pattern,
 )
+from pipeline.backfill.gather import CountRepeated, GatherWindows, Repeated
 from pipeline.backfill.newest import NewestOfEach
+from pipeline.backfill.survey import NOTHING, Survey, SurveyEvents, trials_of_events
 from pipeline.backfill.transforms import (
     CompleteLongerWindows,
     CompleteWindows,
@@ -50,6 +54,7 @@ from pipeline.backfill.transforms import (
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.tables.retention_notes import noted_run
+from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
@@ -65,12 +70,13 @@ from pipeline.transforms.rows import FormatRawRows
 from pipeline.transforms.write import WriteRows
 
 MAX_REPORTED = 20
+_MOST_SHOWN = 3
 
 _READ = "ReadFiles"
 _GCS = "gs://"
 _TIMEOUT_S = 10.0
 _WRITE_LETTERS = "WriteDeadLetters"
-_REFUSED, _REMARK = "refused", "remark"
+_REFUSED, _REMARK, _SURVEY, _REPEATED = "refused", "remark", "survey", "repeated"
 
 
 class RecordNote(NamedTuple):
@@ -115,11 +121,13 @@ class Backfill:
 
 
 class BackfillResult(NamedTuple):
-    """The result of a job: the totals of its counters, and the first refusals and remarks."""
+    """The result of a job: the totals of its counters, the first refusals and remarks, and what the files contain."""
 
     totals: dict[str, int]
     refused: list[RecordNote]
     remarks: list[RecordNote]
+    survey: Survey
+    repeated: Repeated
 
 
 def find_inputs(
@@ -182,6 +190,19 @@ def count(backfill: Backfill) -> BackfillResult:
     return _run(backfill, lambda pipeline, notes: _count(pipeline, backfill, notes))
 
 
+def survey(backfill: Backfill) -> BackfillResult:
+    """Counts the events as :func:`count` does, and surveys what they contain."""
+    return _run(backfill, lambda pipeline, notes: _survey(pipeline, backfill, notes))
+
+
+def first_trials(backfill: Backfill, trials: Trials) -> list[tuple[str, Message, Trial]]:
+    """Returns the first records of the first file that become events: where each is, its message, and its events."""
+    latest_us = time.time_ns() // 1000 + backfill.max_future // timedelta(microseconds=1)
+    with suppress(UnreadableFile):  # the job reports it
+        return list(islice(trials_of_events(backfill.paths[0], backfill.maker, trials, latest_us), _MOST_SHOWN))
+    return []
+
+
 def load(backfill: Backfill) -> BackfillResult:
     """Writes the rows of all events. Notes the run in the table, for a job beside it."""
     with noted_run(backfill.target.name, here=runs_here(backfill.options())):
@@ -189,7 +210,17 @@ def load(backfill: Backfill) -> BackfillResult:
 
 
 def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    events, _ = _read(pipeline, backfill, notes)
+    events, _, told = _read(pipeline, backfill)
+    _ = told | "Note" >> _Note(notes)
+    _ = events | "CountExpired" >> CountExpired(backfill.expiry)
+
+
+def _survey(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
+    events, _, told = _read(pipeline, backfill)
+    surveys = events | "SurveyEvents" >> SurveyEvents() | "TellSurvey" >> beam.Map(lambda found: (_SURVEY, found))
+    gathered = events | "GatherWindows" >> GatherWindows(backfill.target.schema)
+    repeated = _told_repeated(gathered | "CountRepeated" >> CountRepeated())
+    _ = (told, surveys, repeated) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
 
 
@@ -197,9 +228,10 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     target = backfill.target
     table = target.name, target.schema, target.effective_retention
     write = WriteRows(target.name)
-    events, refused = _read(pipeline, backfill, notes)
+    events, refused, told = _read(pipeline, backfill)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
+    repeated: PCollection | None = None
     tiers, windows, listed = target.schema.tiers, list[PCollection](), []
     of_job = backfill.allowed_lateness, backfill.late_firing
     for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
@@ -210,7 +242,11 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
             longer = CompleteLongerWindows(table, tier, *of_job)
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
+        repeated = completed.repeated or repeated
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
+    if repeated is None:  # a table without tiers
+        repeated = events | "GatherWindows" >> GatherWindows(target.schema) | "CountRepeated" >> CountRepeated()
+    _ = (told, _told_repeated(repeated)) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
     if target.schema.latest is not None:
         newest = NewestOfEach(target.schema.latest, target.effective_retention, target.schema.metadata_alone)
         _ = events | "Newest" >> newest | "WriteNewest" >> write
@@ -221,8 +257,8 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
         _ = lines | _WRITE_LETTERS >> _to_one_file(backfill.dead_letters)
 
 
-def _read(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> tuple[PCollection, PCollection]:
-    """Returns ``Event`` elements and dead letters, as ``Message`` elements. Writes the first notes to a file."""
+def _read(pipeline: beam.Pipeline, backfill: Backfill) -> tuple[PCollection, PCollection, PCollection]:
+    """Returns ``Event`` elements; dead letters, as ``Message`` elements; and the first refusals and remarks."""
     read = pipeline | _READ >> ReadFiles(backfill.paths, backfill.maker)
     messages = read.messages
     if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
@@ -231,18 +267,28 @@ def _read(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> tuple[PCol
     decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=types)
     decoded = messages | "DecodeMessages" >> decode
     refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
-    noted = (
+    told = (
         refused | "TellRefused" >> beam.Map(_note_of),
         read.remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
     )
-    _ = (
-        noted
-        | "Told" >> beam.Flatten()
-        | "First" >> Top.SmallestPerKey(MAX_REPORTED)
-        | "ToldToLine" >> beam.Map(json.dumps)
-        | "WriteTold" >> _to_one_file(notes)
-    )
-    return decoded.events, refused
+    first = told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
+    return decoded.events, refused, first
+
+
+def _told_repeated(repeated: PCollection) -> PCollection:
+    """Returns a note on what comes again in the files, from ``Repeated`` elements."""
+    total = repeated | "TotalRepeated" >> beam.CombineGlobally(Repeated.total)
+    return total | "TellRepeated" >> beam.Map(lambda found: (_REPEATED, found))
+
+
+@dataclass(eq=False)
+class _Note(beam.PTransform):
+    """Writes ``(kind, note)`` elements to a file."""
+
+    path: str
+
+    def expand(self, notes: PCollection) -> PCollection:
+        return notes | "ToLine" >> beam.Map(json.dumps) | "Write" >> _to_one_file(self.path)
 
 
 def _to_one_file(path: str) -> WriteToText:
@@ -271,7 +317,8 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Bac
         with FileSystems.open(path) as file:
             notes = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
-    return BackfillResult(totals, refused, remarks)
+    survey, repeated = Survey.of_json(notes.get(_SURVEY, NOTHING)), Repeated(*notes.get(_REPEATED, ()))
+    return BackfillResult(totals, refused, remarks, survey, repeated)
 
 
 @contextmanager

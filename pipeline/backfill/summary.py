@@ -16,6 +16,7 @@ from pipeline.core.notation.text import counted, plain
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
+    from pipeline.backfill.gather import Repeated
     from pipeline.backfill.run import BackfillResult
 
 _SKIPPED = metrics.TYPE_COUNTERS[2]
@@ -29,13 +30,25 @@ class Summary:
         table: the written table.
         files: the number of input files.
         totals: the job's counters.
+        repeated: the events and readings that come again.
         seconds: the duration.
     """
 
     table: TableName
     files: int
     totals: Mapping[str, int]
+    repeated: "Repeated"
     seconds: float
+
+    @property
+    def records(self) -> int:
+        """The number of records, valid or not."""
+        return self._of(metrics.BACKFILL_RECORDS)
+
+    @property
+    def events(self) -> int:
+        """The number of valid events."""
+        return self._of(metrics.EVENTS)
 
     @property
     def refused(self) -> int:
@@ -47,8 +60,10 @@ class Summary:
         return {
             "table": str(self.table),
             "files": self.files,
-            "records": self._of(metrics.BACKFILL_RECORDS),
-            "events": self._of(metrics.EVENTS),
+            "records": self.records,
+            "events": self.events,
+            "distinct_events": self._distinct,
+            "repeated_readings": self.repeated.readings,
             "skipped": self._skipped,
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
@@ -64,17 +79,12 @@ class Summary:
     def print(self, dead_letters: str | None, allowed_lateness: timedelta) -> None:
         """Prints the summary as text."""
         click.echo(
-            f"{counted(self.files, 'file')}, {counted(self._of('records'), 'record')}, "
-            f"{counted(self._of('events'), 'event')}: {counted(self._of('raw_rows'), 'raw row')} and "
+            f"{counted(self.files, 'file')}, {counted(self.records, 'record')}, "
+            f"{counted(self.events, 'event')}: {counted(self._of('raw_rows'), 'raw row')} and "
             f"{counted(self._of('aggregate_rows'), 'aggregate row')} written to {self.table}, "
             f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
-        if self.refused:
-            reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
-            counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
-            click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
-        if skipped := self._skipped:
-            click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        self.print_notes(dead_letters)
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
                 f"{counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
@@ -87,10 +97,30 @@ class Summary:
                 f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "
                 "repair --listed once these windows are over, or pass --allowed-lateness 0s if no job runs"
             )
+
+    def print_notes(self, dead_letters: str | None = None) -> None:
+        """Prints why records were refused or skipped, and how many events fell on one another or are too old."""
+        if self.refused:
+            reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
+            counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
+            click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
+        if skipped := self._skipped:
+            click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        if self.repeated.readings:
+            click.echo(
+                f"{counted(self.events, 'event')} fall on {self._distinct:,}: "
+                f"{counted(self.repeated.readings, 'reading')} came again for the same sensor, time and metric, and "
+                "the table keeps one value of each"
+            )
         if expired := self._of(metrics.EXPIRED_EVENTS):
             click.echo(
                 f"{counted(expired, 'event')} older than the table keeps readings: Bigtable will collect them soon"
             )
+
+    @property
+    def _distinct(self) -> int:
+        """How many events the table distinguishes."""
+        return self.events - self.repeated.events
 
     @property
     def _skipped(self) -> int:

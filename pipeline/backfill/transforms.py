@@ -15,6 +15,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
+from pipeline.backfill.gather import GatherWindows, Repeated, windows_of
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -24,7 +25,6 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
-from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, groups_of_batch, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import EncodedRows
@@ -39,7 +39,7 @@ from pipeline.transforms.tables import CompletingFn, now_us
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
-_WINDOWS, _LISTED = "windows", "listed"
+_WINDOWS, _LISTED, _REPEATED = "windows", "listed", "repeated"
 _Shorter = KV[tuple[str, int], tuple[int, WindowStats]]  # sensor and start of the longer window; a shorter one
 
 
@@ -70,10 +70,12 @@ class CompletedWindows(NamedTuple):
     Attributes:
         windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
         listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
+        repeated: ``Repeated`` elements, whose sum tells what comes again in the files; None of longer windows.
     """
 
     windows: PCollection
     listed: PCollection
+    repeated: PCollection | None = None
 
 
 @dataclass(eq=False)
@@ -106,15 +108,14 @@ class CompleteWindows(beam.PTransform):
         _, schema, _ = self.table
         of_job = self.allowed_lateness, self.late_firing, self.max_future
         complete_fn = _CompleteFn(*self.table, schema.tiers[0], *of_job)
-        window = schema.tiers[0].window
-        gathered = GroupedReadings(window, schema.identity, groups_of_batch(schema.rate, window))
         outputs = (
             events
-            | "GatherReadings" >> beam.ParDo(_GatherFn(gathered))
-            | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, main=_WINDOWS)
+            | "Gather" >> GatherWindows(schema)
+            | "Complete"
+            >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, _REPEATED, main=_WINDOWS)
         )
-        return _outputs(outputs)
+        outputs[_REPEATED].element_type = Repeated
+        return _outputs(outputs)._replace(repeated=outputs[_REPEATED])
 
 
 @dataclass(eq=False)
@@ -175,25 +176,6 @@ class ListWindows(beam.PTransform):
 
 def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
     return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
-
-
-@beam.typehints.with_output_types(tuple[tuple[int, int], bytes])
-class _GatherFn(beam.DoFn):
-    """Gathers the readings of a bundle: ``((group of sensors, start of the window), readings)``."""
-
-    def __init__(self, gathered: GroupedReadings) -> None:
-        self._gathered = gathered
-
-    def start_bundle(self) -> None:
-        self._gathered.start()
-
-    def process(self, element: Event) -> None:
-        if element.readings:  # not of metadata alone
-            self._gathered.add([element])
-
-    def finish_bundle(self) -> Iterator[Any]:
-        for group, _, data in self._gathered.take_groups():
-            yield GlobalWindows.windowed_value(((group, start_of_readings(data)), data))
 
 
 class _Pending(NamedTuple):
@@ -351,15 +333,17 @@ class _CompleteFn(_WritingFn):
         super().start_bundle()
         self._following: set[tuple[str, int]] = set()
         self._on_their_way: set[tuple[str, int]] = set()
+        self._repeated: list[Repeated] = []
         self._searched: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)  # for windows without a row
 
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]], written: list[Any]) -> Iterator[Any]:
         if written:
             raise ValueError(f"the step that writes raw rows returned {written[0]}")
         (_, start_us), gathered = element
-        for sensor_id, windows in accumulators_of(gathered).items():
-            readings = windows[start_us]
-            yield from self._add(_Pending(sensor_id, start_us, readings), readings.pane().stats.events)
+        for sensor_id, of_sensor in windows_of(gathered).items():
+            pane = of_sensor.readings.pane()
+            self._repeated.append(of_sensor.repeated(pane))
+            yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), pane.stats.events)
 
     def _finish(self) -> Iterator[Any]:
         yield from super()._finish()
@@ -370,6 +354,7 @@ class _CompleteFn(_WritingFn):
             yield from self._write()
         for sensor_id, start_us in self._on_their_way:
             yield self._list(sensor_id, start_us)
+        yield TaggedOutput(_REPEATED, Repeated.total(self._repeated))
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Notes windows after this one whose rows do not continue from its last readings.

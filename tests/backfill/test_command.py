@@ -31,6 +31,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from tests.support.google_cloud import BUCKET, Storage, running_storage
 from tests.support.lasting import lasting
 from tests.support.preloaded import TIDETABLE
@@ -96,6 +97,8 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "files": 1,
         "records": 3,
         "events": 1,
+        "distinct_events": 1,
+        "repeated_readings": 0,
         "skipped": 0,
         "refused": 2,
         "malformed": 2,
@@ -115,6 +118,108 @@ def test_open_windows_are_reported(table: TableName, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "1 window put on the table's work list: a job with an allowed lateness of 2h may still" in result.stdout
     assert "tidetable repair --listed" in result.stdout
+
+
+AUTUMN = """
+message = "json"
+sensor = { constant = "N-1" }
+time = { path = "t", time_zone = "Europe/Berlin", ambiguous = "first" }
+readings = { flow = "flow", level = "level" }
+"""
+
+
+@pytest.mark.parametrize("tiers", ['{ 1h = "stats" }', "{}"], ids=["tiers", "none"])
+def test_events_that_fall_on_one_another_are_reported(bigtable: str, tmp_path: Path, tiers: str) -> None:
+    """Local times of autumn; an event that lacks a reading of the other loses none."""
+    table = table_of(lasting(parse_schema(f"tiers = {tiers}\n")))
+    (tmp_path / "a.toml").write_text(AUTUMN)
+    hours = ["01:30", "02:00", "02:30", "02:00", "02:30", "03:00"]
+    rows = [f"2024-10-27 {hour},{number},\n" for number, hour in enumerate(hours)]
+    (tmp_path / "a.csv").write_text(f"t,flow,level\n{''.join(rows)}2024-10-27 03:00,,7\n")
+    result = backfill(table, tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1] == (
+        "7 events fall on 4: 2 readings came again for the same sensor, time and metric, and the table keeps one value "
+        "of each"
+    )
+    assert len([key for key in keys(table) if not key.startswith("agg#")]) == 4
+
+
+def test_a_record_for_each_reading_repeats_none(table: TableName, tmp_path: Path) -> None:
+    """Readings of one event may come in several records. The same file twice repeats all of them."""
+    text = HEADER + "A-1,2024-05-01T08:00:00Z,1\n"
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text(text.replace(",n", ",m"))
+    (tmp_path / "c.csv").write_text(text)
+    both = backfill(table, tmp_path / "a.csv", tmp_path / "b.csv")
+    assert both.stdout.count("\n") == 1
+    summary = json.loads(backfill(table, tmp_path / "[ac].csv", "--json").stdout)
+    assert (summary["events"], summary["distinct_events"], summary["repeated_readings"]) == (2, 1, 1)
+
+
+def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> None:
+    """Its totals, metrics and first events; it writes neither rows nor a file of refused records."""
+    (tmp_path / "a.toml").write_text(AUTUMN)
+    (tmp_path / "a.csv").write_text(
+        "t,flow,level\n2024-10-27 01:30,1.5,2\n2024-10-27 02:00,-2,\n2024-10-27 02:00,3,\nsoon,1,\n"
+    )
+    letters = tmp_path / "refused.ndjson"
+    arguments = tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml", "--dead-letters", letters, "--dry-run"
+    result = backfill(table, *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"{tmp_path}/a.csv:5: INVALID_EVENT_TIME: ")
+    lines = result.stdout.splitlines()
+    assert re.sub(r"\d+\.\d s", "0.0 s", lines[0]) == (
+        "1 file, 4 records, 3 events of 1 sensor from 2024-10-26T23:30:00Z to 2024-10-27T00:00:00Z, 1 record refused; "
+        f"0.0 s; nothing was written to {table}"
+    )
+    assert lines[1] == "refused: 1 INVALID_EVENT_TIME"
+    assert lines[2].startswith("3 events fall on 2: 1 reading came again ")
+    assert [line.split() for line in lines[3:6]] == [
+        ["metric", "readings", "least", "greatest"],
+        ["flow", "3", "-2", "3"],
+        ["level", "1", "2", "2"],
+    ]
+    assert f"{tmp_path}/a.csv:2: json, 1 event" in lines
+    assert "    readings  flow=1.5, level=2" in lines
+    assert keys(table) == []
+    assert not letters.exists()
+    found = json.loads(backfill(table, *arguments, "--json").stdout)
+    assert found.pop("seconds") > 0
+    first, *others = found.pop("first_records")
+    assert first["events"][0]["readings"] == {"flow": 1.5, "level": 2.0}
+    assert len(others) == 2
+    assert found == {
+        "table": str(table),
+        "files": 1,
+        "records": 4,
+        "events": 3,
+        "distinct_events": 2,
+        "repeated_readings": 1,
+        "skipped": 0,
+        "refused": 1,
+        "malformed": 0,
+        "dead_letters": {"INVALID_EVENT_TIME": 1},
+        "expired": 0,
+        "sensors": 1,
+        "first": "2024-10-26T23:30:00Z",
+        "last": "2024-10-27T00:00:00Z",
+        "metrics": {"flow": {"readings": 3, "min": -2, "max": 3}, "level": {"readings": 1, "min": 2, "max": 2}},
+    }
+
+
+def test_a_dry_run_of_no_events(bigtable: str, tmp_path: Path) -> None:
+    """It has neither times nor metrics. One with events that are too old ends like the run itself."""
+    table = table_of(TableSchema.default())
+    (tmp_path / "a.csv").write_text(HEADER + "A#1,2024-05-01T08:00:00Z,1\n")
+    result = backfill(table, tmp_path / "a.csv", "--dry-run")
+    assert result.stdout.startswith("1 file, 1 record, 0 events, 1 record refused; ")
+    (tmp_path / "a.csv").write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\n")
+    result = backfill(table, tmp_path / "a.csv", "--dry-run")
+    assert result.exit_code == 1
+    assert "1 of 1 events are too old" in result.stderr
+    assert "  A-1  2024-05-01T08:00:00Z" in result.stdout
+    assert backfill(table, tmp_path / "a.csv", "--dry-run", "--accept-expired").exit_code == 0
 
 
 def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path) -> None:

@@ -337,7 +337,7 @@ class World(Judge):
                 outputs += fn.process(*element)
             outputs += fn._finish()
             fn.teardown()
-            listed = [out.value for out in outputs if isinstance(out, TaggedOutput)]
+            listed = [out.value for out in outputs if isinstance(out, TaggedOutput) and out.tag == "listed"]
             self.tables[name].write_rows(
                 work_row(schema.tiers[0], *each, listing(BACKFILLED, self.now_us)) for each in listed
             )
