@@ -85,6 +85,44 @@ def test_a_row_for_each_reading(tmp_path: Path) -> None:
     assert "# left out: unit: it differs" in text
 
 
+AT = "2026-02-17T10:30:00Z"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "doubt"),
+    [
+        pytest.param(f"sensor,time,metric,value\na,{AT},temp,21.5\na,{AT},hum,48\n", "metric", False, id="two"),
+        pytest.param(f"sensor,time,metric,value\na,{AT},temp,21.5\nb,{AT},hum,48\n", "metric", True, id="apart"),
+        pytest.param(f"sensor,time,metric,value\na,{AT},temp,21.5\n", "metric", True, id="one"),
+        pytest.param(f"id,time,name,value\na,{AT},temp,21.5\na,{AT},hum,48\n", "name", False, id="name"),
+        pytest.param(f"id,zeit,art,einheit,wert\n7,{AT},T,C,2\n7,{AT},H,%,3\n", "art", True, id="unknown name"),
+        pytest.param(f"id,time,parameter,amount\n7,{AT},T,2\n7,{AT},H,3\n", "parameter", False, id="unknown value"),
+    ],
+)
+def test_few_rows_that_are_one_reading_each(tmp_path: Path, content: str, name: str, doubt: bool) -> None:
+    """Names differ at one time of a sensor; without that proof, the draft tells the doubt."""
+    document, text, events = drafted(tmp_path / "a.csv", content.encode())
+    assert document["readings"]["*"]["name"] == name
+    assert len({metric for event in events for metric in event[2]}) == len(events)
+    assert ("doubt: is each row one reading?" in text) == doubt
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"id,time,name,value\na,{AT},Cellar,21.5\nb,{AT},Roof,48\na,{AT[:-2]}1Z,Cellar,21\n",
+        f"id,time,status,value\na,{AT},ok,21.5\nb,{AT},bad,48\n",
+        f"id,time,status,temperature,value\na,{AT},ok,1,2\na,{AT},bad,1,3\n",
+    ],
+    ids=["a sensor's name", "no name", "two columns of numbers"],
+)
+def test_a_row_with_a_text_is_not_one_reading(tmp_path: Path, content: str) -> None:
+    """Text that the sensor determines, or beside other numbers, names no reading."""
+    document = drafted(tmp_path / "a.csv", content.encode())[0]
+    assert "value" in document["readings"]
+    assert set(document["metadata"]) & {"name", "status"}
+
+
 def test_a_column_for_each_sensor(tmp_path: Path) -> None:
     """Without a sensor, the file's name is one; a comment has the mapping for a column per sensor, which works."""
     document, text, events = drafted(tmp_path / "flat.csv", WIDE)

@@ -47,7 +47,8 @@ _NO_READING = re.compile(
     r"(_(number|no|num))?"
 )
 _NAME = re.compile(
-    r"name|key|(metric|measurement|quantity|parameter|variable|property|field|reading)(_(name|type|id))?|messgroesse"
+    r"name|key|((observed|measured)_)?(metric|measurement|measurand|quantity|parameter|param|variable|property|field|"
+    r"reading|signal)(_(name|type|id))?|(mess)?groesse|kenngroesse"
 )
 _VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|uint|long|bool|boolean|number)(_.*)?")
 
@@ -99,6 +100,11 @@ def is_id(name: str) -> bool:
 def is_name_of_readings(name: str) -> bool:
     """Returns whether a column of this name contains names of readings."""
     return _NAME.fullmatch(words(name)) is not None
+
+
+def may_name_other_things(name: str) -> bool:
+    """Returns whether a column of this name may also contain names of sensors or places."""
+    return words(name) in ("name", "key")
 
 
 def is_value_of_readings(name: str) -> bool:

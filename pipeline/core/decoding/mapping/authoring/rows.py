@@ -63,7 +63,7 @@ class _RowsDraft:
         self._notation, self._notation_doubt = number_notation_of(self._columns)
         self._time = self._time_columns()
         self._sensors = self._sensor_columns()
-        self._name, self._value = self._long()
+        self._name, self._value, self._long_doubt = self._long()
         taken = [*self._time, *self._sensors[:1], *(each for each in (self._name, self._value) if each)]
         self._rest = [column for column in self._columns if column not in taken]
 
@@ -85,9 +85,10 @@ class _RowsDraft:
         yield "[readings]"
         readings, metadata, left_out = self._divided()
         if self._name and self._value:
+            is_one = "doubt: is each row one reading?" if self._long_doubt else "a row is one reading;"
             yield (
                 f'"*" = {{ path = {_path(self._value)}, name = {_path(self._name)}{self._conversions(self._value)} }} '
-                f"# a row is one reading; names: {_comment(self._name.examples())}"
+                f"# {is_one} names: {_comment(self._name.examples())}"
             )
         elif not readings:
             yield "# doubt: no column has numbers alone"
@@ -225,19 +226,28 @@ class _RowsDraft:
             doubt = f" # doubt: is {sentinels[0]:g} a missing value?" if sentinels else ""
             yield f"null = [{', '.join(values)}]{doubt}"
 
-    def _long(self) -> tuple[Column | None, Column | None]:
-        """Returns the columns of the name and the value, if a record is one reading; else None."""
+    def _long(self) -> tuple[Column | None, Column | None, bool]:
+        """Returns the columns of the name and the value, if a record is one reading, and whether that is in doubt."""
         free = [column for column in self._columns if column not in (*self._time, *self._sensors[:1])]
-        names = [
-            column for column in free if column.is_text and guesses.is_name_of_readings(slug(column.name))
-            and len(column.distinct()) < max(2, len(column.values))
-        ]  # fmt: skip
-        values = [
-            column
-            for column in free
-            if column.is_numeric(self._notation) and guesses.is_value_of_readings(slug(column.name))
+        numbers = [
+            column for column in free if column.is_numeric(self._notation) and not guesses.is_id(slug(column.name))
         ]
-        return (names[0], values[0]) if names and values else (None, None)
+        values = [column for column in numbers if guesses.is_value_of_readings(slug(column.name))]
+        for name in sorted(free, key=lambda column: not guesses.is_name_of_readings(slug(column.name))):
+            is_named = guesses.is_name_of_readings(slug(name.name))
+            # The only numbers are the values, whatever their name.
+            value = next(iter(values or (numbers if is_named and len(numbers) == 1 else ())), None)
+            if not value or not name.is_text or name in numbers or _UNIT.fullmatch(slug(name.name).lower()):
+                continue
+            differs = self._differs_at_one_time(name)
+            if is_named and not guesses.may_name_other_things(slug(name.name)):
+                repeats = 1 < len(name.values) > len(name.distinct())
+                return name, value, not (repeats or differs)
+            if differs and (is_named or len(numbers) == 1):
+                return name, value, not is_named
+            if is_named and len(name.values) > len(name.distinct()) and self._differs(name, *self._sensors[:1]):
+                return name, value, False
+        return None, None, False
 
     def _divided(self) -> tuple[list[Column], list[Column], list[tuple[Column, str]]]:
         """Returns the columns of readings, those of metadata, and those left out, with the reason."""
@@ -248,7 +258,9 @@ class _RowsDraft:
                 left_out.append((column, "it is empty"))
             elif _ROW_NUMBERS.fullmatch(name.lower()) and self._is_row_number(column):
                 left_out.append((column, "it counts the records"))
-            elif self._name and (_UNIT.fullmatch(name.lower()) or self._differs_at_one_time(column)):
+            elif self._name and (
+                _UNIT.fullmatch(name.lower()) or self._differs(column, *self._sensors[:1], *self._time)
+            ):
                 left_out.append((column, "it differs between the readings of one time"))
             elif column.is_numeric(self._notation) and not guesses.is_id(name):
                 readings.append(column)
@@ -259,9 +271,13 @@ class _RowsDraft:
         return readings, metadata, left_out
 
     def _differs_at_one_time(self, column: Column) -> bool:
+        return self._differs(column, *self._sensors[:1], *self._time)
+
+    def _differs(self, column: Column, *others: Column) -> bool:
+        """Returns whether a column differs between records that agree in the others."""
         known: dict[tuple[Any, ...], Any] = {}
-        keys = zip(*(each.all for each in (*self._sensors[:1], *self._time)), strict=True)
-        return any(known.setdefault(key, value) != value for key, value in zip(keys, column.all, strict=False))
+        keys = zip(*(each.all for each in others), strict=True) if others else [()] * len(column.all)
+        return any(known.setdefault(key, value) != value for key, value in zip(keys, column.all, strict=True))
 
     def _entries(self, columns: Sequence[Column], most: int, entry: Any) -> Iterator[str]:
         names: set[str] = set()
