@@ -25,6 +25,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import Schedule
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.panes.grouped_readings import groups_for
+from pipeline.core.results.window_results import PaneResult, ResultRules, batches_of, message_of, read_batch
 from pipeline.core.schema.table_schema import Rate, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.benchmarks import restart
@@ -54,6 +55,7 @@ class Cost:
         held_s: the most CPU seconds of a firing.
         cpu_s: the CPU seconds of all firings.
         reads: the number of requests to the table.
+        results: the number of results that are published.
         scale: the number of the group's sensors for each that is simulated.
     """
 
@@ -67,14 +69,15 @@ class Cost:
     held_s: float = 0
     cpu_s: float = 0
     reads: int = 0
+    results: int = 0
     scale: float = 1
 
 
 class _Measured(Group):
     """A group whose firings are measured."""
 
-    def __init__(self, schema: TableSchema, now_us: int, late_us: int) -> None:
-        super().__init__(schema, now_us, early_us=5 * MINUTE, late_us=late_us)
+    def __init__(self, schema: TableSchema, now_us: int, late_us: int, results: ResultRules | None) -> None:
+        super().__init__(schema, now_us, early_us=5 * MINUTE, late_us=late_us, results=results)
         self.moved: Counter[tuple[str, str]] = Counter()
         parts, late, opened, closed, *resting, deferred = (CountingBag(name, self.moved) for name in _NAMES)
         self.bags = Bags(parts, late, opened, closed, (resting[0], resting[1]), deferred)
@@ -97,9 +100,22 @@ class _Measured(Group):
         cost.cpu_s += seconds
         cost.reads += self.table.reads - reads
 
+    def publish(self, results: list[PaneResult], batches: int) -> None:
+        for batch in batches_of(results, self.schema.tiers, T, batches):
+            for serialized in read_batch(batch):
+                message_of(serialized, "protobuf")
+                self.cost.results += 1
+
 
 def cost_of(
-    every_us: int, sensors: int, late: float, *, most: int, late_us: int = MINUTE, schema: TableSchema | None = None
+    every_us: int,
+    sensors: int,
+    late: float,
+    *,
+    most: int,
+    late_us: int = MINUTE,
+    schema: TableSchema | None = None,
+    results: ResultRules | None = None,
 ) -> Cost:
     """Returns the cost of one group of a fleet in an hour, after a first one.
 
@@ -110,11 +126,12 @@ def cost_of(
         most: the number of sensors that are simulated at most.
         late_us: the time from late readings to a late pane in µs.
         schema: the table's schema.
+        results: the rules by which results are published; None to publish none.
     """
     of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
     simulated = min(of_group, most)
     rng = random.Random(1)
-    group = _Measured(schema or TableSchema.for_new_table(), T, late_us)
+    group = _Measured(schema or TableSchema.for_new_table(), T, late_us, results)
     step = 10 * SECOND if every_us >= MINUTE else SECOND
     hours = 2 if late else 1.2
     phases = [rng.randrange(every_us) for _ in range(simulated)]
@@ -149,14 +166,21 @@ _HEADINGS = [
     ("written", "per input byte", 15), ("both", "of the fleet", 13), ("state", "a sensor", 8),
     ("commit", "of a group", 10),
     ("largest", "element", 8), ("key", "held", 7), ("CPU", "an event", 8), ("table read", "per event", 10),
+    ("results", "per event", 9),
 ]  # fmt: skip
 
 
 def line_of(
-    every_us: int, sensors: int, late: float, most: int, late_us: int = MINUTE, schema: TableSchema | None = None
+    every_us: int,
+    sensors: int,
+    late: float,
+    most: int,
+    late_us: int = MINUTE,
+    schema: TableSchema | None = None,
+    results: ResultRules | None = None,
 ) -> str:
     """Returns a fleet's line of the table."""
-    cost = cost_of(every_us, sensors, late, most=most, late_us=late_us, schema=schema)
+    cost = cost_of(every_us, sensors, late, most=most, late_us=late_us, schema=schema, results=results)
     groups = groups_for(Rate(every_us, sensors=sensors))
     simulated = sensors / groups / cost.scale
     fleet = (cost.read_bytes + cost.written_bytes) * cost.scale * groups / 3600 / 1e6
@@ -174,6 +198,7 @@ def line_of(
         f"{cost.held_s * cost.scale:.2f} s",
         f"{cost.cpu_s / cost.events * 1e6:.0f} µs",
         f"{cost.reads / cost.events:.3f}",
+        f"{cost.results / cost.events:.3f}",
     ]
     return "  ".join(f"{value:>{width}}" for value, (*_, width) in zip(values, _HEADINGS, strict=True))
 
@@ -183,12 +208,17 @@ def _main() -> None:
     parser.add_argument("--sensors", type=int, default=200, help="the most sensors of a group that are simulated")
     parser.add_argument("--late_firing", type=int, default=1, help="the minutes from late readings to a late pane")
     parser.add_argument("--schema", type=Path, help="the file of another schema than that of new tables")
+    parser.add_argument(
+        "--results", choices=["final", "all"], help="the results that the job publishes; none by default"
+    )
     arguments = parser.parse_args()
+    results = arguments.results and ResultRules(T, arguments.results == "all")
     schema = parse_schema(arguments.schema.read_text()) if arguments.schema else None
     most, late_us = arguments.sensors, arguments.late_firing * MINUTE
     _print_headings(_HEADINGS)
     for every_us, sensors, late in FLEETS:
-        print(line_of(every_us, sensors, late, most if every_us >= MINUTE else most // 10, late_us, schema), flush=True)
+        simulated = most if every_us >= MINUTE else most // 10
+        print(line_of(every_us, sensors, late, simulated, late_us, schema, results), flush=True)
     print("\nA restart:")
     _print_headings(restart.HEADINGS)
     for every_us, sensors in restart.FLEETS:

@@ -252,6 +252,19 @@ def test_flags_that_do_not_change_the_graph():
     assert graph_of(dead_letters="drop") != graph_of()
 
 
+def test_results_are_steps_of_their_own():
+    """Without a topic there is no step for them; with one, all other steps have the same labels."""
+    topic = "projects/test-project/topics/results"
+    steps, without = graph_of(results_topic=topic), graph_of()
+    assert {label.partition("/")[0] for label in steps.keys() - without.keys()} == {"PublishResults"}
+    assert without.keys() < steps.keys()
+    changed = {label.partition("/")[0] for label in without if steps[label] != without[label]}
+    assert changed == {"AggregateWindows"}  # which has another output
+    assert graph_of(results_topic=topic, results="all", results_encoding="json") == steps
+    two = graph_of(bigtable_table="a,b", results_topic=topic).keys() - graph_of(bigtable_table="a,b").keys()
+    assert two == steps.keys() - without.keys()  # of the first table
+
+
 def test_mappings_do_not_change_the_graph(tmp_path):
     """A running job can take other mappings, another decoder or its first ones: the form of its state stays."""
     changes = foreign.flags(tmp_path)
@@ -426,6 +439,13 @@ def test_when_the_job_of_a_template_began(storage, folder, known):
         assert before_us <= began_us <= time.time_ns() // 1000
     else:
         assert began_us == LATEST_US
+
+
+def test_results_of_a_classic_template(capsys):
+    """The numbers of results begin with the time at which the job began, which a classic template does not know."""
+    template = f"gs://{BUCKET}/templates/job"
+    assert main(flags(template_location=template, results_topic="projects/test-project/topics/results")) == 2
+    assert "--results_topic needs a job that starts at once" in capsys.readouterr().err
 
 
 def test_staged_files_that_cannot_be_removed(capsys, monkeypatch):

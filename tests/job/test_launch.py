@@ -253,9 +253,9 @@ def test_missing_subscription(resources, capsys, no_run):
     assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
 
 
-@pytest.mark.parametrize("flag", ["input_topic", "dead_letter_topic"])
+@pytest.mark.parametrize("flag", ["input_topic", "dead_letter_topic", "results_topic"])
 def test_missing_topic(resources, capsys, no_run, flag):
-    """A missing topic is reported in one line, whether for reading or for dead letters."""
+    """A missing topic is reported in one line, whether for reading, for dead letters or for results."""
     missing = f"projects/{PROJECT}/topics/nowhere"
     flags = resources.flags(**{flag: missing})
     if flag == "input_topic":
@@ -270,6 +270,22 @@ def test_dead_letters_that_would_come_back(resources, capsys, no_run):
     assert code == 1
     assert f"--dead_letter_topic={resources.dead_letter_topic} is the topic that " in line
     assert f"{resources.dead_letter_subscription} reads" in line
+
+
+def test_results_that_would_come_back(resources, capsys, no_run):
+    """A job that would read its own results is refused in one line."""
+    code, line = refusal(capsys, resources.flags(results_topic=resources.topic))
+    assert code == 1
+    assert f"--results_topic={resources.topic} is the topic that {resources.subscription} reads" in line
+
+
+def test_results_of_a_table_without_windows(resources, capsys, no_run):
+    """There are none, which is refused in one line."""
+    resources.table = resources.table_of(parse_schema("[tiers]\n"))
+    topic, _ = resources.feed("results")
+    code, line = refusal(capsys, resources.flags(results_topic=topic))
+    assert code == 1
+    assert line.endswith("has no tiers, so there are no results for --results_topic")
 
 
 @pytest.mark.parametrize("variable", ["BIGTABLE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST"])

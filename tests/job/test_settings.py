@@ -7,8 +7,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows.fixed import Window
 from pipeline.job.flag_values import BadFlag
+from pipeline.job.result_flags import ResultFlags
 from pipeline.job.settings import MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of
 from tests.support.streams import flags
+
+RESULTS = "projects/test-project/topics/results"
 
 
 def parsed(**changes):
@@ -95,6 +98,16 @@ def test_a_job_that_would_read_its_own_dead_letters():
     assert settings_of(parse_flags([*arguments, "--dead_letters=drop"])).input_topic == topic
 
 
+def test_results():
+    """Results are final ones in protobuf, by default none; a job does not read its own."""
+    assert parsed().results is None
+    assert parsed(results_topic=RESULTS).results == ResultFlags(RESULTS, early=False, encoding="protobuf")
+    changes = {"results_topic": RESULTS, "results": "all", "results_encoding": "json"}
+    assert parsed(**changes).results == ResultFlags(RESULTS, early=True, encoding="json")
+    arguments = [*without("input_subscription"), f"--input_topic={RESULTS}", f"--results_topic={RESULTS}"]
+    assert refusal(arguments) == "--results_topic is --input_topic: each result would be read and refused"
+
+
 @pytest.mark.parametrize("name", ["project", "bigtable_instance", "bigtable_table", "input_subscription"])
 def test_required_flags(name):
     """A missing required flag is named."""
@@ -141,6 +154,15 @@ def test_required_flags(name):
         ({"id_attribute": "event_id"}, "works on Dataflow only"),
         ({"app_profile": "a b"}, "--app_profile is 'a b'; it has to be the id of an app profile"),
         ({"timestamp_attribute": "event time"}, "--timestamp_attribute is"),
+        ({"results_topic": "results"}, "--results_topic is 'results'; it has to be projects/PROJECT/topics/NAME"),
+        ({"results_topic": RESULTS, "results": "early"}, "--results is 'early'; it has to be final or all"),
+        ({"results_topic": RESULTS, "results_encoding": "avro"}, "has to be protobuf or json"),
+        ({"results": "all"}, "--results=all needs --results_topic"),
+        ({"results_encoding": "json"}, "--results_encoding=json needs --results_topic"),
+        (
+            {"results_topic": "projects/test-project/topics/dead-letters"},
+            "--results_topic is --dead_letter_topic: results would be among the dead letters",
+        ),
     ],
 )
 def test_refused(changes, message):

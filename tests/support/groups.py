@@ -134,9 +134,7 @@ class Group:
         firing.fire(state.take(), state.deferred)
         schedule.done(due)
         if firing.results:
-            tiers, began_us = self.schema.tiers, self.aggregation.results.began_us
-            for batch in batches_of(firing.results.found, tiers, began_us, schedule.batches):
-                self.published += map(WindowResult.FromString, read_batch(batch))
+            self.publish(firing.results.found, schedule.batches)
         schedule.batches += len(list(parts_of(firing.rows)))
         state.write(firing)
         schedule.rearm(self.aggregation.firing)
@@ -147,6 +145,11 @@ class Group:
             self.written.append(row)
         self.listed += firing.incomplete
         self.counts += firing.counts
+
+    def publish(self, results, batches):
+        """Publishes the results of a firing, after so many batches of rows."""
+        for batch in batches_of(results, self.schema.tiers, self.aggregation.results.began_us, batches):
+            self.published += map(WindowResult.FromString, read_batch(batch))
 
     def row(self, tier, sensor_id, start_us):
         """Returns the number of events and the sum of ``t`` in an aggregate row; None without a row."""
