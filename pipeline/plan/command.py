@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import click
 
@@ -80,6 +80,13 @@ _DURATION = Parsed("duration", parse_duration)
     show_default=True,
     help="The job's --bigtable_writer.",
 )
+@click.option(
+    "--results",
+    type=click.Choice(["none", "final", "all"]),
+    default="none",
+    show_default=True,
+    help="The job's --results, if it has a --results_topic, delivered to one subscription.",
+)
 @click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
 @click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
 @click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
@@ -94,6 +101,7 @@ def plan(
     allowed_lateness: timedelta,
     newest_every: timedelta,
     writer: str,
+    results: Literal["none", "final", "all"],
     disk: str,
     prices: TextIO | None,
     json_line: bool,
@@ -116,6 +124,7 @@ def plan(
         newest_us=newest_every // _MICROSECOND,
         bulk=writer == "bulk",
         ssd=disk == "ssd",
+        results=None if results == "none" else results,
     )
     estimate = estimate_of(workload)
     of_units = None if prices is None else _prices(prices)

@@ -18,6 +18,7 @@ from pipeline.core.schema.key_tokens import (
 from pipeline.core.schema.sizing import state_problem
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
+from pipeline.plan.results import RESULT_US, results_of
 from pipeline.plan.sizes import (
     RowSize,
     aggregate_size,
@@ -29,6 +30,7 @@ from pipeline.plan.sizes import (
     windows_per_second,
 )
 from pipeline.plan.storage import UTILIZATION, YEARS, kept, nodes_for_storage, storage_after, stored_per_day
+from pipeline.plan.traffic import Messages, Writes, billed_bytes
 from pipeline.plan.workload import Workload
 
 _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
@@ -53,8 +55,6 @@ cloud.google.com/dataflow/docs/reference/pipeline-options.
 """
 _WORKER_UTILIZATION = 60  # percent, the target of docs/size.md
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
-_LEAST_BILLED_BYTES = 1000
-_OVERHEAD_BYTES = 20 + 16  # a message's timestamp, and the text of its id
 
 MAX_STREAMING_BYTES_A_MINUTE = 60 * 10**9
 """What Streaming Engine processes in a region, by a project's default quota."""
@@ -64,34 +64,6 @@ NEWEST = "newest readings"
 
 TABLETS = 100
 """The number of tablets over which :func:`hottest_share` spreads the writes."""
-
-
-@dataclass(frozen=True)
-class Messages:
-    """The messages of a fleet.
-
-    Attributes:
-        batch: events in a message.
-        per_second: messages of all sensors in a second.
-        bytes: the mean size of a message's data.
-        bytes_per_second: bytes of all data in a second.
-        billed_per_second: bytes that Pub/Sub counts in a second for publishing and delivering each message once.
-    """
-
-    batch: int
-    per_second: float
-    bytes: float
-    bytes_per_second: float
-    billed_per_second: float
-
-
-@dataclass(frozen=True)
-class Writes:
-    """Rows, cells (a mutation each) and encoded bytes written in a second."""
-
-    rows: float
-    cells: float
-    bytes: float
 
 
 @dataclass(frozen=True)
@@ -127,8 +99,9 @@ class Estimate:
     Attributes:
         events_per_second: events of all sensors in a second.
         messages: messages of one event, and messages of the fleet's batch.
+        results: messages of finished windows; None if none are published.
         vcpus: busy vCPUs of Dataflow's workers, computed from CPU time that was measured elsewhere.
-        vcpus_for_panes: those of them that fire panes and write their rows.
+        vcpus_for_panes: those of them that fire panes, write their rows and publish their results.
         workers: Dataflow's workers, of two vCPUs each: at least one runs all the time.
         groups: the groups of sensors; None if the table has no windows.
         restart: the work of a restart.
@@ -147,6 +120,7 @@ class Estimate:
 
     events_per_second: float
     messages: tuple[Messages, Messages]
+    results: Messages | None
     vcpus: float
     vcpus_for_panes: float
     workers: int
@@ -177,10 +151,13 @@ def estimate_of(workload: Workload) -> Estimate:
     growth = stored_per_day(workload)
     storage = {family: kept(workload, family, growth[family]) for family in growth}
     after = {years: storage_after(years, storage, growth) for years in YEARS}
+    results = results_of(workload, tiers)
+    for_panes += 0.0 if results is None else results.per_second * RESULT_US / 1_000_000 * _ON_DATAFLOW
     vcpus = vcpus_for_events(workload) + for_panes
     return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
+        results=results,
         vcpus=vcpus,
         vcpus_for_panes=for_panes,
         workers=max(1, math.ceil(vcpus * 100 / (WORKER_VCPUS * _WORKER_UTILIZATION))),
@@ -203,15 +180,13 @@ def estimate_of(workload: Workload) -> Estimate:
 def messages(workload: Workload, batch: int) -> Messages:
     """Returns the messages in and out of Pub/Sub, each in a request of its own.
 
-    A request is billed for its data and attributes, 20 bytes for the timestamp, and the message's id, but for at least
-    1,000 bytes: cloud.google.com/pubsub/pricing. Attributes are those of ``pipeline.core.events.publishing``.
+    Attributes are those of ``pipeline.core.events.publishing``.
     """
     per_second = workload.events_per_second / batch
     size = message_bytes(workload, batch)
     attributes = len("message_type") + len("SensorEvent" if batch == 1 else "SensorEventBatch")
     attributes += len("event_id") + 32 + len("event_time") + len("2026-02-17T10:30:00.123456Z")
-    billed = max(_LEAST_BILLED_BYTES, size + attributes + _OVERHEAD_BYTES)
-    return Messages(batch, per_second, size, per_second * size, 2 * per_second * billed)
+    return Messages(batch, per_second, size, per_second * size, 2 * per_second * billed_bytes(size + attributes))
 
 
 def vcpus_for_events(workload: Workload) -> float:
@@ -281,17 +256,21 @@ def panes(workload: Workload, tier: Tier) -> float:
 def tier_writes(workload: Workload) -> dict[str, Writes]:
     """Returns the writes of aggregate rows by window: windows a second, times panes, times the row.
 
+    With results, a window that gets nothing after its last early pane is written once more when it is over.
+
     A sensor's row of newest readings is written with each pane of the shortest tier, and at most once for each event or
     --newest_every: a bundle with several events of the sensor writes it once.
     """
     tiers, latest = workload.schema.tiers, workload.schema.latest
-    rates = [windows_per_second(workload, tier) * panes(workload, tier) for tier in tiers]
+    repeated = 0.0 if workload.results is None else max(0.0, 1 - (workload.early_us or math.inf) / workload.every_us)
+    rates = [(windows_per_second(workload, tier), panes(workload, tier)) for tier in tiers]
     found = {
-        tier.window.text: _writes(aggregate_size(workload, tier), rate) for tier, rate in zip(tiers, rates, strict=True)
+        tier.window.text: _writes(aggregate_size(workload, tier), windows * (of_window + repeated))
+        for tier, (windows, of_window) in zip(tiers, rates, strict=True)
     }
     if latest is not None and rates:
         with_raw_rows = workload.sensors * 1_000_000 / max(workload.every_us, workload.newest_us)
-        found[NEWEST] = _writes(latest_size(workload, latest), rates[0] + with_raw_rows)
+        found[NEWEST] = _writes(latest_size(workload, latest), math.prod(rates[0]) + with_raw_rows)
     return found
 
 

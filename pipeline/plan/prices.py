@@ -55,8 +55,11 @@ def costs(estimate: Estimate, prices: Prices, years: int) -> dict[str, float]:
     """
     seconds = _HOURS_A_MONTH * 3600
     vcpus = estimate.workers * WORKER_VCPUS
+    pubsub = estimate.messages[1].billed_per_second
+    if estimate.results is not None:
+        pubsub += estimate.results.billed_per_second
     amounts = {
-        "Pub/Sub": (estimate.messages[1].billed_per_second * seconds / _TIB, prices.pubsub_tib),
+        "Pub/Sub": (pubsub * seconds / _TIB, prices.pubsub_tib),
         "Dataflow workers": (vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
         "Dataflow disks": (estimate.workers * WORKER_DISK_GIB, prices.dataflow_disk_gib_month),
         "Streaming Engine": (estimate.streaming_bytes_per_second * seconds / _GIB, prices.streaming_engine_gib),

@@ -1,6 +1,6 @@
 """Prints an estimate as tables or as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -12,8 +12,9 @@ from pipeline.cli.console import out
 from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import TABLETS, WORKER_VCPUS, Estimate, Groups, Restart, Writes
+from pipeline.plan.estimate import TABLETS, WORKER_VCPUS, Estimate, Groups, Restart
 from pipeline.plan.storage import YEARS
+from pipeline.plan.traffic import Messages, Writes
 from pipeline.plan.workload import Workload
 
 Costs = dict[int, dict[str, float]]
@@ -40,13 +41,13 @@ def print_estimate(
         ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
         (
             [
-                f"{each.batch:,} in a message",
+                name,
                 _number(each.per_second),
                 f"{each.bytes:,.0f}",
                 size(each.bytes_per_second),
                 size(each.billed_per_second),
             ]
-            for each in dict.fromkeys(estimate.messages)
+            for name, each in _messages(estimate)
         ),
     )
     every = [estimate.raw, *estimate.tiers.values()]
@@ -98,6 +99,13 @@ def print_estimate(
         click.echo(f"limit passed: {limit}")
     for note in notes:
         click.echo(f"note: {note}")
+
+
+def _messages(estimate: Estimate) -> Iterator[tuple[str, Messages]]:
+    for each in dict.fromkeys(estimate.messages):
+        yield f"{each.batch:,} in a message", each
+    if estimate.results is not None:
+        yield "results of windows", estimate.results
 
 
 def _groups(groups: Groups, restart: Restart) -> list[list[str]]:

@@ -1,6 +1,7 @@
 """The input of an estimate: a fleet of sensors, its events, and the table that stores them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
@@ -30,6 +31,7 @@ class Workload:
         newest_us: the job's ``--newest_every`` in µs.
         bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
+        results: the job's ``--results``; None if it has no ``--results_topic``.
     """
 
     schema: TableSchema
@@ -43,6 +45,7 @@ class Workload:
     newest_us: int = 0
     bulk: bool = False
     ssd: bool = True
+    results: Literal["final", "all"] | None = None
 
     @property
     def events_per_second(self) -> float:

@@ -8,10 +8,10 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.panes.group_sizes import row_bytes, sensor_bytes, waiting_event_bytes
+from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import (
     Restart,
-    Writes,
     estimate_of,
     messages,
     nodes_for_writes,
@@ -22,6 +22,7 @@ from pipeline.plan.estimate import (
 )
 from pipeline.plan.prices import Prices, costs, parse_prices
 from pipeline.plan.sizes import aggregate_size, latest_size
+from pipeline.plan.traffic import Writes
 from pipeline.plan.workload import Workload, names
 from tests.support.groups import MINUTE, Group
 
@@ -45,6 +46,29 @@ def test_rows_with_panes(early, every):
     for text, prefix in (("1h", b"agg#hourly"), ("1d", b"agg#daily")):
         written = sum(row.key.startswith(prefix) for row in group.written)
         assert tier_writes(workload)[text].rows * 86_400 == pytest.approx(written, rel=0.1), text
+
+
+@pytest.mark.parametrize("which", ["final", "all"])
+@pytest.mark.parametrize("every", [5, 90])
+def test_results_are_those_of_the_jobs_windows(which, every):
+    """As many results as a day of windows publishes, of their size; Pub/Sub counts them in and out."""
+    group = Group(DAYS, START, early_us=5 * MINUTE, results=ResultRules(START, which == "all"))
+    for minute in range(0, 24 * 60, every):
+        group.pass_time_to(START + minute * MINUTE + MINUTE // 2)
+        group.receive(Event("sensor_000000000", group.now_us, {"t": 1.5, "u": 2.0}, {}))
+    group.pass_time_to(START + 26 * 60 * MINUTE)
+    workload = Workload(DAYS, 1, every * MINUTE, ("t", "u"), results=which)
+    found = estimate_of(workload).results
+    assert found.per_second * 86_400 == pytest.approx(len(group.published), rel=0.15)
+    sizes = [result.ByteSize() for result in group.published]
+    assert found.bytes == pytest.approx(sum(sizes) / len(sizes), rel=0.1)
+    assert found.billed_per_second == pytest.approx(2000 * found.per_second)
+    assert estimate_of(replace(workload, results=None)).results is None
+    of_both, of_none = (
+        costs(estimate_of(each), Prices(pubsub_tib=1.0), 1)["Pub/Sub"]
+        for each in (workload, replace(workload, results=None))
+    )
+    assert of_both - of_none == pytest.approx(found.billed_per_second * 730 * 3600 / 2**40)
 
 
 def test_cpu_is_the_benchmarks():

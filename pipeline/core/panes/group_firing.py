@@ -64,6 +64,8 @@ HELD_BACK, TOO_WIDE = "held back", "too wide"  # panes that are not written
 RECOMPUTED = "recomputed"  # windows
 LATE_EVENTS = "late events"
 
+_Changed = dict[str, tuple[WindowStats, bool]]
+
 
 class GroupFiring:
     """Fires panes of a group's windows.
@@ -197,19 +199,20 @@ class GroupFiring:
         self._list_overwritten(tier, start_us, again)
         if not tier:
             self._carry(start_us, found, ending)
-        changed = dict[str, tuple[WindowStats, bool]]()
+        changed, repeated = _Changed(), _Changed()
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
             moved = entry.moved
+            repeats = entry.finished and not moved and stats is not None and stats.size == entry.written
             if entry.settle(stats, late=window.late) and stats is not None:
                 entry.again = self._windows.ends_by(tier, start_us, self._begun.over_us) and not self._drained
                 if sensor_id in ending:
                     entry.kept_until_us = self._now_us + KEPT_US
                 if entry.unsure:  # a repair may have settled it meanwhile, by other statistics
                     self.incomplete.append((sensor_id, start_us))
-                changed[sensor_id] = stats, moved
-        if changed:
-            self._write(tier, start_us, changed)
+                (repeated if repeats else changed)[sensor_id] = stats, moved
+        if changed or repeated:
+            self._write(tier, start_us, changed, repeated)
 
     def _list_overwritten(self, tier: int, start_us: int, again: Mapping[str, SensorWindow[Any]]) -> None:
         """Lists windows whose last pane may have replaced what a backfill wrote, if the table can't tell any more."""
@@ -309,7 +312,7 @@ class GroupFiring:
                 return found.stats if found.stats.events else None  # without events, not even its row has arrived
         return None
 
-    def _put(self, tier: int, shorter_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
+    def _put(self, tier: int, shorter_us: int, changed: _Changed) -> None:
         """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
         start_us = self._tiers[tier].window.start_of(shorter_us)
         if not (self._windows.has_open or self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)):
@@ -358,28 +361,29 @@ class GroupFiring:
         # The table has the rows of windows that are not in the state any more.
         accumulator.settle(min(shorter_us, self._windows.first_us(source)))
 
-    def _write(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
-        """Writes rows of sensors' windows, and adds the windows to the longer ones.
+    def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed) -> None:
+        """Writes rows of sensors' windows, and adds those that changed to the longer ones.
 
         Args:
             tier: the index of their tier.
             start_us: their start.
             changed: each sensor's statistics, and whether a row has to be written even if it counts the same.
+            repeated: those of windows that are over and got nothing since their last pane.
         """
-        of_tier = self._tiers[tier]
+        of_tier, written = self._tiers[tier], {**changed, **repeated}
         self.rows.extend(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
-            for sensor_id, (stats, _) in changed.items()
+            for sensor_id, (stats, _) in written.items()
         )
         if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
         else:
             timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
-        self.counts[timing] += len(changed)
+        self.counts[timing] += len(written)
         if self.results is not None:
-            self.results.add(tier, start_us, changed, timing)
+            self.results.add(tier, start_us, written, timing)
         for longer, source in enumerate(self._sources):
-            if source == tier:
+            if changed and source == tier:
                 self._put(longer, start_us, changed)
 
     def _add_deferred(self, deferred: GroupWindows) -> None:
