@@ -91,7 +91,7 @@ def check(
             print_json_line({"file": result.file, **report_document(result.report)})
         elif not result.report.problems:
             print_report(result.file, result.report)
-    problems = [f"{result.file}: {problem}" for result in results for problem in result.report.problems]
+    problems = [problem for result in results for problem in result.problems]
     if not problems:
         try:
             check_distinct([result.mapped for result in results if result.mapped])

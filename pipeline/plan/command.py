@@ -10,6 +10,7 @@ from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Parsed
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
+from pipeline.core.notation.toml_lines import placed
 from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
@@ -160,16 +161,16 @@ def _schema(
     Raises UsageError if it is invalid or can't store such events.
     """
     name = "the default schema" if file is None else file.name
+    text = ""
     try:
-        schema = (
-            TableSchema.for_new_table()
-            if file is None
-            else parse_schema(file.read(), TableSchema.for_new_table().latest)
-        )
+        schema = TableSchema.for_new_table()
+        if file is not None:
+            text = file.read()
+            schema = parse_schema(text, schema.latest)
         declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
         check_sizes(declared)
     except (SchemaError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{name}: {error}") from None
+        raise click.UsageError(f"{placed(name, text, str(error))}: {error}") from None
     stored = [] if schema.layout.serializes else [set(metadata) - set(schema.key.metadata_names)]
     for what, rules, of in (
         ("--metrics", schema.metrics, metrics),

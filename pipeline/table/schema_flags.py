@@ -11,6 +11,7 @@ from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.text import parse_pair
+from pipeline.core.notation.toml_lines import placed
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import EXAMPLE, Policy, PolicyError, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
@@ -76,7 +77,7 @@ class SchemaFlags:
 
         Raises:
             click.UsageError: the flags describe no valid schema. The message begins with the key at fault, after the
-                name of the file, if any.
+                name of the file and the line, if any.
         """
         try:
             whole = None if self.text is None else parse_schema(self.text, current.latest)
@@ -84,7 +85,8 @@ class SchemaFlags:
             check_sizes(schema)
             _refuse_long_policies(schema)
         except SchemaError as error:
-            raise click.UsageError(f"{self.file}: {error}" if self.file else str(error)) from None
+            where = f"{placed(self.file, self.text or '', str(error))}: " if self.file else ""
+            raise click.UsageError(f"{where}{error}") from None
         return schema
 
     def _changed(self, base: TableSchema) -> TableSchema:

@@ -97,7 +97,7 @@ def test_foreign_and_built_in_messages_on_one_topic(resources, tmp_path):
     [
         (
             {"message_mapping": "{folder}/typo.toml"},
-            "--message_mapping: {folder}/typo.toml: readings.temperature: .centi_celcius: plant.v1.Report.Sample has "
+            "--message_mapping: {folder}/typo.toml:8: readings.temperature: .centi_celcius: plant.v1.Report.Sample has "
             "no field 'centi_celcius'; did you mean centi_celsius?",
         ),
         ({"message_mapping": "{folder}/no.toml"}, "--message_mapping: {folder}/no.toml: No such file or directory"),

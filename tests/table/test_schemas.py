@@ -100,47 +100,50 @@ def test_flags_say_the_common_choices(name: TableName) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "schema: the file is empty"),
-        (" \n\t\n", "schema: the file is empty"),
-        ("key = \nlayout = 1", "schema: it is not TOML: Invalid value (at line 1, column 7)"),
-        ('colour = "red"', "colour: there is no such key; the keys are key, layout"),
-        ('layout = "square"', "layout: 'square' is none of wide, tall"),
-        ('key = "{sensor}#{reverse_us}"', "key: {sensor} is not a token; the tokens are {sensor_id}"),
-        ("metrics.raw = []", "metrics.raw: takes a list of globs"),
-        ("tiers.7m = 'x'", "tiers.7m: a window of 7m does not divide a day"),
-        ("policies.raw = 'maxage=1y'", "policies.raw: policy 'maxage=1y': an age"),
-        ("policies.rwa = 'never'", "policies.rwa: there is no such family"),
-        (f"policies.raw = '{LONG_POLICY}'", "policies.raw: the policy is too long: Bigtable stores at most 500 bytes"),
+        ("", ": schema: the file is empty"),
+        (" \n\t\n", ": schema: the file is empty"),
+        ("key = \nlayout = 1", ":1: schema: it is not TOML: Invalid value (at line 1, column 7)"),
+        ('colour = "red"', ":1: colour: there is no such key; the keys are key, layout"),
+        ('layout = "square"', ":1: layout: 'square' is none of wide, tall"),
+        ('key = "{sensor}#{reverse_us}"', ":1: key: {sensor} is not a token; the tokens are {sensor_id}"),
+        ("metrics.raw = []", ":1: metrics.raw: takes a list of globs"),
+        ("tiers.7m = 'x'", ":1: tiers.7m: a window of 7m does not divide a day"),
+        ("policies.raw = 'maxage=1y'", ":1: policies.raw: policy 'maxage=1y': an age"),
+        ("policies.rwa = 'never'", ":1: policies.rwa: there is no such family"),
+        (
+            f"policies.raw = '{LONG_POLICY}'",
+            ":1: policies.raw: the policy is too long: Bigtable stores at most 500 bytes",
+        ),
         (
             "".join(f"metrics.f{number} = ['m{number}']\n" for number in range(97)),
-            "metrics: 100 families and the table's own are more than Bigtable's 100",
+            ":1: metrics: 100 families and the table's own are more than Bigtable's 100",
         ),
         (
             'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"\npolicies.raw = "maxversions=5"',
-            "policies.raw: maxversions would collect events: in the layout bucket_cells, with keys like "
+            ":3: policies.raw: maxversions would collect events: in the layout bucket_cells, with keys like "
             "{sensor_id}#{bucket:1h}, each version of a cell is an event",
         ),
         (
             'key = "{sensor_id}#{bucket:1w}"\nlayout = "bucket_cells"\nrate = {every = "10ms", metrics = 3}',
-            "key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.8",
+            ":1: key: a row of {sensor_id}#{bucket:1w} would be 60,480,000 events × 96 bytes = 5.8",
         ),
         (
             'layout = "serialized"\nrate = {every = "1s", event_bytes = 20000000}',
-            "rate.event_bytes: an event of 20 MB in one cell exceeds the 10 MB that",
+            ":2: rate.event_bytes: an event of 20 MB in one cell exceeds the 10 MB that",
         ),
         (
             'key = "{sensor_id}#{reverse_s}"\nrate.every = "100ms"',
-            "key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms",
+            ":1: key: {sensor_id}#{reverse_s} distinguishes events by 1s, and there is one every 100ms",
         ),
     ],
 )
 def test_a_bad_schema_is_refused(name: TableName, tmp_path: Path, text: str, problem: str) -> None:
-    """One line names the file and the key at fault, and no table is created; diff prints the same."""
+    """One line names the file, the line and the key at fault, and no table is created; diff prints the same."""
     path = in_file(tmp_path, text)
     for command in ("create", "diff"):
         result = run(command, name, "--schema", path)
         assert result.exit_code == 2
-        assert result.stderr.splitlines()[-1].startswith(f"Error: {path}: {problem}")
+        assert result.stderr.splitlines()[-1].startswith(f"Error: {path}{problem}")
     assert tables.find(name) is None
 
 

@@ -11,6 +11,7 @@ from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES
 from pipeline.core.decoding.mapping.language.model import JSON, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
+from pipeline.core.notation.toml_lines import placed
 
 _OBJECT = re.compile(r"gs://([^/\s]+)/(\S.*)")
 _TIMEOUT_S = 10.0
@@ -74,7 +75,7 @@ def _of_schema(place: str) -> DescriptorFile:
 def load_mapping(place: str, files: Sequence[DescriptorFile]) -> MappedType:
     """Returns the compiled mapping of a file. Raises as :func:`load_message_types` does."""
     mapped = parse_mapping_file(place, files)
-    with located(place):
+    with located(place, mapped.text):
         mapped.compile()
     return mapped
 
@@ -90,6 +91,7 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> MappedTyp
             text = content.decode()
         except UnicodeDecodeError:
             raise MappingError("", "it is not text in UTF-8") from None
+    with located(place, text):
         name = MappedType(place, text).name
         return MappedType(place, text, b"" if name == JSON else with_type(name, files).descriptors)
 
@@ -111,12 +113,17 @@ def check_distinct(loaded: Sequence[MappedType]) -> None:
 
 
 @contextmanager
-def located(place: str) -> Iterator[None]:
-    """Puts the path of a file before the message of a MappingError that is raised in the block."""
+def located(place: str, text: str = "") -> Iterator[None]:
+    """Puts the path of a file before the message of a MappingError that is raised in the block.
+
+    Args:
+        place: the path.
+        text: the file's TOML, to tell the line too.
+    """
     try:
         yield
     except MappingError as error:
-        raise MappingError(place, str(error)) from error
+        raise MappingError(placed(place, text, str(error)), str(error)) from error
 
 
 def with_type(name: str, files: Sequence[DescriptorFile]) -> DescriptorFile:

@@ -44,21 +44,21 @@ def test_each_mapping_takes_the_first_descriptors_with_its_type(write: Write):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (TEXT.replace('"celsius"', '"celcius"'), "readings.c: celcius: acme.Report has no field 'celcius'; "
+        (TEXT.replace('"celsius"', '"celcius"'), ":4: readings.c: celcius: acme.Report has no field 'celcius'; "
          "did you mean celsius?"),
-        (TEXT.replace("acme.Report", "acme.v1.Report"), "message: there is no message type 'acme.v1.Report' in the "
+        (TEXT.replace("acme.Report", "acme.v1.Report"), ":1: message: there is no message type 'acme.v1.Report' in the "
          "descriptors; did you mean acme.Report?"),
-        ("sensor =", "it is not TOML: Invalid value (at end of document)"),
-        (b"\xff", "it is not text in UTF-8"),
-        (TEXT + "#" * (1 << 20), "a mapping has at most 1 MiB"),
+        ("sensor =", ": it is not TOML: Invalid value (at end of document)"),
+        (b"\xff", ": it is not text in UTF-8"),
+        (TEXT + "#" * (1 << 20), ": a mapping has at most 1 MiB"),
     ],
 )  # fmt: skip
 def test_a_mapping_that_does_not_hold(write: Write, content: str | bytes, problem: str):
-    """The message names the file and the key."""
+    """The message names the file, the line and the key."""
     path = write("report.toml", content)
     with pytest.raises(MappingError) as raised:
         load_message_types([path], load_descriptors([write("a", ALARM), write("b", REPORT)]))
-    assert str(raised.value) == f"{path}: {problem}"
+    assert str(raised.value) == f"{path}{problem}"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_without_descriptors(write: Write):
     path = write("report.toml", TEXT)
     with pytest.raises(MappingError) as raised:
         load_message_types([path], load_descriptors([]))
-    assert str(raised.value) == f"{path}: message: pass the descriptors that define acme.Report"
+    assert str(raised.value) == f"{path}:1: message: pass the descriptors that define acme.Report"
 
 
 def test_two_mappings_of_one_type(write: Write):

@@ -116,7 +116,7 @@ def test_a_mapping_by_a_schema(server, tmp_path):
     (mapped,) = load_message_types([str(mapping)], load_descriptors([PATH]))
     assert list(mapped.descriptors.revisions)[-1] == newest
     server.commit(FIRST)
-    with pytest.raises(MappingError, match=rf"^{mapping}: readings.kelvin: kelvin: Report has no field 'kelvin'"):
+    with pytest.raises(MappingError, match=rf"^{mapping}:5: readings.kelvin: kelvin: Report has no field 'kelvin'"):
         load_message_types([str(mapping)], load_descriptors([PATH]))
 
 
