@@ -402,7 +402,7 @@ def test_metadata_with_a_separator(location):
     """An event whose promoted field contains '#' is a dead letter."""
     reason, detail = refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata={"location": location})
     assert reason is Reason.INVALID_KEY_FIELD
-    assert detail == f"metadata location is {location!a}; a field of row keys can't contain '#'"
+    assert detail == f"metadata location is {location!r}; a field of row keys can't contain '#'"
 
 
 @pytest.mark.parametrize(("event_id", "reason"), [("", Reason.MISSING_KEY_FIELD), ("a#b", Reason.INVALID_KEY_FIELD)])
