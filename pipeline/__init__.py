@@ -1,8 +1,9 @@
 """Tidetable: sensor events from Pub/Sub to raw rows and windowed aggregates in Bigtable.
 
 ``from pipeline import SensorTable`` is the Python API. The packages, from the top down (a package imports from those
-below it; features, the first twelve, do not import each other):
+below it; features, the first thirteen, do not import each other):
 
+    alerts        stores, checks and shows the rules of alerts
     backfill      writes readings from files to a table, as if they had been streamed
     dead_letters  lists, exports and replays dead letters
     forget        removes every row of a sensor

@@ -22,6 +22,10 @@ EXAMPLES = {
         "tidetable mapping try --subscription projects/my-project/subscriptions/events --message-mapping report.toml "
         "--message-descriptors acme.binpb"
     ),
+    "alerts": "tidetable alerts apply rules.toml",
+    "alerts apply": "tidetable alerts apply rules.toml",
+    "alerts check": "tidetable alerts check rules.toml",
+    "alerts show": "tidetable alerts show --toml",
     "run": (
         "tidetable run --input-subscription projects/my-project/subscriptions/events "
         "--dead-letter-topic projects/my-project/topics/dead-letters"
@@ -36,6 +40,7 @@ EXAMPLES = {
     "read prefix": "tidetable read prefix --sensors balloon- --from yesterday --to today",
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
     "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
+    "read alerts": "tidetable read alerts --from -1d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
     "results": "tidetable results follow --results-subscription projects/my-project/subscriptions/results",
     "results follow": "tidetable results follow --results-subscription projects/my-project/subscriptions/results",

@@ -36,6 +36,7 @@ COMMANDS = {
     "mapping": Tool(
         "Run", "pipeline.mapping.command:mapping", "Check, try or draft how your own messages become events."
     ),
+    "alerts": Tool("Run", "pipeline.alerts.command:alerts", "Store, check or show the rules of a table's alerts."),
     "run": Tool("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Tool("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Tool("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),

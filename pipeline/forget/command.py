@@ -50,8 +50,8 @@ def forget(
 ) -> None:
     """Remove every row of each SENSOR, and prove by reading that nothing is left.
 
-    Removes raw rows, aggregate rows of all tiers, rows of newest readings and listed windows, in every layout. Asks
-    first on a terminal; elsewhere it needs --yes. If it is interrupted, run it again.
+    Removes raw rows, aggregate rows of all tiers, rows of newest readings and of alerts, and listed windows, in every
+    layout. Asks first on a terminal; elsewhere it needs --yes. If it is interrupted, run it again.
 
     If row keys begin with the time or with metadata, the server searches all raw rows for those of the sensor.
 

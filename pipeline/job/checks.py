@@ -13,9 +13,12 @@ from pipeline.cloud.connection.emulators import PUBSUB, check_emulator
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.cloud.tables.retention_notes import record_job, record_lateness, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
+from pipeline.core.alerts.alert_rows import FAMILY as ALERT_FAMILY
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.panes.group_sizes import commit_problem
@@ -89,8 +92,8 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
 
     Raises:
         ServerProblem: the first resource that is missing or out of reach; or at the declared rate, a window or
-            a group of sensors would be too large for a job's state; or the job would read its own dead letters or
-            results, or has none to publish.
+            a group of sensors would be too large for a job's state; or the job would read its own dead letters,
+            results or alerts, or has none to publish.
     """
     for target in targets:
         _check_table(target, settings.declared)
@@ -108,8 +111,27 @@ def check_launch(settings: Settings, targets: Sequence[Target]) -> None:
             f"{settings.input_subscription or 'this job'} reads: each dead letter would be read and refused "
             "again; choose another topic for dead letters"
         )
+    if settings.alerts_topic:
+        _check_alerts(settings.alerts_topic, settings, targets[0], read_from)
     if settings.results:
         _check_results(settings.results.topic, settings, targets, read_from)
+
+
+def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set[str]) -> None:
+    if read_from & _check_topic(topic):
+        raise ServerProblem(
+            f"--alerts_topic={topic} is the topic that {settings.input_subscription or 'this job'} reads: each alert "
+            "would be read and refused; choose another topic for alerts"
+        )
+    if not target.schema.tiers:
+        raise ServerProblem(f"table {target.name} has no tiers, and only readings of a table with tiers are watched")
+    if ALERT_FAMILY not in tables.describe(target.name):
+        raise ServerProblem(
+            f"table {target.name} has no family {ALERT_FAMILY}; tidetable alerts apply adds it, with a file of rules"
+        )
+    with RowReader.open(target.name) as reader:
+        if not read_rules(reader, target.schema):
+            _warn(f"table {target.name} has no rules of alerts yet; store some with tidetable alerts apply")
 
 
 def _check_results(topic: str, settings: Settings, targets: Sequence[Target], read_from: set[str]) -> None:

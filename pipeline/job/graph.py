@@ -3,6 +3,7 @@
     messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
                                 ├─ AggregateWindows ─┬─ CollectAggregateRows ── aggregate rows ┘ table
                                 │                    └───────────────────────── results, if asked for
+                                ├─ WatchAlerts ──────────────────────────────── alerts, if asked for
                                 └────────────────────────────────────────────── dead letters
 
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
@@ -19,6 +20,7 @@ from apache_beam.pvalue import PCollection
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.job.settings import Settings, Target
 from pipeline.job.table_steps import TableSteps
+from pipeline.transforms.alerts import PublishAlerts
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.results import PublishResults
@@ -32,11 +34,13 @@ class TableRows(NamedTuple):
         raw: ``EncodedRows`` of events.
         listed: ``EncodedRows`` of the work list; None for a table without aggregates.
         aggregates: ``EncodedRows`` of the windows of all tiers; None for a table without aggregates.
+        alerts: ``EncodedRows`` of alerts; None for a table that is not watched.
     """
 
     raw: PCollection
     listed: PCollection | None = None
     aggregates: PCollection | None = None
+    alerts: PCollection | None = None
 
 
 class Outputs(NamedTuple):
@@ -46,11 +50,13 @@ class Outputs(NamedTuple):
         rows: the rows of each table, in the order of the tables.
         dead_letters: ``Message`` elements.
         results: batches of windows' results to publish; None if the job publishes none.
+        alerts: ``(rule, alert)`` to publish; None if the job watches nothing.
     """
 
     rows: list[TableRows]
     dead_letters: PCollection
     results: PCollection | None = None
+    alerts: PCollection | None = None
 
 
 def build_graph(
@@ -75,15 +81,17 @@ def build_graph(
     raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(
         targets, settings, clock, types
     )
-    rows, results = [], None
+    rows, results, alerts = [], None, None
     for table, of_events, of_windows in zip(TableSteps.of_each(targets, settings), raw_rows, readings, strict=True):
         if of_windows is None:
             rows.append(TableRows(of_events))
         else:
             aggregate_rows, listed, published = table.aggregate(of_windows, began_us, clock)
-            rows.append(TableRows(of_events, listed, aggregate_rows))
             results = published if results is None else results
-    return Outputs(rows, dead_letters, results)
+            watched = table.watch(of_windows, published, began_us, clock)
+            alerts = watched.alerts if watched else alerts
+            rows.append(TableRows(of_events, listed, aggregate_rows, watched and watched.rows))
+    return Outputs(rows, dead_letters, results, alerts)
 
 
 def assemble(
@@ -105,12 +113,14 @@ def assemble(
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
-    """Writes the graph's outputs: rows to their tables, results to their topic, and all dead letters to theirs."""
+    """Writes the graph's outputs: rows to their tables, results and alerts to their topics, and dead letters."""
     if outputs.results is not None and settings.results is not None:
         _ = outputs.results | "PublishResults" >> PublishResults(settings.results.topic, settings.results.encoding)
+    if outputs.alerts is not None and settings.alerts_topic is not None:
+        _ = outputs.alerts | "PublishAlerts" >> PublishAlerts(settings.alerts_topic)
     dead_letters = [outputs.dead_letters]
     for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
-        dead_letters += table.write_raw_rows(rows.raw, rows.listed)
+        dead_letters += table.write_raw_rows(rows.raw, rows.listed, rows.alerts)
         dead_letters += table.write_aggregate_rows(rows.aggregates)
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]

@@ -125,6 +125,12 @@ class TidetableOptions(PipelineOptions):
             metavar="protobuf|json",
             help="encoding of results: tidetable.v1.WindowResult, or its JSON form",
         )
+        group = parser.add_argument_group("Alerts")
+        group.add_argument(
+            "--alerts_topic",
+            metavar="PATH",
+            help="projects/P/topics/T that alerts go to, by the rules that the table stores",
+        )
         group = parser.add_argument_group("Writing and starting")
         group.add_argument(
             "--bigtable_writer",

@@ -1,4 +1,4 @@
-"""The flags about results as messages."""
+"""The flags about results as messages, and about alerts."""
 
 from typing import NamedTuple
 
@@ -41,3 +41,20 @@ def result_flags(flags: TidetableOptions) -> ResultFlags | None:
     if topic == flags.dead_letter_topic and flags.dead_letters != "drop":
         raise BadFlag("--results_topic is --dead_letter_topic: results would be among the dead letters")
     return ResultFlags(topic, which == "all", encoding)
+
+
+def alerts_topic(flags: TidetableOptions) -> str | None:
+    """Returns the topic of alerts; None for a job that watches nothing.
+
+    Raises:
+        BadFlag: the flag is invalid, or names a topic that has another use.
+    """
+    topic = full_path("--alerts_topic", flags.alerts_topic, TOPIC)
+    if topic is None:
+        return None
+    if topic == flags.input_topic:
+        raise BadFlag("--alerts_topic is --input_topic: each alert would be read and refused")
+    for flag, other in (("--dead_letter_topic", flags.dead_letter_topic), ("--results_topic", flags.results_topic)):
+        if topic == other and (flag, flags.dead_letters) != ("--dead_letter_topic", "drop"):
+            raise BadFlag(f"--alerts_topic is {flag}: alerts would be among other messages")
+    return topic

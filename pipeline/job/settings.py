@@ -43,7 +43,7 @@ from pipeline.job.flag_values import (
     parsed,
 )
 from pipeline.job.options import TidetableOptions
-from pipeline.job.result_flags import ResultFlags, result_flags
+from pipeline.job.result_flags import ResultFlags, alerts_topic, result_flags
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -112,6 +112,7 @@ class Settings:
     messages: MessageFlags
     dead_letter_topic: str | None
     results: ResultFlags | None
+    alerts_topic: str | None
     tables: tuple[TableName, ...]
     declared: DeclaredSchema
     early_firing: timedelta
@@ -272,6 +273,7 @@ def settings_of(options: PipelineOptions) -> Settings:
         messages=_messages(flags),
         dead_letter_topic=_dead_letter_topic(flags),
         results=result_flags(flags),
+        alerts_topic=alerts_topic(flags),
         tables=_tables(flags, project),
         declared=_declared(flags),
         early_firing=parsed("--early_firing", flags.early_firing, parse_duration),

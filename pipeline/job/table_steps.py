@@ -14,6 +14,8 @@ from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.results.window_results import ResultRules
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
+from pipeline.transforms.alert_table import WatchedTable
+from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.collect import CollectRows
 from pipeline.transforms.write import WriteRows
@@ -47,7 +49,7 @@ class TableSteps:
         """Aggregates ``(group, readings)`` in the windows of all tiers.
 
         Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check; and batches
-        of results to publish, if the job publishes those of this table.
+        of results, if the job publishes those of this table or watches it.
         """
         schema, settings = self.target.schema, self.settings
         # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
@@ -55,14 +57,41 @@ class TableSteps:
         # Of several tables, the first: all get the same events, and each window is published once.
         published = None if self.mark else settings.results
         rules = published and ResultRules(began_us or 0, published.early)
+        if rules is None and not self.mark and settings.alerts_topic:
+            rules = ResultRules(began_us or 0, early=False)
         aggregation = settings.aggregation_of(schema, before_us, rules)
         table = self.target.name, schema, self.target.effective_retention
         found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found.listed, found.results
 
-    def write_raw_rows(self, raw_rows: PCollection, listed: PCollection | None) -> list[PCollection]:
-        """Writes raw rows and rows of the work list; returns the dead letters, as :meth:`_write` does."""
+    def watch(
+        self, readings: PCollection, results: PCollection | None, began_us: int | None, clock: Clock
+    ) -> Watched | None:
+        """Watches ``(group, readings)`` and results of windows for alerts; returns None for a table without alerts.
+
+        Of several tables, the first is watched: all get the same events.
+        """
+        (name, schema, _), settings = self.target, self.settings
+        if self.mark or settings.alerts_topic is None:
+            return None
+        table = WatchedTable(
+            name,
+            schema,
+            settings.allowed_lateness // _MICROSECOND,
+            settings.newest_every // _MICROSECOND,
+            settings.max_future // _MICROSECOND,
+            began_us or 0,
+        )
+        watched: Watched = readings | "WatchAlerts" >> WatchAlerts(table, groups_for(schema.rate), clock, results)
+        return watched
+
+    def write_raw_rows(
+        self, raw_rows: PCollection, listed: PCollection | None, alerts: PCollection | None = None
+    ) -> list[PCollection]:
+        """Writes raw rows, rows of the work list and of alerts; returns the dead letters, as :meth:`_write` does."""
+        if alerts is not None:
+            raw_rows = (raw_rows, alerts) | self._label("WithAlerts") >> beam.Flatten()
         if listed is not None:
             raw_rows = (raw_rows, listed) | self._label("WithListed") >> beam.Flatten()
         return self._write(raw_rows, self._label("WriteRawRows"))

@@ -24,6 +24,7 @@ from pipeline.reading.absences import (
     no_readings_of_many,
     no_sensors_message,
 )
+from pipeline.reading.alerts import alerts
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
@@ -72,6 +73,7 @@ def read() -> None:
 
 
 read.add_command(plot)
+read.add_command(alerts)
 
 
 @read.command()

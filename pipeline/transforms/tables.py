@@ -39,11 +39,14 @@ class TableReadingFn(beam.DoFn):
     def teardown(self) -> None:
         self._connections.close()
 
-    def _read(self, selection: RowSelection) -> Iterator[Row]:
+    def _open(self) -> RowReader:
         with self._opening:
             if self._reader is None:
                 self._reader = self._connections.enter_context(RowReader.open(self._name, self._patience_s))
-        return self._reader.read_selection(selection)
+        return self._reader
+
+    def _read(self, selection: RowSelection) -> Iterator[Row]:
+        return self._open().read_selection(selection)
 
 
 class CompletingFn(TableReadingFn):

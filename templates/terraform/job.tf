@@ -10,6 +10,7 @@ locals {
     default_message_type = var.default_message_type
     unknown_fields       = var.unknown_fields
     dead_letter_topic    = google_pubsub_topic.dead_letters.id
+    alerts_topic         = one(google_pubsub_topic.alerts[*].id)
     results_topic        = local.publishes_results ? google_pubsub_topic.results[0].id : null
     results              = var.results
     results_encoding     = var.results_encoding
@@ -122,6 +123,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_pubsub_subscription_iam_member.subscriber,
     google_pubsub_subscription_iam_member.viewer,
     google_pubsub_topic_iam_member.dead_letters,
+    google_pubsub_topic_iam_member.alerts,
     google_pubsub_topic_iam_member.results,
     google_pubsub_topic_iam_member.tracking_subscription,
     google_storage_bucket_iam_member.staging,

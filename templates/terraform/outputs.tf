@@ -18,6 +18,11 @@ output "dead_letter_subscription" {
   value       = google_pubsub_subscription.dead_letters.id
 }
 
+output "alerts_topic" {
+  description = "The topic to which the jobs publish alerts; null if they watch nothing."
+  value       = one(google_pubsub_topic.alerts[*].id)
+}
+
 output "results_topic" {
   description = "The topic to which the jobs publish results of windows; null if they publish none."
   value       = one(google_pubsub_topic.results[*].id)

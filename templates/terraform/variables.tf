@@ -625,6 +625,14 @@ variable "launchers" {
   }
 }
 
+# Alerts
+
+variable "publish_alerts" {
+  description = "Whether the jobs watch readings by the rules that the table stores, and publish alerts to a topic. The table needs a family of alerts first, which tidetable alerts apply adds."
+  type        = bool
+  default     = false
+}
+
 # Results
 
 variable "publish_results" {

@@ -13,6 +13,7 @@ def test_every_help_ends_with_an_example(path, command, tmp_path, monkeypatch):
     """The example can be pasted: it sets what it needs, and names this command, or one of this group."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "readings.csv").touch()
+    (tmp_path / "rules.toml").touch()
     printed = click.Context(command, info_name=path).get_help().split("Example:\n")[-1]
     *exports, line = re.sub(r" \\\n +", " ", printed).strip().splitlines()
     environment = dict(re.findall(r"(\w+)=(\S+)", " ".join(exports)))

@@ -24,7 +24,7 @@ def test_help_has_sections():
     listed = {title: [line.split()[0] for line in lines.splitlines()] for title, lines in sections}
     assert listed == {
         "Start": ["demo", "emulators"],
-        "Run": ["plan", "table", "mapping", "run"],
+        "Run": ["plan", "table", "mapping", "alerts", "run"],
         "Feed": ["simulate", "publish", "backfill"],
         "Read": ["read", "results", "serve"],
         "Keep right": ["dead-letters", "forget", "repair"],

@@ -67,6 +67,7 @@ def test_nothing_is_left(table):
         "aggregate_rows": 0,
         "rows_of_newest_readings": 0,
         "listed_windows": 0,
+        "rows_of_alerts": 0,
     }
 
 

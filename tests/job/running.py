@@ -109,7 +109,7 @@ class Resources:
         return {
             key
             for row in rows
-            if not (key := row.row_key.decode()).startswith(("agg#", "latest#", "repair#", "schema#"))
+            if not (key := row.row_key.decode()).startswith(("agg#", "alert#", "latest#", "repair#", "schema#"))
         }
 
     def flags(self, **changes: str) -> list[str]:

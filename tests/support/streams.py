@@ -28,6 +28,7 @@ from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from pipeline.transforms.alerts import AlertMessages
 from pipeline.transforms.bulk import BulkWriteRows
 from tests.support.rows import decoded
 
@@ -139,6 +140,7 @@ class Script:
         began: float | None = None,
         retention: Retention | None = None,
         written: bool = False,
+        alerts: Sequence[tuple[str, str, str]] | None = None,
         **changes: str,
     ) -> None:
         """Runs the real graph and checks its outputs.
@@ -151,6 +153,7 @@ class Script:
             late: keys of the work list rows.
             retention: the tables' retention; by default as in their schemas.
             began: start of the job in seconds after noon; by default before everything.
+            alerts: rule, sensor and kind of every message about alerts.
             written: whether to write raw rows and aggregate rows to the tables, which have to exist.
             changes: flags that differ from :func:`flags`.
         """
@@ -174,6 +177,8 @@ class Script:
             outputs = build_graph(messages, targets, settings, clock, began_us)
             for target, rows in zip(targets, outputs.rows, strict=True):
                 table = f"{target.name.table}: " if len(targets) > 1 else ""
+                if rows.alerts is not None:
+                    _ = rows.alerts | f"WriteAlerts{table}" >> BulkWriteRows(target.name)
                 _ = rows.raw | f"Raw{table}" >> beam.Map(_keep_keys, "raw", table)
                 if rows.aggregates is not None:
                     _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
@@ -182,8 +187,11 @@ class Script:
                     name = target.name
                     for label, of_kind in (("Raw", rows.raw), ("Aggregates", rows.aggregates)):
                         _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name)
+            if outputs.alerts is not None:
+                _ = outputs.alerts | AlertMessages(clock) | beam.Map(_keep_alert)
             _ = outputs.dead_letters | beam.Map(_keep_reason)
         found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
+        expected["alerts"] = alerts
         for kind, of_kind in expected.items():
             if of_kind is not None:
                 written = sorted(found.get(kind, []))
@@ -207,6 +215,11 @@ def _keep_keys(rows: EncodedRows, kind: str, table: str) -> None:
 
 def _keep_reason(letter: Message) -> None:
     _FOUND["dead"].append(letter.attributes["dead_letter_reason"])
+
+
+def _keep_alert(message: PubsubMessage) -> None:
+    of = message.attributes
+    _FOUND["alerts"].append((of["rule"], of.get("sensor_id", ""), of["kind"]))
 
 
 def _keep_aggregates(rows: EncodedRows, table: str) -> None:

@@ -28,6 +28,7 @@ VALUES = {
     "timestamp_attribute": "event_time",
     "id_attribute": "event_id",
     "dead_letter_topic": "projects/test-project/topics/dead-letters",
+    "alerts_topic": "projects/test-project/topics/alerts",
     "results_topic": "projects/test-project/topics/results",
     "bigtable_project": "test-project",
     "bigtable_instance": "instance",

@@ -28,6 +28,7 @@ ROLES = {
     ("google_pubsub_schema_iam_member", "messages", "roles/pubsub.viewer"),
     ("google_pubsub_topic_iam_member", "tracking_subscription", "roles/pubsub.subscriber"),
     ("google_pubsub_topic_iam_member", "dead_letters", "roles/pubsub.publisher"),
+    ("google_pubsub_topic_iam_member", "alerts", "roles/pubsub.publisher"),
     ("google_pubsub_topic_iam_member", "results", "roles/pubsub.publisher"),
     ("google_bigquery_table_iam_member", "bigquery", "roles/bigquery.dataEditor"),
     ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
@@ -131,6 +132,7 @@ def test_the_job_accepts_the_parameters():
         "bigtable_table": VARIABLES["table"]["default"],
         "message_mapping": None,
         "message_descriptors": None,
+        "alerts_topic": "projects/my-project/topics/tidetable-alerts",
         "results_topic": "projects/my-project/topics/tidetable-results",
     }
     values = {flag: known[flag] if flag in known else default_of(value) for flag, value in parameters().items()}
@@ -306,6 +308,7 @@ def test_names_belong_together():
     assert subscriptions["dead_letters"]["topic"] == "${google_pubsub_topic.dead_letters.id}"
     assert subscriptions["results"]["topic"] == "${google_pubsub_topic.results[0].id}"
     assert "google_pubsub_topic.results[0].id" in parameters()["results_topic"]
+    assert "google_pubsub_topic.alerts[" in parameters()["alerts_topic"]
     assert parameters()["input_subscription"] == "google_pubsub_subscription.input[each.key].id"
     assert parameters()["dead_letter_topic"] == "${google_pubsub_topic.dead_letters.id}"
     for name, body in subscriptions.items():

@@ -21,11 +21,13 @@ class Alert(NamedTuple):
     Attributes:
         rule: the rule's name.
         id: a text that is the same whenever this transition is told.
+        kind: the state that the transition leads to.
         content: the message's content, as JSON.
     """
 
     rule: str
     id: str
+    kind: str
     content: str
 
 
@@ -53,7 +55,7 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str) -> 
         "table": table,
         "event_id": event_id,
     }
-    return Alert(rule.name, event_id, json.dumps(content))
+    return Alert(rule.name, event_id, kind, json.dumps(content))
 
 
 def messages_of(alerts: Sequence[Alert]) -> list[Message]:

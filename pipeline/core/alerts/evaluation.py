@@ -131,11 +131,15 @@ class Evaluation:
 
     def add_values(self, rule: Rule, sensor_id: str, values: Iterable[Value]) -> None:
         """Evaluates statistics of a sensor's windows."""
-        tracks = self._tracks.of(sensor_id)
+        tracks, new = self._tracks.of(sensor_id), list(values)
         track = tracks.get(rule.id)
         if track is None:
+            if not (self._begins(rule, new) and self._fits(sensor_id, rule)):
+                return
             track = tracks[rule.id] = Track()
-        self._update(rule, sensor_id, track, values)
+        if track.is_new:
+            self._learn(rule, sensor_id, track, new, ())
+        self._update(rule, sensor_id, track, new)
 
     def add_silent(self, rule: Rule, sensor_id: str, newest_us: int) -> None:
         """Fires an alert of a sensor whose newest reading is so old, unless it fires already."""
@@ -217,7 +221,9 @@ class Evaluation:
             begin_us = max(min(times_us) - rule.for_us - self._lateness_us, begin_us)
         kept_us = tracks.newer_us if tracks.older_us == NEVER_US else tracks.older_us
         known = [*kept]
-        if begin_us < kept_us + _LEAST_KEPT_US:  # the step may have forgotten some, or the job that was here before
+        if (
+            rule.of is not None or begin_us < kept_us + _LEAST_KEPT_US
+        ):  # the step may have forgotten some, or the job that was here before
             known += self._known(sensor_id, rule, max(begin_us, 0))
         track.know(value for value in known if value.time_us not in times_us)
 

@@ -196,6 +196,8 @@ class Track:
             index = bisect_left(self.values, value.time_us, key=_time_of)
             if index == len(self.values) or self.values[index].time_us != value.time_us:
                 self.values.insert(index, value)
+            else:
+                self.values[index] = value  # a correction: the last one counts
 
     def _to_tell(
         self, before: Sequence[Transition], after: Sequence[Transition], newest_us: int, *, firing: bool

@@ -34,6 +34,7 @@ class RuleSet:
         rules: the rules.
 
     Attributes:
+        rules: the rules.
         by_id: the rules by their ids.
         on_readings: the rules on readings.
         on_windows: the rules on statistics of windows.
@@ -41,6 +42,7 @@ class RuleSet:
     """
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
+        self.rules = tuple(rules)
         self.by_id = {rule.id: rule for rule in rules}
         self.on_readings = tuple(rule for rule in rules if rule.condition is not None and rule.of is None)
         self.on_windows = tuple(rule for rule in rules if rule.of is not None)

@@ -17,7 +17,8 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 
 RAW, AGGREGATES, LATEST, LISTED = "raw rows", "aggregate rows", "rows of newest readings", "listed windows"
-KINDS = (RAW, AGGREGATES, LATEST, LISTED)
+ALERTS = "rows of alerts"
+KINDS = (RAW, AGGREGATES, LATEST, LISTED, ALERTS)
 
 _KEYS = CellSelection((), keys_only=True)
 _START = re.compile(r"\d{4}-\d\d(-\d\d(T\d\d(:\d\d:\d\d)?)?)?")  # the start of a window in keys
@@ -45,6 +46,10 @@ def rows_of_sensor(
     own = latest_range(sensor_id).start
     for row in read(RowSelection(KeyRange(own, own + b"\x00"), _KEYS, page_rows=1)):
         yield LATEST, row.key
+    for keys in _rules(read):
+        of_rule = keys.start + sensor_id.encode()
+        for row in read(RowSelection(KeyRange(of_rule, of_rule + b"\x00"), _KEYS, page_rows=1)):
+            yield ALERTS, row.key
 
 
 def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
@@ -64,6 +69,16 @@ def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: O
                 continue
             if found == sensor_id:
                 yield row.key
+
+
+def _rules(read: ReadRows) -> Iterator[KeyRange]:
+    """Yields the keys of each rule's alerts, also of rules that are no longer there."""
+    rest = prefix_range(b"alert#")
+    while row := next(read(RowSelection(rest, _KEYS, page_rows=1)), None):
+        rule, separator, _ = row.key.removeprefix(b"alert#").partition(b"#")
+        of_rule = prefix_range(b"alert#" + rule + separator)
+        yield of_rule
+        rest = rest._replace(start=of_rule.end)
 
 
 def _window_keys(read: ReadRows, first: bytes, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:

@@ -1,9 +1,8 @@
-// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them. Another path is no view.
+// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them.
 
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?", 2);
-  const view = { "": "list", "/": "list", "/chart": "chart" }[path];
-  return { view: view ?? "list", isKnown: view !== undefined, path, parameters: new URLSearchParams(query) };
+  return { view: path === "/chart" ? "chart" : "list", parameters: new URLSearchParams(query) };
 }
 
 let listed = "#/"; // the list as a person left it

@@ -1,0 +1,1 @@
+"""``tidetable alerts``: stores, checks and shows the rules of a table's alerts."""

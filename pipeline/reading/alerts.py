@@ -1,0 +1,58 @@
+"""``tidetable read alerts``: what fires now, and what fired."""
+
+import time
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.cli.console import out
+from pipeline.cli.options import TIME
+from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.notation.cell_values import rounded
+from pipeline.core.notation.text import plain
+from pipeline.reading.options import OpenTable, reading_options
+
+
+@click.command()
+@click.option("--rule", metavar="NAME", help="Only alerts of this rule.")
+@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
+@click.option(
+    "--from", "start_us", type=TIME, help="Print what fired and resolved since this time: a time such as -1d."
+)
+@click.option("--to", "end_us", type=TIME, show_default="now", help="The end of that time, exclusive.")
+@reading_options
+@output_option
+def alerts(
+    rule: str | None, prefix: str, start_us: int | None, end_us: int | None, open_table: OpenTable, output: Output
+) -> None:
+    """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
+
+    Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
+    """
+    from pipeline.cloud.reading.alerts import alert_records  # slow to import
+
+    if start_us is None and end_us is not None:
+        raise click.UsageError("--to needs --from")
+    with open_table() as table:
+        records = alert_records(table, rule)
+        if start_us is None:
+            found = list(firing_now(records, prefix))
+        else:
+            end_us = time.time_ns() // 1000 if end_us is None else end_us
+            if end_us <= start_us:
+                raise click.UsageError("--to is not after --from")
+            found = history(records, start_us, end_us, prefix)
+    if output != Output.TABLE:
+        print_flat(found, FIELDS, output)
+    elif found:
+        table_of = Table(*(field.replace("_", " ") for field in FIELDS), box=box.SIMPLE, pad_edge=False)
+        for each in found:
+            value = each["value"]
+            shown = "" if value is None else rounded(float(value))
+            table_of.add_row(*(Text(plain(shown if field == "value" else str(each[field]))) for field in FIELDS))
+        out.print(table_of)
+    if not found:
+        click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)

@@ -1,0 +1,246 @@
+"""What the steps of alerts read in the table: the rules, the alerts of the job before, and what a rule asks for."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from threading import Lock
+from typing import NamedTuple
+
+from google.cloud.bigtable_v2.types import RowFilter, TimestampRange
+
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.alert_store import read_rules
+from pipeline.core.alerts.alert_rows import FAMILY, AlertRecord, alert_range, parse_alert_row
+from pipeline.core.alerts.group_alerts import Silent, WindowValue, silent_part, windows_part
+from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.alerts.rules import Rule
+from pipeline.core.notation.times import parse_time
+from pipeline.core.panes.grouped_readings import group_of
+from pipeline.core.queries.events import Query, events_of
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.results.window_results import read_batch
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
+from pipeline.core.rows.newest_row import latest_range, parse_latest_row
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.definitions import qualifier_of
+from pipeline.proto.window_result_pb2 import WindowResult
+from pipeline.transforms.tables import TableReadingFn
+
+_RULES_EVERY_S = 30.0
+_METADATA_EVERY_S = 60.0
+_MOST_METADATA = 50_000  # sensors whose metadata is known
+_MOST_VALUES = 5_000  # of a sensor that are read again
+_MOST_SILENT = 1_000  # sensors in an element
+_LEAST_SWEEP_US = 10_000_000
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class WatchedTable(NamedTuple):
+    """A table whose readings are watched.
+
+    Attributes:
+        name: the table's name.
+        schema: the table's schema.
+        lateness_us: the time by which a reading may be late.
+        newest_behind_us: the time by which rows of newest readings may be behind.
+        max_future_us: the time by which a reading may be ahead.
+        began_us: the time at which the job began.
+    """
+
+    name: TableName
+    schema: TableSchema
+    lateness_us: int
+    newest_behind_us: int
+    max_future_us: int
+    began_us: int
+
+
+class _JobAlerts:
+    """What all steps of a job in this process read together."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.rules: RuleSet | None = None
+        self.read_s = 0.0
+        self.open_alerts: dict[int, list[AlertRecord]] | None = None
+
+
+_shared: defaultdict[tuple[TableName, int], _JobAlerts] = defaultdict(_JobAlerts)
+
+
+class AlertTableFn(TableReadingFn):
+    """Reads what alerts need.
+
+    Args:
+        table: the table.
+        groups: the number of groups of sensors.
+    """
+
+    def __init__(self, table: WatchedTable, groups: int) -> None:
+        super().__init__(table.name)
+        self._table, self._groups = table, groups
+
+    def setup(self) -> None:
+        super().setup()
+        self._of_job = _shared[self._table.name, self._table.began_us]
+        self._metadata: dict[str, tuple[float, dict[str, str]]] = {}
+
+    def rules(self) -> RuleSet:
+        """Returns the table's rules, which are read every 30 seconds. The same rules are the same object."""
+        shared = self._of_job
+        if shared.rules is not None and time.monotonic() < shared.read_s + _RULES_EVERY_S:
+            return shared.rules
+        with shared.lock:
+            if shared.rules is None or time.monotonic() >= shared.read_s + _RULES_EVERY_S:
+                try:
+                    found = read_rules(self._open(), self._table.schema)
+                    if shared.rules is None or found != shared.rules.rules:
+                        shared.rules = RuleSet(found)
+                except ServerProblem as problem:
+                    if shared.rules is None:
+                        raise
+                    _LOGGER.warning("The rules of alerts stay as they are: %s", problem)
+                shared.read_s = time.monotonic()
+        return shared.rules
+
+    def restored(self, group: int) -> list[AlertRecord]:
+        """Returns the alerts of a group that fire, or are about to, as the table has them when the job begins."""
+        shared = self._of_job
+        with shared.lock:
+            if shared.open_alerts is None:
+                shared.open_alerts = {}
+                for row in self._read(RowSelection(alert_range(), CellSelection((FAMILY,)))):
+                    try:
+                        record = parse_alert_row(row)
+                    except ValueError as error:
+                        _LOGGER.warning("Row %r is not one of an alert: %s", row.key, error)
+                        continue
+                    if record.is_open:
+                        of = group_of(record.sensor_id.encode(), self._groups)
+                        shared.open_alerts.setdefault(of, []).append(record)
+        return shared.open_alerts.get(group, [])
+
+    def known(self, sensor_id: str, rule: Rule, from_us: int) -> list[Value]:
+        """Returns the newest values of a sensor for a rule since a time."""
+        schema, metric = self._table.schema, rule.metric
+        if rule.of is not None:
+            return list(self._known_windows(sensor_id, rule, from_us))
+        if not schema.finds_sensors or metric is None:
+            return []
+        query = Query(from_us, metrics=(metric,), limit=_MOST_VALUES)
+        events = events_of(schema, self._read, sensor_id, query, _left_out)
+        return [Value(event.event_time_us, event.readings[metric]) for event in events if metric in event.readings]
+
+    def _known_windows(self, sensor_id: str, rule: Rule, from_us: int) -> Iterator[Value]:
+        """Yields the statistic of a sensor's windows that end from a time on and before now."""
+        tier = tier_of(self._table.schema, rule)
+        if tier is None:
+            return
+        window, now_us = tier.window, time.time_ns() // 1000
+        column = qualifier_of(str(rule.of), str(rule.metric)).encode()
+        keys = aggregate_range(window, sensor_id, window.start_of(from_us - 1), now_us)
+        for row in self._read(RowSelection(keys, CellSelection((tier.family,), (column,), versions=1))):
+            end_us = window.end_of(parse_aggregate_key(window, row.key).start_us)
+            for cell in row.cells:
+                if from_us <= end_us <= now_us and cell.qualifier == column:
+                    yield Value(end_us, float(cell.value))
+
+    def window_values(self, batch: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yields the statistics that rules look at, by group, of a batch of results."""
+        rules = self.rules().on_windows
+        found: dict[int, list[WindowValue]] = {}
+        for serialized in read_batch(batch) if rules else ():
+            result = WindowResult.FromString(serialized)
+            for rule in rules:
+                if rule.tier == result.tier and result.kind != "early" and rule.matches(result.sensor_id):
+                    value = _statistic(result, str(rule.metric), str(rule.of))
+                    if value is not None:
+                        group = group_of(result.sensor_id.encode(), self._groups)
+                        of = WindowValue(result.sensor_id, rule.id, parse_time(result.window_end), value)
+                        found.setdefault(group, []).append(of)
+        for group, values in found.items():
+            yield group, windows_part(values)
+
+    def fits(self, sensor_id: str, rule: Rule) -> bool:
+        """Returns whether the newest metadata of a sensor is what the rule asks for."""
+        return not rule.metadata or rule.fits(self._metadata_of(sensor_id))
+
+    def _metadata_of(self, sensor_id: str) -> dict[str, str]:
+        until_s, metadata = self._metadata.get(sensor_id, (0.0, {}))
+        if time.monotonic() >= until_s:
+            schema = self._table.schema
+            metadata = {}
+            if schema.finds_sensors:
+                for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
+                    metadata = dict(event.metadata)
+            if len(self._metadata) >= _MOST_METADATA:
+                self._metadata.clear()
+            self._metadata[sensor_id] = time.monotonic() + _METADATA_EVERY_S, metadata
+        return metadata
+
+    def sweep_every_us(self) -> int:
+        """Returns the time between two looks for silent sensors: a tenth of the shortest silence."""
+        shortest_us = min((rule.silent_for_us for rule in self.rules().on_silence), default=0)
+        return max(shortest_us // 10, _LEAST_SWEEP_US)
+
+    def silent(self, watermark_us: int) -> Iterator[tuple[int, bytes]]:
+        """Yields silent sensors by group. The server sends the rows of newest readings of these sensors alone."""
+        family = self._table.schema.latest
+        if family is None:
+            return
+        for rule in self.rules().on_silence:
+            until_us = watermark_us - rule.silent_for_us - self._table.newest_behind_us
+            found: dict[int, list[Silent]] = {}
+            for row in self._open().read(latest_range(_prefix(rule.sensors)), _older(family, until_us)):
+                try:
+                    record = parse_latest_row(row)
+                except ValueError:
+                    continue
+                # The filter compares whole milliseconds.
+                if record.event_time_us < until_us and rule.matches(record.sensor_id):
+                    group = group_of(record.sensor_id.encode(), self._groups)
+                    silent = found.setdefault(group, [])
+                    silent.append(Silent(record.sensor_id, rule.id, record.event_time_us))
+                    if len(silent) == _MOST_SILENT:
+                        yield group, silent_part(found.pop(group))
+            for group, silent in found.items():
+                yield group, silent_part(silent)
+
+
+def tier_of(schema: TableSchema, rule: Rule) -> Tier | None:
+    """Returns the tier of a rule on windows."""
+    return next((tier for tier in schema.tiers if tier.window.text == rule.tier), None)
+
+
+def _statistic(result: WindowResult, metric: str, name: str) -> float | None:
+    for of_metric in result.metrics:
+        if of_metric.metric == metric:
+            if name == "count":
+                return float(of_metric.count)
+            return next((each.value for each in of_metric.statistics if each.name == name), None)
+    return None
+
+
+def _left_out(_: object) -> None:
+    """Leaves out a row that the schema does not write."""
+
+
+def _prefix(glob: str) -> str:
+    """Returns what all ids begin with that match a glob."""
+    ends = [glob.index(mark) for mark in "*?[" if mark in glob]
+    return glob[: min(ends)] if ends else glob
+
+
+def _older(family: str, until_us: int) -> RowFilter:
+    """Returns a filter that passes rows without a cell since a time: the newest cell of each column."""
+    of_family = RowFilter(family_name_regex_filter=family)
+    since = RowFilter(timestamp_range_filter=TimestampRange(start_timestamp_micros=max(0, until_us - until_us % 1000)))
+    newest = RowFilter(chain=RowFilter.Chain(filters=[of_family, RowFilter(cells_per_column_limit_filter=1)]))
+    recent = RowFilter(chain=RowFilter.Chain(filters=[of_family, since, RowFilter(cells_per_row_limit_filter=1)]))
+    nothing = RowFilter(block_all_filter=True)
+    return RowFilter(condition=RowFilter.Condition(predicate_filter=recent, true_filter=nothing, false_filter=newest))

@@ -1,0 +1,274 @@
+"""Watches readings for alerts: a step with state, whose key is a group of sensors, and the sweeps that find silence."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder, VarIntCoder
+from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    BagRuntimeState,
+    BagStateSpec,
+    ReadModifyWriteRuntimeState,
+    ReadModifyWriteStateSpec,
+    RuntimeTimer,
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.typehints import KV
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.core.alerts.alert_messages import Alert, messages_of
+from pipeline.core.alerts.evaluation import Found
+from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.panes.firing import END_US
+from pipeline.core.rows.rows import EncodedRows
+from pipeline.private_apis import state_cache
+from pipeline.private_apis.timer_holds import set_clock_timer
+from pipeline.transforms.aggregate import Clock
+from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
+
+_ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compares
+_TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other
+_CLOCKS_DIFFER_US = 60_000_000  # a watermark that is ahead by more is that of a drain
+
+_TRACKS_SPEC = ReadModifyWriteStateSpec("tracks", BytesCoder())
+_NEWER_SPEC, _OLDER_SPEC = BagStateSpec("newer", BytesCoder()), BagStateSpec("older", BytesCoder())
+_DUE_SPEC = TimerSpec("alert_due", TimeDomain.WATERMARK)
+_TRACKS, _NEWER, _OLDER = map(beam.DoFn.StateParam, (_TRACKS_SPEC, _NEWER_SPEC, _OLDER_SPEC))
+_DUE = beam.DoFn.TimerParam(_DUE_SPEC)
+
+_WAITING_SPEC = BagStateSpec("alerts", BytesCoder())
+_TOLD_SPEC = TimerSpec("alerts_told", TimeDomain.REAL_TIME)
+_DRAINED_SPEC = TimerSpec("alerts_drained", TimeDomain.WATERMARK)
+_WAITING = beam.DoFn.StateParam(_WAITING_SPEC)
+_TOLD, _DRAINED = map(beam.DoFn.TimerParam, (_TOLD_SPEC, _DRAINED_SPEC))
+
+_SWEEP_SPEC = TimerSpec("sweep", TimeDomain.WATERMARK)
+_SWEPT_SPEC = ReadModifyWriteStateSpec("swept", VarIntCoder())
+_SWEPT = beam.DoFn.StateParam(_SWEPT_SPEC)
+_SWEEP = beam.DoFn.TimerParam(_SWEEP_SPEC)
+
+
+class Watched(NamedTuple):
+    """The outputs of watching.
+
+    Attributes:
+        rows: ``EncodedRows`` of alerts.
+        alerts: ``(rule, alert)``, the alert as JSON, for :class:`PublishAlerts`.
+    """
+
+    rows: PCollection
+    alerts: PCollection
+
+
+class WatchAlerts(beam.PTransform):
+    """Watches ``(group, readings)`` by the rules that a table stores, and returns :class:`Watched`.
+
+    Args:
+        table: the table, and what is known of it.
+        groups: the number of groups.
+        clock: a function that returns the current time.
+        results: batches of windows' results, for rules on windows.
+    """
+
+    def __init__(
+        self, table: WatchedTable, groups: int, clock: Clock = time.time, results: PCollection | None = None
+    ) -> None:
+        super().__init__()
+        self._table, self._groups, self._clock, self._results = table, groups, clock, results
+
+    def expand(self, parts: PCollection) -> Any:  # Watched, which Beam would take for a type hint
+        begins = parts.pipeline | "Groups" >> _create((group, BEGIN) for group in range(self._groups))
+        # The sweeps get no readings, and their watermark.
+        watermark = parts | "Watermark" >> beam.FlatMap(_nothing).with_output_types(KV[int, bytes])
+        begin = parts.pipeline | "BeginSweeps" >> _create([(0, BEGIN)])
+        sweep_fn = _SweepFn(self._table, self._groups, self._clock)
+        silent = (watermark, begin) | "Sweeps" >> beam.Flatten()
+        silent |= "FindSilent" >> beam.ParDo(sweep_fn).with_output_types(KV[int, bytes])
+        windows = []
+        if self._results is not None:
+            values = self._results | "OfWindows" >> beam.ParDo(_WindowsFn(self._table, self._groups))
+            values.element_type = KV[int, bytes]
+            windows.append(values)
+        elements = (parts, begins, silent, *windows) | "WithSilent" >> beam.Flatten()
+        alert_fn = _AlertFn(self._table, self._groups, self._clock)
+        outputs = elements | "Evaluate" >> beam.ParDo(alert_fn).with_outputs(_ALERTS, main=_ROWS)
+        outputs[_ROWS].element_type = EncodedRows
+        outputs[_ALERTS].element_type = KV[str, bytes]
+        return Watched(outputs[_ROWS], outputs[_ALERTS])
+
+
+class PublishAlerts(beam.PTransform):
+    """Publishes the alerts of :class:`WatchAlerts`. Those of a rule that come together are summed up if they are many.
+
+    Args:
+        topic: the topic's full path.
+        clock: a function that returns the current time.
+    """
+
+    def __init__(self, topic: str, clock: Clock = time.time) -> None:
+        super().__init__()
+        self._topic, self._clock = topic, clock
+
+    def expand(self, alerts: PCollection) -> PCollection:
+        return (
+            alerts
+            | "ToMessages" >> AlertMessages(self._clock)
+            | "WriteToPubSub" >> WriteToPubSub(self._topic, with_attributes=True)
+        )
+
+
+class AlertMessages(beam.PTransform):
+    """Makes ``PubsubMessage`` elements of ``(rule, alert)``."""
+
+    def __init__(self, clock: Clock = time.time) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def expand(self, alerts: PCollection) -> PCollection:
+        return alerts | "Collect" >> beam.ParDo(_CollectAlertsFn(self._clock)).with_output_types(PubsubMessage)
+
+
+class _AlertFn(AlertTableFn):
+    def __init__(self, table: WatchedTable, groups: int, clock: Clock) -> None:
+        super().__init__(table, groups)
+        self._clock = clock
+        self._alerts: tuple[RuleSet, GroupAlerts] | None = None
+
+    def setup(self) -> None:
+        super().setup()
+        state_cache.make_cheap()
+
+    def process(
+        self,
+        element: tuple[int, bytes],
+        tracks: ReadModifyWriteRuntimeState = _TRACKS,
+        newer: BagRuntimeState = _NEWER,
+        older: BagRuntimeState = _OLDER,
+        due: RuntimeTimer = _DUE,
+    ) -> Iterable[Any]:
+        group, part = element
+        state = _state_of(tracks, newer, older, due)
+        return self._outputs(self._current().process(group, part, state, self._now_us()))
+
+    @on_timer(_DUE_SPEC)
+    def condition_held(
+        self,
+        group: Any = beam.DoFn.KeyParam,
+        at: Any = beam.DoFn.TimestampParam,
+        tracks: ReadModifyWriteRuntimeState = _TRACKS,
+        newer: BagRuntimeState = _NEWER,
+        older: BagRuntimeState = _OLDER,
+        due: RuntimeTimer = _DUE,
+    ) -> Iterable[Any]:
+        """Fires alerts whose conditions have held for long enough."""
+        now_us = self._now_us()
+        if at.micros > now_us + _CLOCKS_DIFFER_US:
+            return ()  # a drain: whether the condition goes on, only the next job will see
+        state = _state_of(tracks, newer, older, due)
+        return self._outputs(self._current().pass_watermark(group, at.micros, state, now_us))
+
+    def _current(self) -> GroupAlerts:
+        rules = self.rules()
+        if self._alerts is None or self._alerts[0] is not rules:
+            name, lateness_us = self._table.name.table, self._table.lateness_us
+            self._alerts = rules, GroupAlerts(rules, name, lateness_us, self.restored, self.known, self.fits)
+        return self._alerts[1]
+
+    def _outputs(self, found: Found) -> Iterator[Any]:
+        if found.rows:
+            yield found.rows
+        for alert in found.alerts:
+            yield TaggedOutput(_ALERTS, (alert.rule, json.dumps(alert).encode()))
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+
+class _WindowsFn(AlertTableFn):
+    """Finds what rules on windows look at in batches of results."""
+
+    def process(self, element: bytes) -> Iterator[tuple[int, bytes]]:
+        return self.window_values(element)
+
+
+class _SweepFn(AlertTableFn):
+    """Looks for silent sensors, again and again, as the watermark passes."""
+
+    def __init__(self, table: WatchedTable, groups: int, clock: Clock) -> None:
+        super().__init__(table, groups)
+        self._clock = clock
+
+    def process(self, _: tuple[int, bytes], sweep: RuntimeTimer = _SWEEP) -> None:
+        sweep.set(Timestamp(self._clock()))
+
+    @on_timer(_SWEEP_SPEC)
+    def sweep(
+        self,
+        at: Any = beam.DoFn.TimestampParam,
+        swept: ReadModifyWriteRuntimeState = _SWEPT,
+        sweep: RuntimeTimer = _SWEEP,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yields what is silent at a watermark, unless the watermark leaps, as after a backlog or in a drain."""
+        now_us, every_us = int(self._clock() * 1_000_000), self.sweep_every_us()
+        ahead_us = at.micros - now_us
+        if ahead_us > self._table.max_future_us + _CLOCKS_DIFFER_US:
+            return  # a drain
+        if ahead_us <= 0 and now_us - (swept.read() or now_us) >= every_us // 2:
+            yield from self.silent(at.micros)
+        swept.write(now_us)
+        sweep.set(Timestamp(micros=at.micros + every_us))
+
+
+class _CollectAlertsFn(beam.DoFn):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def process(
+        self,
+        element: tuple[str, bytes],
+        waiting: BagRuntimeState = _WAITING,
+        told: RuntimeTimer = _TOLD,
+        drained: RuntimeTimer = _DRAINED,
+    ) -> None:
+        waiting.add(element[1])
+        set_clock_timer(told, Timestamp(self._clock() + _TOGETHER_S))
+        drained.set(Timestamp(micros=END_US))
+
+    @on_timer(_TOLD_SPEC)
+    def waited(self, waiting: BagRuntimeState = _WAITING) -> Iterator[PubsubMessage]:
+        """Passes on what waits."""
+        return self._take(waiting)
+
+    @on_timer(_DRAINED_SPEC)
+    def drained(self, waiting: BagRuntimeState = _WAITING, told: RuntimeTimer = _TOLD) -> Iterator[PubsubMessage]:
+        """Passes on what waits."""
+        told.clear()  # a drain would wait for it
+        return self._take(waiting)
+
+    @staticmethod
+    def _take(waiting: BagRuntimeState) -> Iterator[PubsubMessage]:
+        alerts = [Alert(*json.loads(alert)) for alert in waiting.read()]
+        waiting.clear()
+        for message in messages_of(alerts):
+            yield PubsubMessage(message.data, dict(message.attributes))
+
+
+def _state_of(
+    tracks: ReadModifyWriteRuntimeState, newer: BagRuntimeState, older: BagRuntimeState, due: RuntimeTimer
+) -> AlertState:
+    return AlertState(tracks.read, tracks.write, newer, older, lambda at_us: due.set(Timestamp(micros=at_us)))
+
+
+def _create(elements: Iterable[tuple[int, bytes]]) -> beam.PTransform:
+    return beam.Create(list(elements), reshuffle=False).with_output_types(KV[int, bytes])
+
+
+def _nothing(_: Any) -> tuple[()]:
+    return ()

@@ -1,0 +1,112 @@
+"""Tests of ``tidetable alerts`` and ``tidetable read alerts``, on tables in the emulator."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pipeline.cli.root import main
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables import tables
+from pipeline.core.alerts.alert_rows import FAMILY, alert_row
+from pipeline.core.alerts.conditions import AlertCondition
+from pipeline.core.alerts.machine import NEVER_US, Track, Value
+from pipeline.core.alerts.rules import Rule
+from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.gc_policies import format_policy
+from pipeline.core.schema.table_schema import TableSchema
+from tests.support.rows import decoded
+from tests.support.tables import T, created, write
+
+_RULES = '[[rule]]\nname = "warm"\nsensors = "freezer-*"\nmetric = "t"\nabove = 10\nfor = "10m"\nseverity = "page"\n'
+
+
+@pytest.fixture
+def table(bigtable: str) -> TableName:
+    """A table of the default schema."""
+    return created(TableSchema.for_new_table())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of rules."""
+    path = tmp_path / "rules.toml"
+    path.write_text(_RULES)
+    return path
+
+
+def _run(table: TableName, *arguments: str | Path) -> Result:
+    which = ["--project", table.project, "--instance", table.instance, "--table", table.table]
+    return CliRunner().invoke(main, [*map(str, arguments), *which])
+
+
+def test_rules_are_stored_and_shown(table: TableName, file: Path) -> None:
+    """Rules are stored with the table, which gets a family of alerts, and come back as they were written."""
+    assert _run(table, "alerts", "show").stderr == f"table {table.table} has no rules of alerts\n"
+    applied = _run(table, "alerts", "apply", file)
+    assert (applied.exit_code, applied.stderr) == (0, "")
+    assert applied.stdout == f"table {table.table}: 1 rule stored; a running job takes them within a minute\n"
+    assert format_policy(tables.describe(table)[FAMILY]) == "maxage=730d"
+    assert _run(table, "alerts", "show", "--toml").stdout == _RULES
+    shown = _run(table, "alerts", "show").stdout
+    assert shown == "warm: t above 10 for 10m; sensors freezer-*; severity page\n"
+    assert json.loads(_run(table, "alerts", "show", "--json").stdout)["condition"] == "t above 10 for 10m"
+    assert _run(table, "table", "diff").exit_code == 0
+    file.write_text("")
+    assert _run(table, "alerts", "apply", file).exit_code == 0
+    assert _run(table, "alerts", "show", "--toml").stdout == ""
+
+
+def test_bad_rules_change_nothing(table: TableName, file: Path) -> None:
+    """Each rule that is not valid has a line, and the table stays as it is."""
+    file.write_text(_RULES + _RULES.replace("above", "abvoe") + '[[rule]]\nname = "x"\n')
+    result = _run(table, "alerts", "apply", file)
+    assert result.exit_code == 2
+    lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert [line.removeprefix(f"Error: {file}: ")[:10] for line in lines] == ["rule warm:", "rule x: ne"]
+    assert FAMILY not in tables.describe(table)
+    assert _run(table, "alerts", "show", "--toml").stdout == ""
+
+
+def test_check_looks_at_the_table(table: TableName, file: Path) -> None:
+    """A metric that no sensor has sent is worth a warning, and nothing is stored."""
+    newest = NewestReadings()
+    newest.add("freezer-1", T, [("temperature", 5.0)])
+    write(table, map(decoded, newest.rows("latest")))
+    result = _run(table, "alerts", "check", file)
+    assert result.exit_code == 0
+    assert result.stderr == "Warning: no sensor has sent t; the table has temperature\n"
+    assert _run(table, "alerts", "show", "--toml").stdout == ""
+
+
+def test_read_alerts(table: TableName, file: Path) -> None:
+    """What fires now is printed, or what fired and resolved in a span of time; forget removes a sensor's alerts."""
+    assert _run(table, "read", "alerts").stderr == "no alert fires\n"
+    _run(table, "alerts", "apply", file)
+    rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
+    for sensor, values in {"freezer-1": (11.5, 9), "freezer-2": (11.5, 12)}.items():
+        track = Track()
+        changes = track.update(rule, [Value(T + i * 1_000_000, each) for i, each in enumerate(values)], NEVER_US, 1)
+        write(table, [decoded(alert_row(rule, sensor, changes.added, changes.withdrawn, track))])
+    now = [json.loads(line) for line in _run(table, "read", "alerts", "--json").stdout.splitlines()]
+    assert now == [
+        {
+            "rule": "warm",
+            "sensor_id": "freezer-2",
+            "kind": "firing",
+            "event_time": "2026-02-17T10:00:00Z",
+            "since": "2026-02-17T10:00:00Z",
+            "value": 11.5,
+            "severity": "warning",
+        }
+    ]
+    assert "freezer-2" in _run(table, "read", "alerts").stdout
+    span = ["--from", "2026-02-17T10", "--to", "2026-02-17T11"]
+    found = _run(table, "read", "alerts", *span, "--output", "csv", "--prefix", "freezer-1").stdout.splitlines()
+    assert [line.split(",")[2] for line in found[1:]] == ["firing", "resolved"]
+    assert "1 row of alerts" in _run(table, "forget", "freezer-2", "--yes").stdout
+    assert _run(table, "read", "alerts").stderr == "no alert fires\n"
+    assert _run(table, "read", "alerts", *span, "--rule", "other").stderr == (
+        "no alert fired or resolved in this time\n"
+    )

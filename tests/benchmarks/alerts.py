@@ -1,0 +1,120 @@
+"""Prints what rules of alerts add to the CPU time of a job.
+
+The real graph runs on the FnApiRunner, with and without ten rules, on the same messages: events of three metrics, a
+hundred in a message, of many sensors that send one a minute each. One reading in ten thousand is beyond a limit. Rows
+are put out, and not written. Five rules are on all sensors, five on globs; two of them take ``for``, and one metric has
+no rule. The table is not read: nothing is restored, and a sensor's raw rows are empty.
+
+Each is measured several times, in turn, and the least CPU time counts: the machine may do other things.
+
+Run with ``.venv/bin/python -m tests.benchmarks.alerts``.
+"""
+
+import argparse
+import random
+import time
+from contextlib import ExitStack
+from unittest import mock
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.alerts.rules import parse_rules
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.graph import build_graph
+from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.option_views import kept_views
+from pipeline.transforms.alert_table import AlertTableFn
+from tests.support.streams import flags, pubsub_message
+
+_RULES = "".join(
+    f'[[rule]]\nname = "rule-{number}"\nsensors = "{sensors}"\nmetric = "{metric}"\n{condition}\n'
+    for number, (sensors, metric, condition) in enumerate(
+        [
+            ("*", "temperature", "above = 100"),
+            ("*", "temperature", 'above = 90\nclears_below = 80\nfor = "10m"'),
+            ("*", "temperature", "below = -100"),
+            ("*", "humidity", "outside = [-100, 100]"),
+            ("*", "humidity", 'above = 95\nfor = "5m"'),
+            ("sensor-0*", "temperature", "above = 95"),
+            ("sensor-*7", "temperature", "above = 95"),
+            ("sensor-1*", "humidity", "below = -90"),
+            ("sensor-??1*", "humidity", "above = 99"),
+            ("other-*", "temperature", "above = 0"),
+        ]
+    )
+)
+
+
+_BEGAN = time.time() - 3600
+
+
+def _clock() -> float:
+    return _BEGAN  # in the past, so that the runner fires all timers at once
+
+
+def cpu_seconds(messages: list[beam.io.gcp.pubsub.PubsubMessage], rules: RuleSet | None) -> float:
+    """Returns the CPU time in which a job processes messages, watching them by the rules if there are any."""
+    schema = TableSchema.for_new_table()
+    topic = {"alerts_topic": "projects/test-project/topics/alerts"} if rules else {}
+    settings = settings_of(parse_flags(flags(**topic)))
+    targets = [Target(name, schema) for name in settings.tables]
+    began = time.process_time()
+    with ExitStack() as stack:
+        stack.enter_context(specs_by_class())
+        stack.enter_context(kept_views())
+        for name, answer in (("rules", rules), ("restored", []), ("known", [])):
+            stack.enter_context(mock.patch.object(AlertTableFn, name, lambda *_, answer=answer: answer))
+        with beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
+            elements = pipeline | beam.Create(messages, reshuffle=False)
+            outputs = build_graph(elements, targets, settings, _clock)
+            for table in outputs.rows:
+                for rows in filter(None, table):
+                    _ = rows | f"Drop{id(rows)}" >> beam.FlatMap(lambda _: ())
+    return time.process_time() - began
+
+
+def fleet(sensors: int, minutes: int) -> list[beam.io.gcp.pubsub.PubsubMessage]:
+    """Returns the messages of a fleet, each sensor with an event a minute, in the order of time."""
+    rng, begin_us = random.Random(1), int(_clock() - 60 * minutes) * 1_000_000
+    events = []
+    for minute in range(minutes):
+        order = list(range(sensors))
+        rng.shuffle(order)
+        for place, sensor in enumerate(order):
+            beyond = 1000 if rng.random() < 0.0001 else 0
+            readings = {
+                "battery": round(rng.gauss(3, 0.1), 2),
+                "humidity": round(rng.gauss(0, 10), 2),
+                "temperature": round(rng.gauss(0, 10), 2) + beyond,
+            }
+            time_us = begin_us + 60_000_000 * minute + 60_000_000 * place // sensors
+            events.append(sensor_event(f"sensor-{sensor:07}", time_us, readings, {}))
+    return [pubsub_message(message_of(events[i : i + 100])) for i in range(0, len(events), 100)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sensors", type=int, default=100_000)
+    parser.add_argument("--minutes", type=int, default=3)
+    parser.add_argument("--times", type=int, default=3)
+    arguments = parser.parse_args()
+    messages = fleet(arguments.sensors, arguments.minutes)
+    rules = RuleSet(parse_rules(_RULES, "", TableSchema.for_new_table()))
+    without, with_rules = [], []
+    for _ in range(arguments.times):
+        without.append(cpu_seconds(messages, None))
+        with_rules.append(cpu_seconds(messages, rules))
+    events = arguments.sensors * arguments.minutes
+    plain, watched = min(without), min(with_rules)
+    print(f"without rules: {plain / events * 1e6:.1f} µs of CPU an event")
+    print(f"with {len(rules.rules)} rules: {watched / events * 1e6:.1f} µs, {100 * (watched / plain - 1):.0f} % more")
+
+
+if __name__ == "__main__":
+    main()
