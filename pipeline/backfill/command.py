@@ -87,7 +87,8 @@ class BeamCommand(click.Command):
     show_default=True,
     help="How far ahead of now an event may be.",
 )
-@click.option("--dead-letters", metavar="FILE", help="Write refused records to this file, replacing it.")
+@click.option("--dead-letters", metavar="FILE", help="Write refused records to this file.")
+@click.option("--force", is_flag=True, help="Replace an existing file of refused records.")
 @click.option("--dry-run", is_flag=True, help="Read, decode and count the records, show some events, write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
@@ -106,6 +107,7 @@ def backfill(
     late_firing: timedelta,
     max_future: timedelta,
     dead_letters: str | None,
+    force: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -155,7 +157,7 @@ def backfill(
         maker: Maker = EventMaker(columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone)
         if mapped or decoder:
             maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
-        files = job.find_inputs(inputs, dead_letters, maker, options)
+        files = job.find_inputs(inputs, dead_letters, maker, options, force=force or dry_run)
         expiry = Expiry.of(schema, policies)
         retention = retention_of(table, schema, policies)
         plan = job.Backfill(

@@ -131,7 +131,7 @@ class BackfillResult(NamedTuple):
 
 
 def find_inputs(
-    patterns: Sequence[str], dead_letters: str | None, maker: Maker, options: PipelineOptions
+    patterns: Sequence[str], dead_letters: str | None, maker: Maker, options: PipelineOptions, *, force: bool = False
 ) -> dict[str, int]:
     """Returns the files that the patterns match, with their sizes in bytes. Checks that each file can be read.
 
@@ -140,9 +140,10 @@ def find_inputs(
         dead_letters: the file for refused records, if any.
         maker: the maker, with the names of the columns or the mappings.
         options: Beam's options.
+        force: whether the file for refused records may exist; :func:`load` replaces it.
 
     Raises:
-        BadFlag: a pattern matches no file, or a Dataflow job gets a local path.
+        BadFlag: a pattern matches no file, a Dataflow job gets a local path, or the file for refused records exists.
         ServerProblem: a file can't be read, or a bucket can't be reached.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
@@ -161,7 +162,7 @@ def find_inputs(
     except FileNotFoundError as problem:
         raise BadFlag(str(problem)) from problem
     if dead_letters:
-        _check_output(dead_letters, files)
+        _check_output(dead_letters, files, force=force)
     for path in files:
         try:
             check_file(path, maker)
@@ -205,6 +206,8 @@ def first_trials(backfill: Backfill, trials: Trials) -> list[tuple[str, Message,
 
 def load(backfill: Backfill) -> BackfillResult:
     """Writes the rows of all events. Notes the run in the table, for a job beside it."""
+    if backfill.dead_letters and FileSystems.exists(backfill.dead_letters):
+        FileSystems.delete([backfill.dead_letters])  # Beam would do it, with a warning
     with noted_run(backfill.target.name, here=runs_here(backfill.options())):
         return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
 
@@ -339,7 +342,7 @@ def _folder(options: PipelineOptions) -> Iterator[str]:
             FileSystems.delete([f"{folder}/notes"])
 
 
-def _check_output(path: str, inputs: Iterable[str]) -> None:
+def _check_output(path: str, inputs: Iterable[str], *, force: bool) -> None:
     if identity(path) in map(identity, inputs):
         raise BadFlag(f"{path} is one of the input files, and the refused records would replace it")
     if path.endswith("/"):
@@ -347,6 +350,8 @@ def _check_output(path: str, inputs: Iterable[str]) -> None:
     # Beam deletes the file that its output replaces, and would read such a path as a glob.
     if is_pattern(path):
         raise BadFlag(f"{path}: an output path can't contain *, ? or [, the characters of globs")
+    if not force and FileSystems.exists(path):
+        raise BadFlag(f"{path} exists; set --force to replace it")
 
 
 def _check_buckets(places: Sequence[str], options: PipelineOptions) -> None:

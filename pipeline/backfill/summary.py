@@ -9,6 +9,7 @@ import click
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from pipeline.backfill.left import left_lines
 from pipeline.cli.console import err
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.notation.durations import format_duration
@@ -85,13 +86,9 @@ class Summary:
             f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
         self.print_notes(dead_letters)
-        if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
-            click.echo(
-                f"{counted(left, 'window')} left unchanged and put on the table's work list: Bigtable may have "
-                "collected some raw rows, or an aggregate counts more than its raw rows; tidetable repair --listed "
-                "settles each window that has all its raw rows"
-            )
-        if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
+        for line in left_lines(self.totals):
+            click.echo(line)
+        if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
                 f"{counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
                 f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "

@@ -16,12 +16,14 @@ from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
 from pipeline.backfill.gather import GatherWindows, Repeated, windows_of
+from pipeline.backfill.left import why_left
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
+from pipeline.core.completion.row_matching import counts_exactly
 from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
@@ -83,12 +85,12 @@ class CompleteWindows(beam.PTransform):
     """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
 
     The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
-    row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if Bigtable may
-    have collected part of its raw rows: the new row would count less than the stored one. Writes and also lists a
-    window if a job may still write it: the job's next pane will lack these events.
+    row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if the new row may
+    count less than the stored one, as :mod:`pipeline.backfill.left` tells. Writes and also lists a window if a job may
+    still write it: the job's next pane will lack these events.
 
-    Several backfills may run at once. Each checks its aggregate rows again after writing them, when all of its raw rows
-    are in the table. Thus the last writer of a row has read the raw rows of all backfills.
+    Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
+    the table. Thus the last writer of a row has read the raw rows of all.
 
     Args:
         table: the table's name, schema and retention.
@@ -216,6 +218,7 @@ class _WritingFn(CompletingFn):
         super().start_bundle()
         self._pending: list[_Pending] = []
         self._size = 0
+        self._foreign: set[tuple[str, int]] = set()  # windows that a foreign row may belong to
 
     def finish_bundle(self) -> Iterator[Any]:
         """Writes what is pending. Beam asks for windowed values here."""
@@ -242,14 +245,12 @@ class _WritingFn(CompletingFn):
             self._replace([(pending[index], found.stats) for index, found in changed.items()])
             written, changed = changed, {}
             # All that the written rows count is fresh now, from the files or from the table.
-            known = {
-                index: pending[index]._replace(fresh=found.known, written=True) for index, found in written.items()
-            }
+            known = {index: pending[index]._replace(fresh=it.known, written=True) for index, it in written.items()}
             for index, again in self._each_completed(known).items():
                 stats = written[index].stats
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
-                elif not at_least([stats], again.stats) or not same_before(stats, again.stats):
+                elif not at_least([stats], again.stats) or not self._is_same(stats, again):
                     completed[index] = changed[index] = again
                 else:
                     completed[index] = again._replace(stats=stats)
@@ -262,6 +263,9 @@ class _WritingFn(CompletingFn):
                 yield sensor_id, (start_us, final.stats)
             else:
                 self._left.inc()
+                is_kept = self._completion.keeps_readings(start_us, now_us())
+                is_foreign, is_of_job = (sensor_id, start_us) in self._foreign, self._may_be_written(start_us)
+                metrics.counter(why_left(is_foreign=is_foreign, is_kept=is_kept, is_of_job=is_of_job)).inc()
             if final is None or not final.proven or self._may_be_written(start_us):
                 yield self._list(sensor_id, start_us)
 
@@ -272,6 +276,10 @@ class _WritingFn(CompletingFn):
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Called for each window whose row is written."""
+
+    def _is_same(self, stats: WindowStats, again: Completed[Any]) -> bool:
+        """Whether a written row says the same as a later result that does not count more."""
+        return same_before(stats, again.stats)
 
     def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
         """Returns the aggregate of each window, as :meth:`_completed` does; windows of a time are read together."""
@@ -293,10 +301,12 @@ class _WritingFn(CompletingFn):
         completion = self._completion.tiers[self._tier]
         with suppress(ForeignRow):
             known = fresh if written else None
-            found = completion.completed(sensor_id, start_us, now_us(), fresh, known, stored_count=True)
+            options = {"stored_count": True, "settled": not self._may_be_written(start_us)}
+            found = completion.completed(sensor_id, start_us, now_us(), fresh, known, **options)
             if found is not None and self._carries:
                 self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
             return found
+        self._foreign.add((sensor_id, start_us))
         return None
 
     def _may_be_written(self, start_us: int) -> bool:
@@ -355,6 +365,11 @@ class _CompleteFn(_WritingFn):
         for sensor_id, start_us in self._on_their_way:
             yield self._list(sensor_id, start_us)
         yield TaggedOutput(_REPEATED, Repeated.total(self._repeated))
+
+    def _is_same(self, stats: WindowStats, again: Completed[WindowReadings]) -> bool:
+        if stats != again.stats and not counts_exactly(again.known, stats, self._tier.statistics):
+            return False  # another backfill has corrected a value
+        return super()._is_same(stats, again)
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Notes windows after this one whose rows do not continue from its last readings.

@@ -181,6 +181,7 @@ def _suffix(name: str) -> str:
     for suffix in (*_BLOCKS, *_GZIPPED):
         if name.endswith(suffix) or (suffix in _GZIPPED and name.endswith(f"{suffix}.gz")):
             return suffix
+    way_out = "; write a JSON array as lines of .ndjson, such as with: jq -c '.[]'" if name.endswith(".json") else ""
     raise UnreadableFile(
-        f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}"
+        f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}{way_out}"
     )

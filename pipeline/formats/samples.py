@@ -46,7 +46,7 @@ class _SampleMaker(MappedMaker):
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         named = [name for name in names if name]
         if len(set(named)) < len(named):
-            raise UnreadableFile(f"two columns have the same name; the columns are {', '.join(names)}")
+            raise UnreadableFile(f"two columns have the same name, so rename one; the columns are {', '.join(names)}")
         return []
 
     def protobuf_attributes(self) -> dict[str, str]:

@@ -103,7 +103,8 @@ def repair(
       1    with --dry-run, some differ or none was checked; the table has foreign rows; or the table or a server has a
            problem
       2    wrong usage
-      130  Ctrl-C: repaired windows stay repaired; run the same command again for the rest
+      130  Ctrl-C: repaired windows stay repaired, and a dry run has written nothing; run the same command again for
+           the rest
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.job.bounded import beam_options
     from pipeline.job.flag_values import BadFlag

@@ -100,8 +100,9 @@ class Protection:
         if self._token is not None and path.startswith(_API) and not path.startswith(_API_PAGE):
             presented = headers.get("authorization", "").encode()
             if not hmac.compare_digest(presented, f"Bearer {self._token}".encode()):
+                wrong = "the token is not that of this server; " if presented else ""
                 return JSONResponse(
-                    {"error": "send the token of this server as Authorization: Bearer TOKEN"},
+                    {"error": f"{wrong}send the token of this server as Authorization: Bearer TOKEN"},
                     401,
                     {"WWW-Authenticate": "Bearer"},
                 )

@@ -85,8 +85,14 @@ BACKFILL_REFUSED_RECORDS = "refused_records"
 BACKFILL_UNREADABLE_FILES = "unreadable_files"
 # Windows put on the work list.
 BACKFILL_WINDOWS_LISTED = "windows_listed"
-# Windows left unchanged, and listed, because some of their raw rows may have been collected.
+# Windows left unchanged, and listed.
 BACKFILL_WINDOWS_LEFT = "windows_left"
+# These by reason: raw rows may have been collected; a job may still write the window; the aggregate row counts more
+# than the raw rows; a foreign row may belong to it.
+LEFT_COLLECTED = "windows_left_collected"
+LEFT_TO_JOB = "windows_left_to_job"
+LEFT_LARGER = "windows_left_larger"
+LEFT_FOREIGN = "windows_left_foreign"
 
 # ``repair``.
 

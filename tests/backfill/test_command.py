@@ -227,7 +227,13 @@ def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path)
     path = tmp_path / "a.csv"
     path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n" + "A#1,2024-05-01T08:00:00Z,1\n" * 25)
     letters = tmp_path / "refused.ndjson.gz"
-    result = backfill(table, path, "--dead-letters", letters)
+    Path(letters).write_text("of an earlier run")
+    refused = backfill(table, path, "--dead-letters", letters)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith(f"{letters} exists; set --force to replace it\n")
+    assert Path(letters).read_text() == "of an earlier run"
+    result = backfill(table, path, "--dead-letters", letters, "--force")
+    assert "WARNING" not in result.stderr
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
     assert lines[0] == f"{path}:3: 'event_time' 'soon' is not an ISO 8601 time (--time-unit)"

@@ -127,7 +127,7 @@ def test_what_is_refused_says_where_it_is(tmp_path: Path) -> None:
         events=[EVENT, EVENT],
         alone=[("a.csv", "4")],
         refused=[("a.csv", "3", "'event_time' 'soon' is not an ISO 8601 time (--time-unit)")],
-        remarks=[("a.csv", 2, "'room' is metadata in every record because 'k\\xfcche' is not a number")],
+        remarks=[("a.csv", 2, "'room' is metadata in every record because 'küche' is not a number")],
     )
 
 

@@ -501,3 +501,49 @@ def test_newest_readings(bigtable, tmp_path):
         sensor: events[-1].readings["t"] for sensor, events in newest.items()
     }
     assert all(readings["wind"].value < readings["t"].value for readings in found.values())
+
+
+@pytest.mark.parametrize(
+    ("age", "policy", "lateness", "reason"),
+    [
+        (2 * DAY, "maxage=90d", timedelta(0), None),
+        (600 * DAY, "never", timedelta(0), None),
+        (timedelta(hours=2), "maxage=90d", DAY, "windows_left_to_job"),
+        (20 * DAY, "maxage=9d", timedelta(0), "windows_left_collected"),
+    ],
+)
+def test_corrected_values(bigtable, tmp_path, age, policy, lateness, reason):
+    """The aggregates of all tiers follow if the raw rows are certainly complete; otherwise the reason is counted."""
+    schema = parse_schema(f"{TWO_TIERS}policies = {{ raw = '{policy}', meta = '{policy}' }}")
+    table = table_of(lasting(schema))
+    start_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000) - age // timedelta(microseconds=1))
+    events, corrected = (
+        [Event("a", start_us + n * MINUTE, {"t": factor * n}, {}) for n in range(1, 60)] for factor in (1.0, 7.5)
+    )
+    for name, some in (("a", events), ("b", corrected)):
+        outcome = load(plan(table, schema, write_delimited(tmp_path / f"{name}.pb", some), lateness=lateness))
+    assert {name: count for name, count in outcome.totals.items() if "left_" in name} == ({reason: 1} if reason else {})
+    found, expected = found_in(table), rows_of(schema, events if reason else corrected)
+    for tier in schema.tiers:
+        key = aggregate_key(tier.window, "a", tier.window.start_of(start_us))
+        assert found[key] == expected[key]
+
+
+def test_two_that_correct_one_value_at_once(bigtable, tmp_path, monkeypatch):
+    """The aggregate equals the raw rows, whichever value they keep, although neither backfill counts more."""
+    schema = lasting(parse_schema(TWO_TIERS))
+    table = table_of(schema)
+    first, *others = ([Event("a", T + MINUTE, {"t": value}, {})] for value in (1.0, 5.0, 3.0))
+    load(plan(table, schema, write_delimited(tmp_path / "first.pb", first), lateness=timedelta(0)))
+    paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate(others)]
+    replace_rows, calls = Rewriter.replace, []
+
+    def replace_later(rewriter, replacements):
+        calls.append(None)
+        if len(calls) == 1:
+            load(plan(table, schema, paths[1], lateness=timedelta(0)))
+        replace_rows(rewriter, replacements)
+
+    monkeypatch.setattr(Rewriter, "replace", replace_later)
+    load(plan(table, schema, paths[0], lateness=timedelta(0)))
+    assert found_in(table) == rows_of(schema, others[1])

@@ -60,6 +60,12 @@ def test_another_suffix_is_an_error(tmp_path: Path, name: str) -> None:
     )
 
 
+def test_a_json_array_is_told_its_way(tmp_path: Path) -> None:
+    """Its elements are lines of NDJSON."""
+    with pytest.raises(UnreadableFile, match=r"write a JSON array as lines of \.ndjson, such as with: jq"):
+        read(tmp_path / "a.json", b"[]")
+
+
 @pytest.mark.parametrize(("name", "content"), [("readings.csv", CSV), ("readings.ndjson", NDJSON)])
 def test_a_byte_order_mark_and_windows_line_ends_are_ignored(tmp_path: Path, name: str, content: str) -> None:
     """A UTF-8 file saved by a Windows program is read like any other file."""

@@ -123,6 +123,17 @@ def test_a_row_with_a_text_is_not_one_reading(tmp_path: Path, content: str) -> N
     assert set(document["metadata"]) & {"name", "status"}
 
 
+def test_names_of_columns(tmp_path: Path) -> None:
+    """A hyphen separates words; names that no path can contain and a header of values are doubts."""
+    document, text, _ = drafted(tmp_path / "a.csv", f'Sensor-ID,Zeit,"T {{C}}",h\nS1,{AT},1,2\n'.encode())
+    assert document["sensor"] == '"Sensor-ID"'
+    assert "left out: T {C}: no path can contain this name; rename it" in text
+    assert "lack a header" not in text
+    _, text, _ = drafted(tmp_path / "b.csv", f"a,{AT},1.5\nb,{AT},2.5\n".encode())
+    assert f"# doubt: does the file lack a header? A column is called {AT}" in text
+    assert r'delimiter = "\t"' in drafted(tmp_path / "c.csv", f"id\tat\tx\na\t{AT}\t1\n".encode())[1]
+
+
 def test_a_column_for_each_sensor(tmp_path: Path) -> None:
     """Without a sensor, the file's name is one; a comment has the mapping for a column per sensor, which works."""
     document, text, events = drafted(tmp_path / "flat.csv", WIDE)

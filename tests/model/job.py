@@ -4,7 +4,7 @@ Beam's own part is modelled here: bundles, which may fail; queues between steps,
 once; timers, which fire at their time or later. The watermark may be anything: nothing relies on it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from unittest import mock
 
@@ -17,15 +17,21 @@ from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.panes.row_batches import _BATCH, shards_for
+from pipeline.core.results.window_results import read_batch
+from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
+from pipeline.job.result_flags import ResultFlags
 from pipeline.job.table_steps import TableSteps
+from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms import process as processing
 from pipeline.transforms.aggregate import Aggregated
 from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE, start_of
+from tests.support.results import newest_of
+from tests.support.rows import decoded
 
 FOREVER_US = 1 << 60
 _MOST_DELAY_US = 10 * MINUTE  # between two steps, or of a timer
@@ -88,6 +94,7 @@ class Stage:
     def __init__(self, job, target):
         self.job, self.target = job, target
         self.parts, self.panes = [], []  # (since when in flight, element)
+        self.written, self.results = {}, []  # each row as it was written last, and what was published
         self.aggregate = Step(self._aggregate_fn())
         self.collect = Step(_CollectFn(job.world.clock))
 
@@ -122,7 +129,9 @@ class Stage:
         if self.job.random.random() < 0.2:
             self.aggregate.run(calls, self.job.random.randint(0, len(calls)))
         for output in self.aggregate.run(calls):
-            if isinstance(output, TaggedOutput):
+            if isinstance(output, TaggedOutput) and output.tag == "results":
+                self.results += map(WindowResult.FromString, read_batch(output.value))
+            elif isinstance(output, TaggedOutput):
                 self.job.listed(self.target.name, output.value)
             else:
                 self.panes.append((now_us, _with_shard(output, shards_for(1))))
@@ -159,6 +168,23 @@ class Stage:
         assert len(set(keys)) == len(keys), "a row is twice in a bundle"
         self.job.random.shuffle(rows)
         self.job.world.tables[self.target.name].write_rows(rows)
+        if share == 1:
+            self.written |= {row.key: row for row in rows if not is_latest_key(row.key)}
+
+    def check_results(self):
+        """The newest result of each window is its row as the job wrote it last, and no two have the same id."""
+        if self.job.settings.results is None:
+            return
+        assert len({each.event_id for each in self.results}) == len(self.results)
+        tiers, expected = {tier.window.text: tier for tier in self.target.schema.tiers}, {}
+        for key, row in self.written.items():
+            tier = tiers[self.job.world.window_of(key)[0]]
+            record = parse_aggregate_row(tier.window, decoded(row), tier.statistics)
+            expected[tier.window.text, record.sensor_id, record.start_us] = (
+                record.reading_count,
+                {metric: dict(summary.statistics()) for metric, summary in record.metrics.items()},
+            )
+        assert newest_of(self.results) == expected
 
     # What is in flight
 
@@ -234,7 +260,9 @@ class Job:
     """
 
     def __init__(self, world, targets, settings, random):
-        self.world, self.targets, self.settings, self.random = world, targets, settings, random
+        self.world, self.targets, self.random = world, targets, random
+        self.results = random.choice([None, ResultFlags("projects/p/topics/results", early=True, encoding="protobuf")])
+        self.settings = replace(settings, results=self.results)
         self.began_us = world.now_us
         self.ahead_us = round(settings.max_future.total_seconds() * 1e6) if settings.timestamp_attribute else 0
         self.watermark_us = -FOREVER_US
@@ -259,7 +287,7 @@ class Job:
 
     def update(self, settings):
         """Continues with other settings, and the same state."""
-        self.settings = settings
+        self.settings = replace(settings, results=self.results)
         for stage in self.stages.values():
             stage.update()
 
@@ -361,6 +389,8 @@ class Job:
         self.watermark_us = END_US
         self.settle()
         assert all(stage.is_empty() for stage in self.stages.values()), "something is left of a drained job"
+        for stage in self.stages.values():
+            stage.check_results()
 
     def busy(self):
         """Returns whether a crash would lose something in flight."""

@@ -222,7 +222,7 @@ MISFITS = {
     ),
     "a column that is no metric": (
         {"s1#8228676000000000": {("raw", "t (°C)"): ("1", EPOCH)}},
-        "its cells can't be read as layout wide: column b't (\\xc2\\xb0C)' is not a name: "
+        "its cells can't be read as layout wide: column 't (°C)' is not a name: "
         "it does not match [A-Za-z_][A-Za-z0-9_.-]{0,127}",
     ),
     "a reading among aggregates": (

@@ -73,6 +73,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         written: WindowReadings | None = None,
         *,
         stored_count: bool = False,
+        settled: bool = False,
     ) -> Completed[WindowReadings] | None:
         """Merges raw rows with fresh readings, each reading once.
 
@@ -88,9 +89,9 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         if complete:
             floor = self._floor(start_us, row)
             exact = covers(pane.stats, floor)
-            if not exact and written is not None and at_least([pane.stats], floor):
-                # The fresh readings include all that the row counts: one of them has another value now.
-                exact = counts_exactly(written, floor, self._tier.statistics)
+            if not exact and at_least([pane.stats], floor):
+                # Nothing that the row counts is on its way, or the fresh readings include it: a value was corrected.
+                exact = settled or (written is not None and counts_exactly(written, floor, self._tier.statistics))
         elif row.events:
             exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
@@ -172,6 +173,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         written: ShorterWindows | None = None,
         *,
         stored_count: bool = False,  # noqa: ARG002
+        settled: bool = False,  # noqa: ARG002
     ) -> Completed[ShorterWindows] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more."""
         shorter, row, _ = self._stored(sensor_id, start_us, now_us, fresh.latest)

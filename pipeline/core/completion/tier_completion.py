@@ -82,6 +82,7 @@ class TierCompletion(ABC, Generic[A]):
         written: A | None = None,
         *,
         stored_count: bool = False,
+        settled: bool = False,
     ) -> Completed[A] | None:
         """Computes a window from the table and fresh readings.
 
@@ -95,6 +96,8 @@ class TierCompletion(ABC, Generic[A]):
             written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
             stored_count: whether the table's values count where they differ from fresh ones, which it has certainly
                 received.
+            settled: whether no job may still write the window. Its raw rows, if all are kept, count then, also where
+                the aggregate row counts as many with other values.
         """
 
     def each(

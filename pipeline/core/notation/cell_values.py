@@ -3,7 +3,10 @@
 import math
 import struct
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import StrEnum
+
+from pipeline.core.notation.text import shown
 
 _FLOAT64 = struct.Struct(">d")
 _NUMERIC = b"0123456789+-.eE"
@@ -82,5 +85,8 @@ def parse_value(text: bytes) -> float:
 
 
 def shown_bytes(data: bytes) -> str:
-    """Returns the bytes as a Python literal, truncated: safe to put into a message."""
+    """Returns the bytes as a literal of bytes, or of text beyond ASCII, truncated: safe to put into a message."""
+    if not data.isascii():
+        with suppress(UnicodeDecodeError):
+            return shown(data.decode())
     return repr(data) if len(data) <= _MAX_SHOWN else f"{data[:_MAX_SHOWN]!r}…"

@@ -15,8 +15,8 @@ _NOT_ASCII = re.compile(r"[^ -~]")  # not printable ASCII
 
 
 def shown(text: str) -> str:
-    """Returns untrusted text as a quoted ASCII literal, truncated: safe to put into a message."""
-    return ascii(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
+    """Returns untrusted text as a quoted literal, truncated: safe to put into a message."""
+    return repr(text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…")
 
 
 def json_line(value: Any) -> str:

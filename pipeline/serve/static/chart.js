@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { drawGlance } from "./glance.js";
 import { drawPlot } from "./plot.js";
 import { address, go, listAddress } from "./state.js";
-import { formatter, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
+import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
 import { bandOf, bounded, statisticsOf, steps, through } from "./windows.js";
 
 const PIXELS_A_READING = 4; // with fewer, windows are drawn without their readings
@@ -102,10 +102,10 @@ export function showChart(main, schema) {
   function showTitle() {
     const sensors = shown.sensor.join(", ");
     const up = [["Sensors", listAddress()], ...(shown.metric && metrics.length > 1 ? [[sensors, address("chart", { ...shown, metric: "" })]] : [])];
-    trail.replaceChildren(...up.flatMap(([text, target]) => {
+    trail.replaceChildren(...up.flatMap(([text, target], index) => {
       const link = element("a", text);
       link.href = target;
-      return [link, " › "];
+      return index ? [" › ", link] : [link];
     }));
     title.textContent = up.length > 1 ? shown.metric : sensors;
     document.title = `${[shown.metric, sensors].filter(Boolean).join(", ")} – Tidetable`;
@@ -157,7 +157,7 @@ export function showChart(main, schema) {
     if (![...form.metric.options].some((option) => option.value === shown.metric)) form.metric.add(new Option(shown.metric));
     form.metric.value = shown.metric;
     for (const name of ["from", "to", "tier", "zone"]) {
-      if (document.activeElement !== form[name]) form[name].value = shown[name];
+      if (document.activeElement !== form[name]) form[name].value = inZone(shown[name], shown.zone);
     }
     const known = [...form.last.options].some((option) => option.value === shown.from);
     form.last.value = known && shown.to === (shown.from === "yesterday" ? "today" : "now") ? shown.from : "";

@@ -24,7 +24,7 @@ async function show(refreshing = false) {
   try {
     schema ??= await get("schema", {}, mine.signal);
     document.getElementById("table").textContent = `${schema.project} / ${schema.instance} / ${schema.table}`;
-    const { view, parameters } = read();
+    const { view, isKnown, path, parameters } = read();
     if (view !== name) {
       name = view;
       main.replaceChildren(document.getElementById(`${view}-view`).content.cloneNode(true));
@@ -32,7 +32,8 @@ async function show(refreshing = false) {
       refreshing = false;
     }
     await (refreshing ? current.refresh(mine.signal) : current.update(parameters, mine.signal));
-    problem.hidden = true;
+    problem.textContent = isKnown ? "" : `The page has no view ${path}. These are the sensors.`;
+    problem.hidden = isKnown;
   } catch (error) {
     if (mine.signal.aborted) return;
     if (!(error instanceof Problem)) throw error;

@@ -1,8 +1,9 @@
-// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them.
+// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them. Another path is no view.
 
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?", 2);
-  return { view: path === "/chart" ? "chart" : "list", parameters: new URLSearchParams(query) };
+  const view = { "": "list", "/": "list", "/chart": "chart" }[path];
+  return { view: view ?? "list", isKnown: view !== undefined, path, parameters: new URLSearchParams(query) };
 }
 
 let listed = "#/"; // the list as a person left it

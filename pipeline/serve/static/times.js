@@ -29,7 +29,15 @@ export function moment(text, now, zone) {
   if (word === "yesterday") return fromLocal(localDate(fromLocal(localDate(now, zone), zone) - 1, zone), zone);
   if (word.startsWith("-") && !Number.isNaN(seconds(word))) return now - seconds(word);
   const iso = text.trim().replace(" ", "T").replace(/T\d\d$/, "$&:00");
-  return /T.*(Z|[+-]\d\d(:?\d\d)?)$/i.test(iso) ? Date.parse(iso) / 1000 : fromLocal(iso, zone);
+  return OFFSET.test(iso) ? Date.parse(iso) / 1000 : fromLocal(iso, zone);
+}
+
+const OFFSET = /[T ].*(Z|[+-]\d\d(:?\d\d)?)$/i;
+
+// The text of a moment, in the time zone if it has an offset.
+export function inZone(text, zone) {
+  const time = OFFSET.test(text) ? moment(text, 0, zone) : NaN;
+  return Number.isNaN(time) ? text : typed(time, zone);
 }
 
 const localDate = (time, zone) => formatter(zone)(time).slice(0, 10);

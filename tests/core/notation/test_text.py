@@ -63,9 +63,10 @@ def test_json_reads_back(value):
 
 
 def test_shown_is_short():
-    """Text quoted in a message is truncated and ASCII."""
-    assert shown("x" * 81) == "'" + "x" * 80 + "\\u2026'"
+    """Text quoted in a message is truncated, and its unprintable characters are escaped."""
+    assert shown("x" * 81) == "'" + "x" * 80 + "…'"
     assert shown("\u202e") == r"'\u202e'"
+    assert shown("t_°C") == "'t_°C'"
 
 
 def test_counts_have_their_nouns():

@@ -15,7 +15,8 @@ from pipeline.core.results.window_results import (
     result_json,
 )
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.proto.window_result_pb2 import WindowResult
 
 SCHEMA = parse_schema(
@@ -104,6 +105,21 @@ def test_other_messages(data):
     """What is no result is refused in one line."""
     with pytest.raises(ValueError, match=r"^the message is no tidetable\.v1\.WindowResult$"):
         result_json(data)
+
+
+@pytest.mark.parametrize("names", [None, [f"p{number}.123" for number in range(10, 42)]], ids=["default", "most"])
+def test_the_widest_window(names):
+    """A result of as many metrics as a row may have, with the longest names, fits in a message: 10 MB."""
+    declared = "" if names is None else f'"*" = {json.dumps(names)}\n'
+    schema = parse_schema(f'[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n[statistics]\n{declared}')
+    stats, sketch = WindowStats(), Sketch.of([1.0123456789012345])
+    for number in range(schema.tiers[0].statistics.most_metrics):
+        metric = stats.metrics[f"{number:0128}"] = MetricStats.of((0.1, 0.2, 0.4))
+        metric.parts = {"sketch": sketch}
+    stats.events = 3
+    (batch,) = batches_of([PaneResult(0, "s" * 256, START_US, stats, "late")], schema.tiers, START_US, 0)
+    (serialized,) = read_batch(batch)
+    assert len(message_of(serialized, "json").data) < 9_500_000
 
 
 def test_large_firings(monkeypatch):

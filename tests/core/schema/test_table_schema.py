@@ -150,7 +150,7 @@ def test_no_tiers():
         ),
         (
             {"metrics": FamilyRules((("ü\n", ("*",)),))},
-            "metrics: '\\xfc\\n' is not a family name: 1 to 64 of -_.A-Za-z0-9",
+            "metrics: 'ü\\n' is not a family name: 1 to 64 of -_.A-Za-z0-9",
         ),
         (
             {"metrics": FamilyRules((("tidetable", ("*",)),))},

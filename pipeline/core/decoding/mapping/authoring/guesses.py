@@ -54,8 +54,8 @@ _VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|ui
 
 
 def words(name: str) -> str:
-    """Returns a name in snake case: ``devEui`` is ``dev_eui``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    """Returns a name in snake case: ``devEui`` and ``Dev-EUI`` are ``dev_eui``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[-.]", "_", name).lower()
 
 
 def sensor_rank(place: Place) -> int:

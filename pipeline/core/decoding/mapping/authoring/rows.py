@@ -14,6 +14,7 @@ from pipeline.core.decoding.mapping.authoring.columns import (
     number_notation_of,
     slug,
 )
+from pipeline.core.decoding.mapping.authoring.time_guesses import looks_like_time
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
 from pipeline.core.notation.text import plain
@@ -70,6 +71,8 @@ class _RowsDraft:
     def lines(self) -> Iterator[str]:
         """Yields the lines of the draft."""
         yield f"# A draft by {plain(self._sampled.source)}. Look at the lines with a doubt, and at the events below."
+        if looks_like_data := [each.name for each in self._columns if _is_value(each.name)]:
+            yield f"# doubt: does the file lack a header? A column is called {_comment(looks_like_data[0])}"
         yield 'message = "json"'
         yield self._sensor_line()
         yield self._time_line()
@@ -103,7 +106,7 @@ class _RowsDraft:
             for column, why in left_out:
                 yield f"# left out: {_comment(column.name)}: {why}"
             for column in self._unusable:
-                yield f"# left out: {_comment(column.name)}: no path can contain this name"
+                yield f"# left out: {_comment(column.name)}: no path can contain this name; rename it in the file"
 
     def _by_column(self, readings: Sequence[Column]) -> Iterator[str]:
         """Yields a comment with another mapping, for records with a column for each sensor."""
@@ -311,6 +314,11 @@ class _RowsDraft:
         return f"{_path(column)} # {'doubt: or a reading? ' if is_id else ''}{_comment(column.examples())}"
 
 
+def _is_value(name: str) -> bool:
+    """Returns whether the name of a column is a decimal number or a time, as in a file whose first row has values."""
+    return looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
+
+
 def _doubt(*doubts: str) -> str:
     return f" # doubt: {'; '.join(doubts)}" if doubts else ""
 
@@ -338,5 +346,6 @@ def _quoted(text: str) -> str:
     """Returns a text in TOML, in single quotes if it has double ones."""
     if '"' in text and "'" not in text and text.isprintable():
         return f"'{text}'"
-    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in text.replace("\\", r"\\").replace('"', r"\""))
+    text = text.replace("\\", r"\\").replace('"', r"\"").replace("\t", r"\t")
+    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
     return f'"{"".join(escaped)}"'
