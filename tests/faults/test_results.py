@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from google.protobuf import json_format
 
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.windows.fixed import HOURLY
@@ -14,12 +15,12 @@ from tests.support.waiting import eventually
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("which", ["final", "all"])
-def test_results_of_killed_jobs(resources, tmp_path, which):
+@pytest.mark.parametrize(("which", "encoding"), [("final", "protobuf"), ("all", "json")])
+def test_results_of_killed_jobs(resources, tmp_path, which, encoding):
     """kill -9 and a restart: once the feed is published again, the greatest result of each window is its row."""
     rng, feed = random.Random(which), Feed(resources)
     topic, subscription = resources.feed("results")
-    flags = resources.flags(results_topic=topic, results=which)
+    flags = resources.flags(results_topic=topic, results=which, results_encoding=encoding)
     start_us = now_us() // HOUR_US * HOUR_US - 3 * HOUR_US
     events = [event for sensor in range(3) for event in series(f"s{sensor}", start_us, 181)]
     rng.shuffle(events)
@@ -58,6 +59,7 @@ def test_results_of_killed_jobs(resources, tmp_path, which):
 
 
 def decoded(message):
-    result = WindowResult.FromString(message.data)
+    is_json = message.data.startswith(b"{")
+    result = json_format.Parse(message.data, WindowResult()) if is_json else WindowResult.FromString(message.data)
     assert message.attributes["event_id"] == result.event_id
     return result
