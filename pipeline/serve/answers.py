@@ -161,6 +161,27 @@ class PointsJson(_Json):
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
 
 
+class AlertJson(_Json):
+    """A transition of an alert."""
+
+    rule: str
+    sensor_id: str
+    kind: str = Field(description="firing or resolved.")
+    event_time: str
+    since: str = Field(description="The time from which the condition had held.")
+    value: float | str | None = Field(description="The value that led to it; null for silence.")
+    severity: str
+    age_s: float = Field(description="Seconds since the event time, by the server's clock.")
+
+
+class AlertsJson(_PageJson):
+    """Alerts that fire now, or transitions in a range."""
+
+    alerts: list[AlertJson]
+    more: bool = Field(description="Whether there are more than the limit.")
+    count: int = Field(description="The number of all.")
+
+
 class FlatJson(_Json):
     """An answer with ``format=flat``: one row for each sensor, metric and time, and the same facts beside the list."""
 

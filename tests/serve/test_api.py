@@ -79,7 +79,9 @@ def test_the_number_of_silent_sensors(api):
     assert "count" not in get(f"{api}/latest").json
 
 
-@pytest.mark.parametrize("path", ["schema", "sensors", "latest", "metrics", "places", "range", "aggregates", "points"])
+@pytest.mark.parametrize(
+    "path", ["schema", "sensors", "latest", "alerts", "metrics", "places", "range", "aggregates", "points"]
+)
 def test_unknown_parameters(api, path):
     """A parameter that an address does not have is refused by name, whatever else is wrong with the request."""
     answer = get(f"{api}/{path}?metrics_=t")
@@ -226,6 +228,8 @@ def test_arrow_pages(api):
         ("latest?silent_for=long", "'long' is not a duration"),
         ("points?sensor=a", "metric: Field required"),
         ("points?sensor=a&metric=t&max_points=3", "max_points: Input should be greater than or equal to 4"),
+        ("alerts?end=now", "end needs start: without a range, the answer is what fires now"),
+        ("alerts?rule=a%23b", "'a#b' can't be a rule's name"),
         ("latest?search=" + "x" * 301, "search: String should have at most 300 characters"),
     ],
 )
@@ -254,7 +258,7 @@ def test_the_documentation_page_works_without_a_network(api):
     paths = get(f"{root}/docs/openapi.json").json["paths"]
     assert sorted(paths) == [
         f"/api/v1/{name}"
-        for name in ("aggregates", "latest", "metrics", "places", "points", "range", "schema", "sensors")
+        for name in ("aggregates", "alerts", "latest", "metrics", "places", "points", "range", "schema", "sensors")
     ]
     assert all(list(methods) == ["get"] for methods in paths.values())
     assert all(len(methods["get"]["summary"].split()) > 2 for methods in paths.values())

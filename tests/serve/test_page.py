@@ -2,9 +2,7 @@
 
 import re
 import time
-from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from importlib.resources import files
 
 import pytest
 from playwright.sync_api import expect
@@ -18,13 +16,13 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
+from tests.serve.browsing import opened, violations
 from tests.serve.serving import serving, table_of, token_file
 from tests.support.rows import decoded
 from tests.support.tables import raw_row, write
 
 SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000
-expect.set_options(timeout=20_000)  # the page asks for what is new every five seconds
 REFRESH_MS = 5_500  # by then the page has asked again
 MARKUP = "<img/src=x/onerror=alert(1)>"
 
@@ -47,24 +45,6 @@ def table(bigtable):
 def address(table):
     with serving(table) as found:
         yield found
-
-
-@contextmanager
-def opened(chromium, address, path="", **options):
-    """A page that logs no error, and asks no other host."""
-    problems = []
-    with ExitStack() as stack:
-        context = chromium.new_context(**options)
-        stack.callback(context.close)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("dialog", lambda dialog: problems.append(f"a script ran: {dialog.message}"))
-        page.on("request", lambda request: None if request.url.startswith(address) else problems.append(request.url))
-        page.goto(f"{address}/{path}")
-        yield page
-    assert problems == []
 
 
 def rows(page):
@@ -485,7 +465,5 @@ def test_accessibility(chromium, address, path, scheme, width):
     with opened(chromium, address, path, **options) as page:
         expect(page.locator("tbody tr, .u-over, .small").first).to_be_attached()
         page.wait_for_function("document.querySelector('[data-status]').textContent !== ''")
-        page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-        found = page.evaluate("axe.run()")["violations"]
-        assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+        assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width

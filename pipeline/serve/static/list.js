@@ -10,6 +10,7 @@ const PAGE = 200;
 const MOST_COMPARED = 6;
 const MOST_READINGS = 8;
 const SPARK_WINDOWS = 24; // in the small chart of a reading
+const MOST_ALERTS = 10000; // that one request asks for
 const SPARKS_AT_ONCE = 25; // sensors whose small charts one request asks for
 const RENEWED_MS = 60000; // small charts, and the number of silent sensors of a list that is not complete
 
@@ -21,6 +22,7 @@ export function showList(main, schema) {
   const more = main.querySelector("[data-more]");
   const compare = main.querySelector("[data-compare]");
   const most = main.querySelector("[data-most]");
+  const alerts = main.querySelector("[data-alerts]");
   const sparks = sparksOf(schema);
   const chosen = new Set();
   let shown = {};
@@ -87,8 +89,19 @@ export function showList(main, schema) {
     const isSilent = (sensor) => sensor.age_s > seconds(shown.silent);
     const count = shown.only ? page.count : more.hidden ? sensors.filter(isSilent).length : await countSilent(signal);
     status.replaceChildren(...described(sensors.length, !more.hidden, count));
-    draw(sensors, isSilent);
+    draw(sensors, isSilent, await firing(signal));
     showChosen();
+  }
+
+  // Returns the rules whose alerts fire, by sensor, and tells how many alerts fire.
+  async function firing(signal) {
+    const found = await get("alerts", { limit: MOST_ALERTS }, signal);
+    const link = document.createElement("a");
+    link.href = address("alerts", {});
+    link.textContent = found.count === 1 ? "1 alert fires" : `${found.count} alerts fire`;
+    alerts.hidden = !found.count;
+    if (alerts.textContent !== link.textContent) alerts.replaceChildren(link);
+    return Map.groupBy(found.alerts, (alert) => alert.sensor_id);
   }
 
   // The silent ones of all sensors, of which the list shows only the first; null if that would cost a read for each.
@@ -115,11 +128,12 @@ export function showList(main, schema) {
   }
 
   // Changes the rows in place, so that a refresh keeps the focus.
-  function draw(sensors, isSilent) {
+  function draw(sensors, isSilent, alertsOf) {
     const rows = new Map([...body.rows].map((row) => [row.dataset.sensor, row]));
     sensors.forEach((sensor, index) => {
       const row = rows.get(sensor.sensor_id) ?? rowOf(sensor.sensor_id, chosen);
       fill(row, sensor, isSilent(sensor));
+      mark(row, alertsOf.get(sensor.sensor_id) ?? []);
       sparks.watch(row);
       if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     });
@@ -180,6 +194,21 @@ function fill(row, sensor, isSilent) {
   });
   const rest = entries.length - shown.length;
   readings.replaceChildren(...shown, ...(rest ? [`and ${rest} more`] : []));
+}
+
+// Names the rules whose alerts fire beside the sensor's name.
+function mark(row, alerts) {
+  const [, name] = row.cells;
+  const text = alerts.map((alert) => alert.rule).join(", ");
+  let badge = name.querySelector(".alerting");
+  if ((badge?.textContent ?? "") === text) return;
+  badge?.remove();
+  if (!text) return;
+  badge = document.createElement("a");
+  badge.className = "alerting";
+  badge.href = address("alerts", {});
+  badge.textContent = text;
+  name.append(badge);
 }
 
 // Draws the last windows of each reading in the rows that a person sees: of an hour, or those next to it in length.

@@ -1,3 +1,4 @@
+import { showAlerts } from "./alerts.js";
 import { Problem, get } from "./api.js";
 import { showChart } from "./chart.js";
 import { showList } from "./list.js";
@@ -6,6 +7,7 @@ import { read } from "./state.js";
 const REFRESH_MS = 5000;
 const PAUSE = 20; // times as long as an answer took: a page keeps the server busy for a twentieth of the time at most
 
+const VIEWS = { alerts: showAlerts, chart: showChart, list: showList };
 const main = document.getElementById("main");
 const problem = document.getElementById("problem");
 let schema = null;
@@ -28,7 +30,7 @@ async function show(refreshing = false) {
     if (view !== name) {
       name = view;
       main.replaceChildren(document.getElementById(`${view}-view`).content.cloneNode(true));
-      current = view === "chart" ? showChart(main, schema) : showList(main, schema);
+      current = VIEWS[view](main, schema);
       refreshing = false;
     }
     await (refreshing ? current.refresh(mine.signal) : current.update(parameters, mine.signal));

@@ -1,8 +1,9 @@
-// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them. Another path is no view.
+// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them, #/alerts lists alerts. Another
+// path is no view.
 
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?", 2);
-  const view = { "": "list", "/": "list", "/chart": "chart" }[path];
+  const view = { "": "list", "/": "list", "/chart": "chart", "/alerts": "alerts" }[path];
   return { view: view ?? "list", isKnown: view !== undefined, path, parameters: new URLSearchParams(query) };
 }
 
@@ -22,7 +23,7 @@ export function address(view, parameters) {
     }
   }
   const text = query.toString();
-  return `#/${view === "chart" ? "chart" : ""}${text ? `?${text}` : ""}`;
+  return `#/${view === "list" ? "" : view}${text ? `?${text}` : ""}`;
 }
 
 export function go(view, parameters, { replace = false } = {}) {
