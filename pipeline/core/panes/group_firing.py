@@ -281,8 +281,8 @@ class GroupFiring:
             self._begun.list_incomplete(sensor_id, start_us)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
-        elif pane.complete or not entry.stored:
-            return pane.stats
+        elif pane.stats.events and (pane.complete or not entry.stored):
+            return pane.stats  # without events, only raw rows tell of the window, and they may not be all
         else:
             self.counts[HELD_BACK] += 1
         self._begun.list_incomplete(sensor_id, start_us)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import READINGS, SCHEMA, check
 from tests.support.exhaustive import examples
@@ -148,3 +149,15 @@ def test_a_backlog_of_closed_windows():
     group.pass_time()
     check(rows_of(group), given)
     assert requests.sent <= 8 * len(given)
+
+
+def test_a_later_window_of_which_only_raw_rows_tell():
+    """A job that does not rely on raw rows writes no row for it, which would count nothing, and lists it."""
+    schema = parse_schema(SCHEMA)
+    group = Group(schema, MIDNIGHT + 4 * HOUR, before_us=MIDNIGHT + DAY)
+    group.retention = Retention.unknown(schema)
+    group.store(event("a", MIDNIGHT + 2 * HOUR, {"t": 5.0}))
+    group.receive(event("a", MIDNIGHT, {"t": 1.0}))
+    group.watermark(MIDNIGHT + HOUR)
+    assert {start_us for _, start_us in rows_of(group)} == {MIDNIGHT}
+    assert ("a", MIDNIGHT + 2 * HOUR) in group.listed
