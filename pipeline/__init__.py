@@ -30,8 +30,10 @@ below it; features, the first thirteen, do not import each other):
 TYPE_CHECKING = False  # as typing's: an import of this package imports nothing else
 if TYPE_CHECKING:
     from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
+    from pipeline.cloud.reading.alerts import alert_records as alert_records
     from pipeline.cloud.reading.reader import ForeignRowProblem as ForeignRowProblem
     from pipeline.cloud.reading.reader import SensorTable as SensorTable
+    from pipeline.core.alerts.alert_rows import AlertRecord as AlertRecord
     from pipeline.core.answers.points import Points as Points
     from pipeline.core.events.refusals import RefusedMessage as RefusedMessage
     from pipeline.core.queries.bounds import TooManyRows as TooManyRows
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         "AggregateRecord": "core.rows.records",
+        "AlertRecord": "core.alerts.alert_rows",
         "ForeignRowProblem": "cloud.reading.reader",
         "LatestRecord": "core.rows.newest_row",
         "MetricSummary": "core.rows.records",
@@ -53,6 +56,7 @@ else:
         "SensorTable": "cloud.reading.reader",
         "ServerProblem": "cloud.connection.problems",
         "TooManyRows": "core.queries.bounds",
+        "alert_records": "cloud.reading.alerts",
     }
     __all__ = list(_HOMES)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pipeline import SensorTable, alert_records
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
@@ -102,6 +103,10 @@ def test_read_alerts(table: TableName, file: Path) -> None:
         }
     ]
     assert "freezer-2" in _run(table, "read", "alerts").stdout
+    with SensorTable.open(table.project, table.instance, table.table) as opened:
+        records = {record.sensor_id: record for record in alert_records(opened)}
+    assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, "freezer-2": True}
+    assert [each.kind for each in records["freezer-1"].alerts] == ["firing", "resolved"]
     span = ["--from", "2026-02-17T10", "--to", "2026-02-17T11"]
     found = _run(table, "read", "alerts", *span, "--output", "csv", "--prefix", "freezer-1").stdout.splitlines()
     assert [line.split(",")[2] for line in found[1:]] == ["firing", "resolved"]
