@@ -80,6 +80,8 @@ def test_list_and_search(chromium, address):
         expect(rows(page)).to_have_count(1)
         page.get_by_label("Silent after").select_option("6 hours")
         expect(status(page)).to_have_text("No sensor matches.")
+        page.goto(f"{address}/#/charts")
+        expect(page.get_by_role("alert").first).to_have_text("The page has no view /charts. These are the sensors.")
 
 
 def test_what_may_be_missing(chromium, bigtable):
@@ -99,6 +101,7 @@ def test_a_sensor(chromium, address):
     with opened(chromium, address) as page:
         page.get_by_role("link", name="hall-1").click()
         expect(page.get_by_role("heading", name="hall-1")).to_be_visible()
+        expect(page.locator("[data-trail]")).to_have_text("Sensors")
         expect(page.locator("dd")).to_have_text("<b>hall-1</b>")
         page.get_by_label("Metric").select_option("humidity")
         expect(status(page)).to_contain_text("windows of 1h")
@@ -117,6 +120,9 @@ def test_a_sensor(chromium, address):
         page.reload()
         expect(page.get_by_label("Time zone")).to_have_value("Asia/Tokyo")
         expect(page.get_by_label("Metric")).to_have_value("temperature")
+        page.goto(f"{address}/#/chart?sensor=hall-1&from=2026-02-17T06:00:00Z&to=2026-02-17T18:00&zone=Asia/Tokyo")
+        expect(page.get_by_label("From")).to_have_value("2026-02-17T15:00")
+        expect(page.get_by_label("To", exact=True)).to_have_value("2026-02-17T18:00")
 
 
 def chart_name(metric):
