@@ -1,7 +1,8 @@
 """Prints what rules of alerts add to the CPU time of a job.
 
 The real graph runs on the FnApiRunner, with and without ten rules, on the same messages: events of three metrics, a
-hundred in a message, of many sensors that send one a minute each. One reading in ten thousand is beyond a limit. Rows
+hundred in a message, of sensors that send one a minute each, for an hour. Sensors share as many groups as a million
+would, so a group's readings of a bundle are as few as theirs. One reading in ten thousand is beyond a limit. Rows
 are put out, and not written. Five rules are on all sensors, five on globs; two of them take ``for``, and one metric has
 no rule. The table is not read: nothing is restored, and a sensor's raw rows are empty.
 
@@ -14,6 +15,7 @@ import argparse
 import random
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from unittest import mock
 
 import apache_beam as beam
@@ -24,7 +26,7 @@ from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import parse_rules
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import Rate, TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class
@@ -60,7 +62,7 @@ def _clock() -> float:
 
 def cpu_seconds(messages: list[beam.io.gcp.pubsub.PubsubMessage], rules: RuleSet | None) -> float:
     """Returns the CPU time in which a job processes messages, watching them by the rules if there are any."""
-    schema = TableSchema.for_new_table()
+    schema = replace(TableSchema.for_new_table(), rate=Rate(60_000_000, metrics=3, sensors=1_000_000))
     topic = {"alerts_topic": "projects/test-project/topics/alerts"} if rules else {}
     settings = settings_of(parse_flags(flags(**topic)))
     targets = [Target(name, schema) for name in settings.tables]
@@ -100,8 +102,8 @@ def fleet(sensors: int, minutes: int) -> list[beam.io.gcp.pubsub.PubsubMessage]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sensors", type=int, default=100_000)
-    parser.add_argument("--minutes", type=int, default=3)
+    parser.add_argument("--sensors", type=int, default=4_000)
+    parser.add_argument("--minutes", type=int, default=60)
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
     messages = fleet(arguments.sensors, arguments.minutes)

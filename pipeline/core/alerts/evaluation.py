@@ -96,7 +96,7 @@ class Evaluation:
     def add(self, part: bytes, now_us: int) -> bool:
         """Evaluates readings. Returns whether any rule looks at their values."""
         rules, tracks = self._rules, self._tracks
-        checks_of, any_silent = rules.checks, bool(rules.on_silence)
+        checks_of, any_silent, any_tracks = rules.checks, bool(rules.on_silence), not tracks.is_empty
         concerned = False
         found: dict[str, list[Readings]] = {}
         for readings in read_group_readings(part):
@@ -104,9 +104,9 @@ class Evaluation:
             checks = checks_of(sensor_id, metrics)
             if checks:
                 concerned = True
-                if sensor_id in tracks or may_fire(checks, len(metrics), values):
+                if (any_tracks and sensor_id in tracks) or may_fire(checks, len(metrics), values):
                     found.setdefault(sensor_id, []).append(readings)
-            elif any_silent and sensor_id in tracks:
+            elif any_silent and any_tracks and sensor_id in tracks:
                 found.setdefault(sensor_id, []).append(readings)
         if found:
             if any_silent:

@@ -61,6 +61,11 @@ class GroupTracks:
     def __contains__(self, sensor_id: str) -> bool:
         return sensor_id in self._encoded or sensor_id in self._decoded
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sensor has tracks."""
+        return not (self._encoded or self._decoded)
+
     def of(self, sensor_id: str) -> dict[str, Track]:
         """Returns the sensor's tracks by the ids of their rules. Changes to it are kept."""
         found = self._decoded.get(sensor_id)
