@@ -28,7 +28,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.definitions import qualifier_of
 from pipeline.proto.window_result_pb2 import WindowResult
-from pipeline.transforms.tables import TableReadingFn
+from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _RULES_EVERY_S = 30.0
 _METADATA_EVERY_S = 60.0
@@ -82,7 +82,7 @@ class AlertTableFn(TableReadingFn):
     """
 
     def __init__(self, table: WatchedTable, groups: int) -> None:
-        super().__init__(table.name)
+        super().__init__(table.name, RETRY_S)
         self._table, self._groups = table, groups
 
     def setup(self) -> None:

@@ -15,7 +15,7 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 
-_RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
+RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
 
 
 class TableReadingFn(beam.DoFn):
@@ -60,7 +60,7 @@ class CompletingFn(TableReadingFn):
     """
 
     def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
-        super().__init__(name, _RETRY_S)
+        super().__init__(name, RETRY_S)
         self._schema = schema
         self._retention = retention
         self._search = search

@@ -1,0 +1,108 @@
+"""Steps of alerts: rules that change, and storms."""
+
+import json
+import time
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipeline.cloud.tables.alert_store import add_families, write_rules_text
+from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
+from pipeline.core.alerts.machine import FIRING, Transition
+from pipeline.core.alerts.rules import Rule
+from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.transforms import alert_table
+from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
+from pipeline.transforms.alerts import AlertMessages
+from tests.support.rows import decoded
+from tests.support.tables import T, created, write
+
+_RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
+
+
+@pytest.fixture
+def table(bigtable):
+    """A table with a family of alerts."""
+    name, schema = created(TableSchema.for_new_table()), TableSchema.for_new_table()
+    add_families(name, schema)
+    return WatchedTable(name, schema, 600_000_000, 0, 3_600_000_000, T)
+
+
+def _step(table: WatchedTable) -> AlertTableFn:
+    step = AlertTableFn(table, 8)
+    step.setup()
+    return step
+
+
+def test_rules_that_change_are_taken_within_half_a_minute(table, monkeypatch):
+    """All steps of a process read the rules together, every 30 seconds; the same rules stay the same object."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(alert_table.time, "monotonic", lambda: now_s)
+    one, other = _step(table), _step(table)
+    before = one.rules()
+    write_rules_text(table.name, _RULES)
+    assert other.rules() is one.rules() is before
+    now_s += 31
+    after = one.rules()
+    assert [rule.name for rule in after.rules] == ["warm"]
+    now_s += 31
+    assert other.rules() is after
+    write_rules_text(table.name, _RULES.replace("above", "abvoe"))
+    now_s += 31
+    assert one.rules() is after  # what another release stored, perhaps
+    one.teardown()
+    other.teardown()
+
+
+def test_a_sensor_of_the_roster_alone_is_silent(table):
+    """The server sends only the rows of sensors without a newer reading; an id has to match the glob."""
+    of_freezers = '[[rule]]\nname = "silent"\nsensors = "fr*-?"\nsilent_for = "30m"\n'
+    write_rules_text(table.name, of_freezers + '[[rule]]\nname = "all"\nsilent_for = "2h"\n')
+    newest = NewestReadings()
+    for sensor, minutes in {"freezer-1": 0, "freezer-22": 0, "freezer-3": 40, "other": 0}.items():
+        newest.add(sensor, T + minutes * 60_000_000, [("t", 1.0), ("u", 2.0)])
+    write(table.name, map(decoded, newest.rows("latest")))
+    step = _step(table)
+
+    def silent(minutes):
+        parts = [json.loads(part[1:]) for _, part in step.silent(T + minutes * 60_000_000)]
+        return sorted((sensor, rule.partition("@")[0]) for part in parts for sensor, rule, _ in part)
+
+    assert silent(30) == []
+    assert silent(60) == [("freezer-1", "silent")]
+    assert silent(121) == [
+        ("freezer-1", "all"),
+        ("freezer-1", "silent"),
+        ("freezer-22", "all"),
+        ("freezer-3", "silent"),
+        ("other", "all"),
+    ]
+    step.teardown()
+
+
+@pytest.mark.parametrize(("number", "kinds"), [(MOST_TOLD, {"firing"}), (MOST_TOLD + 1, {"summary"})])
+def test_a_storm_is_summed_up(number, kinds):
+    """Alerts of a rule that come together become one message if they are many; those of another rule stay their own."""
+    told = []
+    for name, count in (("warm", number), ("cold", 1)):
+        rule = Rule(name, metric="t")
+        for sensor in range(count):
+            alert = alert_of(rule, f"s{sensor}", Transition(T, FIRING, 1.0, T), "table")
+            told.append((name, json.dumps(alert).encode()))
+    _KEPT.clear()
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        alerts = pipeline | beam.Create(told, reshuffle=False).with_output_types(beam.typehints.KV[str, bytes])
+        _ = alerts | AlertMessages(lambda: T / 1e6) | beam.Map(_keep)
+    of_warm = [kind for name, kind in _KEPT if name == "warm"]
+    assert set(of_warm) == kinds
+    assert len(of_warm) == (number if kinds == {"firing"} else 1)
+    assert [kind for name, kind in _KEPT if name == "cold"] == ["firing"]
+
+
+_KEPT: list[tuple[str, str]] = []
+
+
+def _keep(message: beam.io.gcp.pubsub.PubsubMessage) -> None:
+    _KEPT.append((message.attributes["rule"], message.attributes["kind"]))
