@@ -4,6 +4,8 @@ Beam's own part is modelled here: bundles, which may fail; queues between steps,
 once; timers, which fire at their time or later. The watermark may be anything: nothing relies on it.
 """
 
+import json
+import math
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from unittest import mock
@@ -13,19 +15,29 @@ from apache_beam.pvalue import TaggedOutput
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.windowed_value import WindowedValue
 
+from pipeline.core.alerts.alert_messages import Alert
+from pipeline.core.alerts.alert_rows import FAMILY, alert_range, parse_alert_row
+from pipeline.core.alerts.conditions import FIRES, AlertCondition
+from pipeline.core.alerts.group_alerts import BEGIN
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.panes.row_batches import _BATCH, shards_for
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.row_bytes import read_rows
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.job.result_flags import ResultFlags
 from pipeline.job.table_steps import TableSteps
 from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms import process as processing
 from pipeline.transforms.aggregate import Aggregated
+from pipeline.transforms.alert_table import WatchedTable, _JobAlerts, _shared
+from pipeline.transforms.alerts import _AlertFn
 from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
@@ -33,6 +45,7 @@ from tests.model.reference import MINUTE, start_of
 from tests.support.results import newest_of
 from tests.support.rows import decoded
 
+WARM = Rule("warm", metric="t", condition=AlertCondition("above", 30, 30))
 FOREVER_US = 1 << 60
 _MOST_DELAY_US = 10 * MINUTE  # between two steps, or of a timer
 _MOST_WRITING_US = 19 * MINUTE  # until a row is in the table
@@ -89,17 +102,21 @@ class _Written:
 
 
 class Stage:
-    """The aggregates of one table: its two steps, and the elements in flight before each."""
+    """The aggregates and alerts of one table: its three steps, and the elements in flight before each."""
 
     def __init__(self, job, target):
         self.job, self.target = job, target
         self.parts, self.panes = [], []  # (since when in flight, element)
         self.written, self.results = {}, []  # each row as it was written last, and what was published
+        self.watched = [(job.world.now_us, (group, BEGIN)) for group in range(job.world.groups)]
+        self.told = {}  # alerts by id
         self.aggregate = Step(self._aggregate_fn())
         self.collect = Step(_CollectFn(job.world.clock))
+        self.alert = Step(self._alert_fn())
 
     def update(self):
         self.aggregate.replace(self._aggregate_fn())
+        self.alert.replace(self._alert_fn())
         self.collect.replace(_CollectFn(self.job.world.clock))
 
     def _aggregate_fn(self):
@@ -107,14 +124,26 @@ class Stage:
         TableSteps(self.target, job.settings, "").aggregate(parts, job.began_us, job.world.clock)
         return parts.fn
 
+    def _alert_fn(self):
+        job, name, schema = self.job, self.target.name, self.target.schema
+        lateness_us = round(job.settings.allowed_lateness.total_seconds() * 1e6)
+        fn = _AlertFn(WatchedTable(name, schema, lateness_us, 0, 0, job.began_us), job.world.groups, job.world.clock)
+        alerts = _JobAlerts()
+        alerts.rules, alerts.read_s = RuleSet([WARM]), math.inf
+        with mock.patch.dict(_shared, {(name, job.began_us): alerts}):
+            fn.setup()
+        fn.setup = lambda: None
+        return fn
+
     def advance(self, share=1.0, old_us=FOREVER_US):
         """Advances what is in flight: a share of what has been so since before that time, in any order."""
         self._aggregate(share, old_us)
+        self._watch(share, old_us)
         self._collect(share, old_us)
 
     def aggregate_all(self, old_us=FOREVER_US):
         """Delivers readings, and fires timers, until nothing is due."""
-        while self._aggregate(1.0, old_us):
+        while self._aggregate(1.0, old_us) | self._watch(1.0, old_us):
             pass
 
     def collect_all(self, old_us=FOREVER_US, timers_us=None):
@@ -135,6 +164,20 @@ class Stage:
                 self.job.listed(self.target.name, output.value)
             else:
                 self.panes.append((now_us, _with_shard(output, shards_for(1))))
+        return True
+
+    def _watch(self, share, old_us):
+        calls = self._calls(self.alert, self.watched, share, old_us)
+        if not calls:
+            return False
+        if self.job.random.random() < 0.2:
+            self.alert.run(calls, self.job.random.randint(0, len(calls)))
+        for output in self.alert.run(calls):
+            if isinstance(output, TaggedOutput):
+                alert = Alert(*json.loads(output.value[1]))
+                assert self.told.setdefault(alert.id, alert) == alert
+            else:
+                self.job.sink.append(_Written(self.job.world.now_us, self.target.name, output))
         return True
 
     def _collect(self, share, old_us, timers_us=None):
@@ -186,6 +229,20 @@ class Stage:
             )
         assert newest_of(self.results) == expected
 
+    def check_alerts(self):
+        """An alert fires for the sensors whose newest reading is beyond the limit, if the jobs got all readings."""
+        world, name = self.job.world, self.target.name
+        rows = world.tables[name](RowSelection(alert_range(), CellSelection((FAMILY,))))
+        firing = {record.sensor_id for record in map(parse_alert_row, rows) if record.is_firing}
+        newest = {}
+        for (sensor_id, time_us, *_), metrics in world.truths[name].accepted.items():
+            if WARM.metric in metrics:
+                newest[sensor_id] = max(newest.get(sensor_id, 0), time_us)
+        for sensor_id, time_us in newest.items():
+            at_us, classes = world.watched.get((name, sensor_id), (0, set()))
+            if at_us == time_us and len(classes) == 1:
+                assert (sensor_id in firing) is (classes == {FIRES}), f"{sensor_id}: {firing}, {classes} at {time_us}"
+
     # What is in flight
 
     def pending(self):
@@ -236,6 +293,7 @@ class Stage:
         return not (
             self.parts
             or self.panes
+            or self.watched
             or any(any(getattr(self, step).bag(bag)) for step, bag in kept)
             or any(any(step.timers_left()) for step in steps)
         )
@@ -312,6 +370,7 @@ class Job:
             elif tag in self.readers:
                 for stage in self.readers[tag]:
                     stage.parts.append((self.world.now_us, element))
+                    stage.watched.append((self.world.now_us, element))
             else:
                 letters.append(element)
         return letters
@@ -366,7 +425,7 @@ class Job:
         """Returns the next time at which something has been in flight for too long."""
         found = [written.since_us + _MOST_WRITING_US for written in self.sink]
         for stage in self.stages.values():
-            found += [since_us + _MOST_DELAY_US for since_us, _ in stage.parts]
+            found += [since_us + _MOST_DELAY_US for since_us, _ in (*stage.parts, *stage.watched)]
             found += [since_us + _MOST_WRITING_US for since_us, _ in stage.panes]
             for step in (stage.aggregate, stage.collect):
                 found += [time_us + _MOST_DELAY_US for time_us in step.clock_times()]
@@ -391,10 +450,13 @@ class Job:
         assert all(stage.is_empty() for stage in self.stages.values()), "something is left of a drained job"
         for stage in self.stages.values():
             stage.check_results()
+            stage.check_alerts()
 
     def busy(self):
         """Returns whether a crash would lose something in flight."""
-        return bool(self.sink) or any(any(stage.pending()) for stage in self.stages.values())
+        watched = (part for stage in self.stages.values() for _, (_, part) in stage.watched)
+        pending = (any(stage.pending()) for stage in self.stages.values())
+        return bool(self.sink) or any(part != BEGIN for part in watched) or any(pending)
 
     def pending(self, name):
         """Returns the windows of a table with something in flight, by the tier's number, sensor and start."""

@@ -40,9 +40,9 @@ from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
 from pipeline.transforms import tables as reading
-from tests.model.job import Job, Message
+from tests.model.job import WARM, Job, Message
 from tests.model.judge import Judge
-from tests.model.reference import DAY, HOUR, Truth, end_of, start_of
+from tests.model.reference import DAY, HOUR, Truth, end_of, start_of, value_of
 from tests.model.specs import AGES, STATISTICS, family_of
 from tests.model.table import Table
 from tests.support.streams import flags, pubsub_message
@@ -67,6 +67,7 @@ class World(Judge):
         torn: the tables of a job that ended before it wrote all raw rows of messages that come again.
         doubtful: days of sensors with a window that a job listed with a reason: a row may count a reading twice.
         groups: the number of groups of sensors.
+        watched: the time of the newest reading that jobs got, and its class by a rule of alerts, by table and sensor.
     """
 
     def __init__(self, specs, seed=0):
@@ -85,7 +86,7 @@ class World(Judge):
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.job, self.backlog, self.unseen = None, [], set()
-        self.doubtful, self.torn = set(), set()
+        self.doubtful, self.torn, self.watched = set(), set(), {}
         self.groups = self.random.choice([1, 256])
         self.look()
 
@@ -213,6 +214,8 @@ class World(Judge):
                 for name in names:
                     if self.truths[name].accept(event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
+                    if WARM.metric in event.metrics:
+                        self._watch(name, event)
                     for metric in event.metrics if self.schemas[name].latest else ():
                         of = name, event.sensor_id, metric
                         job.newest[of] = max(job.newest.get(of, 0), event.time_us)
@@ -220,6 +223,14 @@ class World(Judge):
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
         assert sorted(reasons) == sorted(expected), f"dead letters {reasons}, expected {expected}"
         self.look()
+
+    def _watch(self, name, event):
+        """Notes the newest reading that jobs got of a sensor, and what the rule of alerts says of it."""
+        time_us = event.time_us - event.time_us % self.specs[name].kind.grain_us
+        at_us, classes = self.watched.get((name, event.sensor_id), (0, set()))
+        if time_us >= at_us:
+            found = WARM.condition.classify(value_of(event.time_us, WARM.metric))
+            self.watched[name, event.sensor_id] = time_us, {found} | (classes if time_us == at_us else set())
 
     def crash(self, *, redelivered, torn=False):
         """Ends the job and loses everything in flight, also some raw rows if their messages come again."""
@@ -236,6 +247,7 @@ class World(Judge):
             if (numbers[text], *window) in job.kept(name):
                 self.abandoned.add((name, text, *window))
         if not redelivered:
+            self.watched.clear()  # some may not have been evaluated
             for name in job.stages:
                 for number, sensor_id, start_us in job.pending(name):
                     self.abandoned.add((name, self.schemas[name].tiers[number].window.text, sensor_id, start_us))
