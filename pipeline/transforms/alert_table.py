@@ -4,6 +4,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from google.cloud.bigtable_v2.types import RowFilter, TimestampRange
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.alert_store import read_rules
-from pipeline.core.alerts.alert_rows import FAMILY, AlertRecord, alert_range, parse_alert_row
+from pipeline.core.alerts.alert_rows import FAMILY, AlertRecord, alert_key, alert_range, parse_alert_row
 from pipeline.core.alerts.group_alerts import Silent, WindowValue, silent_part, windows_part
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rule_set import RuleSet
@@ -24,6 +25,7 @@ from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import latest_range, parse_latest_row
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.definitions import qualifier_of
@@ -125,8 +127,15 @@ class AlertTableFn(TableReadingFn):
                         shared.open_alerts.setdefault(of, []).append(record)
         return shared.open_alerts.get(group, [])
 
-    def known(self, sensor_id: str, rule: Rule, from_us: int) -> list[Value]:
-        """Returns the newest values of a sensor for a rule since a time."""
+    def known(self, sensor_id: str, rule: Rule, from_us: int) -> tuple[int, list[Value]]:
+        """Returns the greatest version of an alert's cells, and the newest values of a sensor for its rule."""
+        key, version = alert_key(rule.name, sensor_id), 0
+        for row in self._read(RowSelection(KeyRange(key, key + b"\x00"), CellSelection((FAMILY,)))):
+            with suppress(ValueError):  # another program's row
+                version = parse_alert_row(row).version
+        return version, self._known_values(sensor_id, rule, from_us)
+
+    def _known_values(self, sensor_id: str, rule: Rule, from_us: int) -> list[Value]:
         schema, metric = self._table.schema, rule.metric
         if rule.of is not None:
             return list(self._known_windows(sensor_id, rule, from_us))

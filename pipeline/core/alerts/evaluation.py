@@ -15,8 +15,9 @@ from pipeline.core.rows.rows import EncodedRows
 
 _LEAST_KEPT_US = 60_000_000  # of readings, before those that the table has by now replace them
 
-Known = Callable[[str, Rule, int], Iterable[Value]]
-"""Returns a sensor's values for a rule from a time on that the table stores, for those that the step does not keep."""
+Known = Callable[[str, Rule, int], tuple[int, Iterable[Value]]]
+"""Returns what the table stores and the step does not keep: the greatest version of the cells of a sensor's alert, and
+the sensor's values for the rule from a time on."""
 Fits = Callable[[str, Rule], bool]
 """Returns whether a sensor's metadata is what a rule asks for."""
 
@@ -74,7 +75,7 @@ class Evaluation:
             if rule is not None and rule.silent_for_us:
                 track = _silent(last.since_us, record.version)
             else:
-                track = Track.restored(last, record.version)
+                track = Track.restored(record.transitions, record.version)
                 if rule is not None:
                     self._expect(rule, track)
             self._tracks.of(record.sensor_id)[record.rule_id] = track
@@ -216,6 +217,7 @@ class Evaluation:
     def _learn(self, rule: Rule, sensor_id: str, track: Track, new: list[Value], kept: Iterable[Value]) -> None:
         """Tells a new track what was known before the values that come now."""
         tracks, times_us = self._tracks, {value.time_us for value in new}
+        track.rewind(min([*times_us, track.after_us]) - self._lateness_us)
         begin_us = track.after_us + 1
         if times_us:
             begin_us = max(min(times_us) - rule.for_us - self._lateness_us, begin_us)
@@ -224,7 +226,9 @@ class Evaluation:
         if (
             rule.of is not None or begin_us < kept_us + _LEAST_KEPT_US
         ):  # the step may have forgotten some, or the job that was here before
-            known += self._known(sensor_id, rule, max(begin_us, 0))
+            version, stored = self._known(sensor_id, rule, max(begin_us, 0))
+            track.version = max(track.version, version)
+            known += stored
         track.know(value for value in known if value.time_us not in times_us)
 
     def _update(self, rule: Rule, sensor_id: str, track: Track, values: Iterable[Value]) -> None:

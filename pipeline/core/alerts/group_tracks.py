@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.core.alerts.machine import NEVER_US, State, Track, Value
+from pipeline.core.alerts.machine import NEVER_US, State, Track, Transition, Value
 
 NEVER_DUE_US = 1 << 62
 
@@ -97,11 +97,21 @@ class GroupTracks:
 def _content(track: Track) -> list[Any]:
     firing, pending = track.state
     values = [part for value in track.values for part in value]
-    return [firing, pending, track.after_us, track.watermark_us, track.told, track.version, track.is_new, values]
+    return [
+        firing,
+        pending,
+        track.after_us,
+        track.watermark_us,
+        track.told,
+        track.version,
+        track.is_new,
+        track.history,
+        values,
+    ]
 
 
 def _track(content: list[Any]) -> Track:
-    firing, pending, after_us, watermark_us, told, version, is_new, values = content
+    firing, pending, after_us, watermark_us, told, version, is_new, history, values = content
     return Track(
         State(firing, None if pending is None else Value(*pending)),
         after_us,
@@ -110,4 +120,5 @@ def _track(content: list[Any]) -> Track:
         told,
         version,
         is_new,
+        [Transition(*each) for each in history],
     )

@@ -22,6 +22,7 @@ Kind = Literal["pending", "calm", "firing", "resolved"]
 
 NEVER_US = -(1 << 62)  # before all times
 _MOST_VALUES = 5_000  # of a track
+_MOST_HISTORY = 100  # transitions of a track that was restored
 
 
 class Value(NamedTuple):
@@ -128,6 +129,7 @@ class Track:
         told: whether the last message about the sensor said that the alert fires.
         version: a number that grows with each update that changes anything, which orders what they write.
         is_new: whether nothing of the values was written yet.
+        history: the last transitions in the row of a track that was restored, until its values are known again.
     """
 
     state: State = BEGIN
@@ -137,12 +139,23 @@ class Track:
     told: bool = False
     version: int = 0
     is_new: bool = True
+    history: list[Transition] = field(default_factory=list)
 
     @classmethod
-    def restored(cls, last: Transition, version: int = 0) -> "Track":
-        """Returns the track after the last transition that a row contains, and the row's greatest version."""
-        pending = Value(last.time_us, last.value or 0.0) if last.kind == PENDING else None
-        return cls(State(last.kind == FIRING, pending), last.time_us, told=last.kind == FIRING, version=version)
+    def restored(cls, history: Sequence[Transition], version: int = 0) -> "Track":
+        """Returns the track after the transitions that a row contains, and the row's greatest version."""
+        last = history[-1]
+        told = last.kind == FIRING
+        return cls(_after(last), last.time_us, told=told, version=version, history=[*history[-_MOST_HISTORY:]])
+
+    def rewind(self, to_us: int) -> None:
+        """Takes a restored track back to an earlier time, from which its values have to become known again."""
+        before = [each for each in self.history if each.time_us <= to_us]
+        if len(self.history) == _MOST_HISTORY and not before:
+            before = self.history[:1]  # what was before is not known
+            to_us = before[0].time_us
+        if self.history and to_us < self.after_us:
+            self.state, self.after_us = _after(before[-1]) if before else BEGIN, to_us
 
     def know(self, values: Iterable[Value]) -> None:
         """Adds values that were known before, to a track that is new."""
@@ -158,8 +171,11 @@ class Track:
             lateness_us: the time for which a value may be behind the sensor's newest one, to change anything.
         """
         newest_us = self.newest_us
-        before = [] if self.is_new else transitions(rule, self.values, self.watermark_us, self.state)[0]
-        self.is_new = False
+        if not self.is_new:
+            before, _ = transitions(rule, self.values, self.watermark_us, self.state)
+        else:  # the values may tell another story than the row
+            before = [each for each in self.history if each.time_us > self.after_us]
+        self.is_new, self.history = False, []
         self._add(values)
         self.watermark_us = max(self.watermark_us, watermark_us)
         after, last = transitions(rule, self.values, self.watermark_us, self.state)
@@ -230,6 +246,12 @@ class Track:
             _, self.state = transitions(rule, dropped, state=self.state)
             self.after_us = dropped[-1].time_us
             del self.values[:count]
+
+
+def _after(transition: Transition) -> State:
+    """Returns the state that a transition leads to."""
+    pending = Value(transition.time_us, transition.value or 0.0) if transition.kind == PENDING else None
+    return State(transition.kind == FIRING, pending)
 
 
 def _time_of(value: Value) -> int:

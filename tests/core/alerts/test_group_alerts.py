@@ -100,9 +100,10 @@ class _Table:
     def tracks(self) -> list[str]:
         return list(GroupTracks(self._data).sensors())
 
-    def _known(self, sensor_id: str, _: Rule, from_us: int) -> list[Value]:
+    def _known(self, sensor_id: str, rule: Rule, from_us: int) -> tuple[int, list[Value]]:
         self.reads += 1
-        return [
+        of_alert = (each.version for each in self.records() if (each.rule, each.sensor_id) == (rule.name, sensor_id))
+        return max(of_alert, default=0), [
             Value(at_us, value)
             for (sensor, at_us), value in self.raw.items()
             if sensor == sensor_id >= "" and at_us >= from_us
@@ -235,5 +236,19 @@ def test_silence() -> None:
     table.read("freezer-1", (_START_US + 5 * _MINUTE_US, 5))
     assert table.firing() == {"freezer-1"}
     table.read("freezer-1", (_START_US + 55 * _MINUTE_US, 5))
+    assert not table.firing()
+    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+
+
+def test_a_late_reading_after_a_restart() -> None:
+    """What comes after a restart may be older than what the row tells: the readings within the lateness count again."""
+    rule = _rule(for_us=2 * _MINUTE_US)
+    table = _Table(rule)
+    table.read("freezer-1", (_START_US + 125_000_000, 11))
+    table.restart()
+    table.read("freezer-1", (_START_US, 11))
+    assert table.firing() == {"freezer-1"}
+    table.restart()
+    table.read("freezer-1", (_START_US + 50_000_000, 5))
     assert not table.firing()
     assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
