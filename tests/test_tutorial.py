@@ -1,5 +1,6 @@
 """Runs the tutorial's commands as they are on the page, in two terminals, and compares what they print."""
 
+import json
 import os
 import re
 import shlex
@@ -118,7 +119,9 @@ def check_suggestions(exports: str, commands: list[str], checkout: Path, environ
     }  # fmt: skip
     assert {command: done.stderr for command, done in tried.items() if done.returncode} == {}
     answers = {command.split()[1]: done.stdout for command, done in tried.items()}
-    assert answers.keys() == {"read", "simulate", "dead-letters", "repair"}
+    assert answers.keys() == {"read", "results", "simulate", "dead-letters", "repair"}
+    assert {json.loads(line)["kind"] for line in answers["results"].splitlines()} <= {"early", "on_time", "late"}
+    assert len(answers["results"].splitlines()) == 5
     assert "UNPARSEABLE" in answers["dead-letters"]
     assert re.match(r"[1-9]\d* windows checked, 0 wrong", answers["repair"])
 

@@ -9,7 +9,6 @@ import click
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from pipeline.backfill.left import left_lines
 from pipeline.cli.console import err
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.notation.durations import format_duration
@@ -86,9 +85,14 @@ class Summary:
             f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
         self.print_notes(dead_letters)
-        for line in left_lines(self.totals):
-            click.echo(line)
-        if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - self._of(metrics.BACKFILL_WINDOWS_LEFT):
+        if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
+            click.echo(
+                f"{counted(left, 'window')} left unchanged and put on the table's work list: raw rows of theirs may "
+                "be collected, a job may still write them while their aggregates count other values than the raw rows, "
+                "or another program wrote one of their rows; tidetable repair --listed settles those that are over and "
+                "have all raw rows"
+            )
+        if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
             click.echo(
                 f"{counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
                 f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "

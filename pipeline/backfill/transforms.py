@@ -16,7 +16,6 @@ from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
 from pipeline.backfill.gather import GatherWindows, Repeated, windows_of
-from pipeline.backfill.left import why_left
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -86,7 +85,7 @@ class CompleteWindows(beam.PTransform):
 
     The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
     row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if the new row may
-    count less than the stored one, as :mod:`pipeline.backfill.left` tells. Writes and also lists a window if a job may
+    count less than the stored one, or if a foreign row may belong to it. Writes and also lists a window if a job may
     still write it: the job's next pane will lack these events.
 
     Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
@@ -218,7 +217,6 @@ class _WritingFn(CompletingFn):
         super().start_bundle()
         self._pending: list[_Pending] = []
         self._size = 0
-        self._foreign: set[tuple[str, int]] = set()  # windows that a foreign row may belong to
 
     def finish_bundle(self) -> Iterator[Any]:
         """Writes what is pending. Beam asks for windowed values here."""
@@ -263,9 +261,6 @@ class _WritingFn(CompletingFn):
                 yield sensor_id, (start_us, final.stats)
             else:
                 self._left.inc()
-                is_kept = self._completion.keeps_readings(start_us, now_us())
-                is_foreign, is_of_job = (sensor_id, start_us) in self._foreign, self._may_be_written(start_us)
-                metrics.counter(why_left(is_foreign=is_foreign, is_kept=is_kept, is_of_job=is_of_job)).inc()
             if final is None or not final.proven or self._may_be_written(start_us):
                 yield self._list(sensor_id, start_us)
 
@@ -306,7 +301,6 @@ class _WritingFn(CompletingFn):
             if found is not None and self._carries:
                 self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
             return found
-        self._foreign.add((sensor_id, start_us))
         return None
 
     def _may_be_written(self, start_us: int) -> bool:

@@ -87,12 +87,6 @@ BACKFILL_UNREADABLE_FILES = "unreadable_files"
 BACKFILL_WINDOWS_LISTED = "windows_listed"
 # Windows left unchanged, and listed.
 BACKFILL_WINDOWS_LEFT = "windows_left"
-# These by reason: raw rows may have been collected; a job may still write the window; the aggregate row counts more
-# than the raw rows; a foreign row may belong to it.
-LEFT_COLLECTED = "windows_left_collected"
-LEFT_TO_JOB = "windows_left_to_job"
-LEFT_LARGER = "windows_left_larger"
-LEFT_FOREIGN = "windows_left_foreign"
 
 # ``repair``.
 

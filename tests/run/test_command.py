@@ -47,8 +47,8 @@ def test_help_in_groups():
     output = CliRunner().invoke(main, ["run", "--help"], terminal_width=110).output
     titles = [line for line in output.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert titles == [
-        "Input:", "Message types:", "Dead letters:", "Table:", "Windows:", "Writing and starting:", "Apache Beam:",
-        "Other:",
+        "Input:", "Message types:", "Dead letters:", "Table:", "Windows:", "Results:", "Alerts:",
+        "Writing and starting:", "Apache Beam:", "Other:",
     ]  # fmt: skip
     assert "--bigtable-table, --table ID" in output
     assert "--early-firing DURATION" in output
