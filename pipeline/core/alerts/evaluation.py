@@ -73,7 +73,7 @@ class Evaluation:
             last = record.transitions[-1]
             rule = self._rules.by_id.get(record.rule_id)
             if rule is not None and rule.silent_for_us:
-                track = _silent(last.since_us, record.version)
+                track = _silent(rule, last.since_us, record.version)
             else:
                 track = Track.restored(record.transitions, record.version)
                 if rule is not None:
@@ -147,7 +147,7 @@ class Evaluation:
         tracks = self._tracks.of(sensor_id)
         if rule.id in tracks or not self._fits(sensor_id, rule):
             return
-        track = tracks[rule.id] = _silent(newest_us, newest_us)
+        track = tracks[rule.id] = _silent(rule, newest_us, newest_us)
         fired = [Transition(newest_us + rule.silent_for_us, FIRING, None, newest_us)]
         self.changed = True
         self._tell(rule, sensor_id, Changes(fired, [], fired), track)
@@ -170,7 +170,8 @@ class Evaluation:
                 else:
                     del tracks[rule.id]
                     track.version = max(track.version + 1, heard_us)
-                    resolved = [Transition(heard_us, RESOLVED, None, heard_us)]
+                    resolved_us = max(heard_us, track.watermark_us)  # not before it fired
+                    resolved = [Transition(resolved_us, RESOLVED, None, resolved_us)]
                     self._tell(rule, sensor_id, Changes(resolved, [], resolved), track)
 
     def _add(self, found: Mapping[str, list[Readings]]) -> None:
@@ -246,7 +247,7 @@ class Evaluation:
 
     def _end(self, rule: Rule, sensor_id: str, track: Track) -> None:
         """Ends an alert whose rule is gone."""
-        time_us = track.newest_us
+        time_us = max(track.newest_us, track.watermark_us)  # not before it fired, if the watermark showed that
         if track.told:
             ended = [Transition(time_us, RESOLVED, None, time_us)]
         else:
@@ -260,9 +261,10 @@ class Evaluation:
         self.found.alerts += [alert_of(rule, sensor_id, each, self._table) for each in changes.told]
 
 
-def _silent(newest_us: int, version: int) -> Track:
+def _silent(rule: Rule, newest_us: int, version: int) -> Track:
     """Returns the track of a sensor that is silent since its newest reading."""
-    return Track(State(firing=True), newest_us, told=True, version=version, is_new=False)
+    fired_us = newest_us + rule.silent_for_us
+    return Track(State(firing=True), newest_us, watermark_us=fired_us, told=True, version=version, is_new=False)
 
 
 def _joined(rules: RuleSet, readings: Iterable[Readings]) -> dict[str, list[Value]]:

@@ -252,3 +252,29 @@ def test_a_late_reading_after_a_restart() -> None:
     table.read("freezer-1", (_START_US + 50_000_000, 5))
     assert not table.firing()
     assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+
+
+def test_silence_ends_after_it_began() -> None:
+    """A late reading, or the end of the rule, resolves the alert in its row too."""
+    rule = Rule("silent", silent_for_us=30 * _MINUTE_US)
+    for late in (True, False):
+        table = _Table(rule)
+        table.now_us = _START_US + 31 * _MINUTE_US
+        table.silence(rule, "freezer-1", _START_US)
+        assert table.firing() == {"freezer-1"}
+        if not late:
+            table.use()
+        table.read("freezer-1", (_START_US + 20 * _MINUTE_US, 5))
+        assert not table.firing()
+        assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+
+
+def test_the_end_of_a_rule_whose_condition_held_by_the_watermark() -> None:
+    """The alert ends after it fired, though its last reading is older."""
+    table = _Table(_rule(for_us=2 * _MINUTE_US))
+    table.read("freezer-1", (_START_US, 11))
+    table.pass_watermark(_START_US + 5 * _MINUTE_US)
+    assert table.firing() == {"freezer-1"}
+    table.use()
+    table.read("freezer-2", (_START_US, 5))
+    assert not table.firing()
