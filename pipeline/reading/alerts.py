@@ -37,7 +37,7 @@ def alerts(
     if start_us is None and end_us is not None:
         raise click.UsageError("--to needs --from")
     with open_table() as table:
-        records = alert_records(table, rule)
+        records = alert_records(table, rule, lately=start_us is None)
         if start_us is None:
             found = list(firing_now(records, prefix))
         else:

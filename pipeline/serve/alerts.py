@@ -54,7 +54,7 @@ async def alerts(
     span = as_range(start, end or "now") if start else None
 
     def read(table: SensorTable) -> Response:
-        records = alert_records(table, rule or None)
+        records = alert_records(table, rule or None, lately=span is None)
         if span is None:
             found = sorted(firing_now(records, prefix), key=lambda each: parse_time(each["event_time"]), reverse=True)
         else:

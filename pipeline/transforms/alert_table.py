@@ -13,7 +13,7 @@ from google.cloud.bigtable_v2.types import RowFilter, TimestampRange
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.alert_store import read_rules
-from pipeline.core.alerts.alert_rows import FAMILY, AlertRecord, alert_key, alert_range, parse_alert_row
+from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_key, alert_range, parse_alert_row
 from pipeline.core.alerts.group_alerts import Silent, WindowValue, silent_part, windows_part
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rule_set import RuleSet
@@ -24,7 +24,7 @@ from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
-from pipeline.core.rows.newest_row import latest_range, parse_latest_row
+from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -34,6 +34,7 @@ from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _RULES_EVERY_S = 30.0
 _METADATA_EVERY_S = 60.0
+_NO_METADATA_EVERY_S = 1.0
 _MOST_METADATA = 50_000  # sensors whose metadata is known
 _MOST_VALUES = 5_000  # of a sensor that are read again
 _MOST_SILENT = 1_000  # sensors in an element
@@ -116,7 +117,7 @@ class AlertTableFn(TableReadingFn):
         with shared.lock:
             if shared.open_alerts is None:
                 shared.open_alerts = {}
-                for row in self._read(RowSelection(alert_range(), CellSelection((FAMILY,)))):
+                for row in self._read(RowSelection(alert_range(), LATELY)):
                     try:
                         record = parse_alert_row(row)
                     except ValueError as error:
@@ -130,7 +131,7 @@ class AlertTableFn(TableReadingFn):
     def known(self, sensor_id: str, rule: Rule, from_us: int) -> tuple[int, list[Value]]:
         """Returns the greatest version of an alert's cells, and the newest values of a sensor for its rule."""
         key, version = alert_key(rule.name, sensor_id), 0
-        for row in self._read(RowSelection(KeyRange(key, key + b"\x00"), CellSelection((FAMILY,)))):
+        for row in self._read(RowSelection(KeyRange(key, key + b"\x00"), HISTORY)):
             with suppress(ValueError):  # another program's row
                 version = parse_alert_row(row).version
         return version, self._known_values(sensor_id, rule, from_us)
@@ -182,15 +183,29 @@ class AlertTableFn(TableReadingFn):
     def _metadata_of(self, sensor_id: str) -> dict[str, str]:
         until_s, metadata = self._metadata.get(sensor_id, (0.0, {}))
         if time.monotonic() >= until_s:
-            schema = self._table.schema
-            metadata = {}
-            if schema.finds_sensors:
-                for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
-                    metadata = dict(event.metadata)
+            found = self._newest_metadata(sensor_id)
+            metadata = found or {}
             if len(self._metadata) >= _MOST_METADATA:
                 self._metadata.clear()
-            self._metadata[sensor_id] = time.monotonic() + _METADATA_EVERY_S, metadata
+            # Without a row, that of a new sensor may be on its way.
+            every_s = _NO_METADATA_EVERY_S if found is None else _METADATA_EVERY_S
+            self._metadata[sensor_id] = time.monotonic() + every_s, metadata
         return metadata
+
+    def _newest_metadata(self, sensor_id: str) -> dict[str, str] | None:
+        """Returns the newest metadata of a sensor; None for one without rows."""
+        schema = self._table.schema
+        if schema.metadata_alone and schema.latest is not None:  # the newest raw row may have readings alone
+            key = latest_key(sensor_id)
+            for row in self._read(
+                RowSelection(KeyRange(key, key + b"\x00"), CellSelection((schema.latest,), versions=1))
+            ):
+                with suppress(ValueError):  # another program's row
+                    return {name: at.text for name, at in parse_latest_row(row).metadata.items()}
+        elif schema.finds_sensors:
+            for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
+                return dict(event.metadata)
+        return None
 
     def sweep_every_us(self) -> int:
         """Returns the time between two looks for silent sensors: a tenth of the shortest silence."""

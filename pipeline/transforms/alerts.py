@@ -108,6 +108,9 @@ class WatchAlerts(beam.PTransform):
 class PublishAlerts(beam.PTransform):
     """Publishes the alerts of :class:`WatchAlerts`. Those of a rule that come together are summed up if they are many.
 
+    The messages are shuffled first. So only those of committed firings are published: if a firing is repeated, it may
+    sum up more alerts, under another id.
+
     Args:
         topic: the topic's full path.
         clock: a function that returns the current time.
@@ -121,6 +124,7 @@ class PublishAlerts(beam.PTransform):
         return (
             alerts
             | "ToMessages" >> AlertMessages(self._clock)
+            | "OfCommitted" >> beam.Reshuffle()
             | "WriteToPubSub" >> WriteToPubSub(self._topic, with_attributes=True)
         )
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import apache_beam as beam
 import pytest
@@ -9,15 +10,18 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
-from pipeline.core.alerts.machine import FIRING, Transition
+from pipeline.core.alerts.alert_rows import alert_row
+from pipeline.core.alerts.conditions import AlertCondition
+from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Value
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
-from pipeline.transforms.alerts import AlertMessages
+from pipeline.transforms.alerts import AlertMessages, PublishAlerts
 from tests.support.rows import decoded
-from tests.support.tables import T, created, write
+from tests.support.tables import T, created, raw_row, write
 
 _RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
 
@@ -82,6 +86,49 @@ def test_a_sensor_of_the_roster_alone_is_silent(table):
     step.teardown()
 
 
+def test_metadata_of_a_new_sensor(table, monkeypatch):
+    """What was not found is looked for again soon: the first row of a new sensor may be on its way."""
+    now_s = time.monotonic()
+    monkeypatch.setattr(alert_table.time, "monotonic", lambda: now_s)
+    step, rule = _step(table), Rule("north", metadata=(("site", "north"),))
+    assert not step.fits("a", rule)
+    write(table.name, [raw_row(Event("a", T, {"t": 1.0}, {"site": "north"}), table.schema)])
+    now_s += 1
+    assert step.fits("a", rule)
+    write(table.name, [raw_row(Event("a", T + 1, {"t": 1.0}, {"site": "south"}), table.schema)])
+    now_s += 59
+    assert step.fits("a", rule)
+    now_s += 1
+    assert not step.fits("a", rule)
+    step.teardown()
+
+
+def test_metadata_in_rows_of_newest_readings(bigtable):
+    """Where events may have metadata alone, the newest raw row may have readings alone: the newest texts count."""
+    schema = replace(TableSchema.for_new_table(), metadata_alone=True)
+    step = _step(WatchedTable(created(schema), schema, 0, 0, 0, T))
+    newest = NewestReadings()
+    newest.add("a", T + 1, [("t", 1.0)])
+    newest.add_metadata("a", T, {"site": "north"})
+    write(step._table.name, map(decoded, newest.rows("latest")))
+    assert step.fits("a", Rule("north", metadata=(("site", "north"),)))
+    assert not step.fits("a", Rule("south", metadata=(("site", "south"),)))
+    step.teardown()
+
+
+def test_a_long_history_is_not_read_to_tell_what_fires(table):
+    """A step that begins reads the last transitions of an alert."""
+    rule, track, times_us = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10)), Track(), range(1, 302)
+    values = [Value(T + each * 1_000_000, 11 if each % 2 else 9) for each in times_us]
+    changes = track.update(rule, values, NEVER_US, 1)
+    write(table.name, [decoded(alert_row(rule, "a", changes.added, [], track))])
+    step = _step(table)
+    (record,) = [each for group in range(8) for each in step.restored(group)]
+    assert record.is_firing
+    assert record.transitions == tuple(changes.added[-200:])
+    step.teardown()
+
+
 @pytest.mark.parametrize(("number", "kinds"), [(MOST_TOLD, {"firing"}), (MOST_TOLD + 1, {"summary"})])
 def test_a_storm_is_summed_up(number, kinds):
     """Alerts of a rule that come together become one message if they are many; those of another rule stay their own."""
@@ -106,3 +153,17 @@ _KEPT: list[tuple[str, str]] = []
 
 def _keep(message: beam.io.gcp.pubsub.PubsubMessage) -> None:
     _KEPT.append((message.attributes["rule"], message.attributes["kind"]))
+
+
+def test_only_committed_alerts_are_published():
+    """A shuffle stands between the step that sums up and the one that publishes."""
+    pipeline = beam.Pipeline(FnApiRunner())
+    alerts = pipeline | beam.Create([("warm", b"")]).with_output_types(beam.typehints.KV[str, bytes])
+    _ = alerts | PublishAlerts("projects/test-project/topics/alerts")
+    steps = pipeline.to_runner_api().components.transforms.values()
+    (shuffle,) = [
+        each for each in steps if each.spec.urn == "beam:transform:reshuffle:v1" and "Alerts" in each.unique_name
+    ]
+    (summed,), (published,) = shuffle.inputs.values(), shuffle.outputs.values()
+    assert any(summed in each.outputs.values() for each in steps if each.unique_name.endswith("Collect"))
+    assert any(published in each.inputs.values() for each in steps if each.unique_name.endswith("WriteToPubSub"))

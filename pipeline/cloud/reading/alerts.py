@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.alerts.alert_rows import FAMILY, AlertRecord, alert_range, parse_alert_row
+from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_range, parse_alert_row
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.schema.layouts import CellSelection
 
 
-def alert_records(table: SensorTable, rule: str | None = None) -> Iterator[AlertRecord]:
+def alert_records(table: SensorTable, rule: str | None = None, *, lately: bool = False) -> Iterator[AlertRecord]:
     """Yields the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
 
+    With ``lately``, only their last transitions are read, some hundred: enough to tell what fires now.
     Foreign rows are left out and counted by the table. Raises ServerProblem if the server refuses or is out of reach.
     """
-    for row in table.rows.read_selection(RowSelection(alert_range(rule), CellSelection((FAMILY,)))):
+    for row in table.rows.read_selection(RowSelection(alert_range(rule), LATELY if lately else HISTORY)):
         try:
             yield parse_alert_row(row)
         except ValueError as error:

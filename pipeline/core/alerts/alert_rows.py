@@ -18,8 +18,17 @@ from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.schema.layouts import CellSelection
 
 FAMILY = "alert"
+HISTORY = CellSelection((FAMILY,))
+"""The cells that tell all that fired."""
+LATELY = CellSelection((FAMILY,), versions=100)
+"""The cells that tell what fires now, and the last transitions, however long the history is.
+
+What late readings withdrew is at the same times, and so it comes too. Only if readings that all came late withdrew the
+last hundred transitions of a kind, one before them would count.
+"""
 
 _PREFIX = b"alert#"
 _WITHDRAWN = "withdrawn_"
