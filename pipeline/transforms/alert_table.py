@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
@@ -13,19 +13,28 @@ from google.cloud.bigtable_v2.types import RowFilter, TimestampRange
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.alert_store import read_rules
-from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_key, alert_range, parse_alert_row
-from pipeline.core.alerts.group_alerts import Silent, WindowValue, silent_part, windows_part
+from pipeline.core.alerts.alert_rows import (
+    HISTORY,
+    LATELY,
+    AlertRecord,
+    alert_key,
+    alert_range,
+    parse_alert_key,
+    parse_alert_row,
+)
+from pipeline.core.alerts.group_alerts import WindowValue, windows_part
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.silence import SilentSensors, StoredSensors
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.seeks import RowSelection, in_batches
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
-from pipeline.core.rows.rows import KeyRange
+from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.definitions import qualifier_of
@@ -212,28 +221,57 @@ class AlertTableFn(TableReadingFn):
         shortest_us = min((rule.silent_for_us for rule in self.rules().on_silence), default=0)
         return max(shortest_us // 10, _LEAST_SWEEP_US)
 
-    def silent(self, watermark_us: int) -> Iterator[tuple[int, bytes]]:
-        """Yields silent sensors by group. The server sends the rows of newest readings of these sensors alone."""
+    def silent(self, watermark_us: int, told: Iterable[int]) -> Iterator[tuple[int, SilentSensors]]:
+        """Yields all silent sensors, by group and rule.
+
+        The server sends the rows of newest readings of these sensors alone.
+
+        Args:
+            watermark_us: the watermark by which they are silent.
+            told: groups that need to know if no sensor of theirs is silent.
+        """
         family = self._table.schema.latest
         if family is None:
             return
         for rule in self.rules().on_silence:
             until_us = watermark_us - rule.silent_for_us - self._table.newest_behind_us
-            found: dict[int, list[Silent]] = {}
+            found: dict[int, SilentSensors] = {}
+
+            def none_yet(rule: Rule = rule, after: str = "") -> SilentSensors:
+                return SilentSensors(rule.id, watermark_us, after, None, {})
+
             for row in self._open().read(latest_range(_prefix(rule.sensors)), _older(family, until_us)):
                 try:
                     record = parse_latest_row(row)
                 except ValueError:
                     continue
+                sensor_id, newest_us = record.sensor_id, record.event_time_us
                 # The filter compares whole milliseconds.
-                if record.event_time_us < until_us and rule.matches(record.sensor_id):
-                    group = group_of(record.sensor_id.encode(), self._groups)
-                    silent = found.setdefault(group, [])
-                    silent.append(Silent(record.sensor_id, rule.id, record.event_time_us))
-                    if len(silent) == _MOST_SILENT:
-                        yield group, silent_part(found.pop(group))
-            for group, silent in found.items():
-                yield group, silent_part(silent)
+                if newest_us < until_us and rule.matches(sensor_id):
+                    group = group_of(sensor_id.encode(), self._groups)
+                    silent = found.setdefault(group, none_yet())
+                    silent.newest_us[sensor_id] = newest_us
+                    if len(silent.newest_us) == _MOST_SILENT:
+                        yield group, silent._replace(until=sensor_id)
+                        found[group] = none_yet(after=sensor_id)
+            for group in told:
+                found.setdefault(group, none_yet())
+            yield from found.items()
+
+    def stored(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
+        """Returns what the table stores of sensors and their alerts of a rule."""
+        newest_us, family = dict[str, int](), self._table.schema.latest
+        for row in self._rows_of(map(latest_key, sensors), CellSelection((family,), versions=1)) if family else ():
+            with suppress(ValueError):  # another program's row
+                record = parse_latest_row(row)
+                newest_us[record.sensor_id] = record.event_time_us
+        alerts = (alert_key(rule.name, sensor_id) for sensor_id in sensors)
+        rows = self._rows_of(alerts, HISTORY._replace(keys_only=True))
+        return StoredSensors(newest_us, {parse_alert_key(row.key)[1] for row in rows})
+
+    def _rows_of(self, keys: Iterable[bytes], cells: CellSelection) -> Iterator[Row]:
+        for ranges in in_batches(KeyRange(key, key + b"\x00") for key in keys):
+            yield from self._read(RowSelection(ranges, cells))
 
 
 def tier_of(schema: TableSchema, rule: Rule) -> Tier | None:

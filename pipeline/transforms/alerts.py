@@ -24,7 +24,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.alerts.alert_messages import Alert, messages_of
 from pipeline.core.alerts.evaluation import Found
-from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts
+from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
@@ -52,7 +52,8 @@ _TOLD, _DRAINED = map(beam.DoFn.TimerParam, (_TOLD_SPEC, _DRAINED_SPEC))
 
 _SWEEP_SPEC = TimerSpec("sweep", TimeDomain.WATERMARK)
 _SWEPT_SPEC = ReadModifyWriteStateSpec("swept", VarIntCoder())
-_SWEPT = beam.DoFn.StateParam(_SWEPT_SPEC)
+_SILENT_GROUPS_SPEC = ReadModifyWriteStateSpec("silent_groups", BytesCoder())
+_SWEPT, _SILENT_GROUPS = map(beam.DoFn.StateParam, (_SWEPT_SPEC, _SILENT_GROUPS_SPEC))
 _SWEEP = beam.DoFn.TimerParam(_SWEEP_SPEC)
 
 
@@ -183,7 +184,8 @@ class _AlertFn(AlertTableFn):
         rules = self.rules()
         if self._alerts is None or self._alerts[0] is not rules:
             name, lateness_us = self._table.name.table, self._table.lateness_us
-            self._alerts = rules, GroupAlerts(rules, name, lateness_us, self.restored, self.known, self.fits)
+            of_table = self.restored, self.known, self.fits, self.stored
+            self._alerts = rules, GroupAlerts(rules, name, lateness_us, *of_table)
         return self._alerts[1]
 
     def _outputs(self, found: Found) -> Iterator[Any]:
@@ -218,6 +220,7 @@ class _SweepFn(AlertTableFn):
         self,
         at: Any = beam.DoFn.TimestampParam,
         swept: ReadModifyWriteRuntimeState = _SWEPT,
+        groups: ReadModifyWriteRuntimeState = _SILENT_GROUPS,
         sweep: RuntimeTimer = _SWEEP,
     ) -> Iterator[tuple[int, bytes]]:
         """Yields what is silent at a watermark, unless the watermark leaps, as after a backlog or in a drain."""
@@ -226,9 +229,26 @@ class _SweepFn(AlertTableFn):
         if ahead_us > self._table.max_future_us + _CLOCKS_DIFFER_US:
             return  # a drain
         if ahead_us <= 0 and now_us - (swept.read() or now_us) >= every_us // 2:
-            yield from self.silent(at.micros)
+            yield from self._look(at.micros, groups)
         swept.write(now_us)
         sweep.set(Timestamp(micros=at.micros + every_us))
+
+    def _look(self, watermark_us: int, groups: ReadModifyWriteRuntimeState) -> Iterator[tuple[int, bytes]]:
+        """Yields what is silent, also to groups that had silent sensors before: their alerts may have ended.
+
+        A job that begins does not know these, and tells all groups, until the watermark has come as far as that of the
+        job before: then it finds what that one found.
+        """
+        known, silent_groups = groups.read(), set[int]()
+        told = range(self._groups) if known is None else json.loads(known)
+        for group, silent in self.silent(watermark_us, told):
+            yield group, silent_part(silent)
+            if silent.newest_us:
+                silent_groups.add(group)
+        if not self.rules().on_silence:
+            yield from ((group, BEGIN) for group in told)  # they see that the rules have changed
+        if known is not None or watermark_us >= self._table.began_us + self._table.newest_behind_us:
+            groups.write(json.dumps(sorted(silent_groups)).encode())
 
 
 class _CollectAlertsFn(beam.DoFn):

@@ -15,13 +15,14 @@ from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.event import Event
+from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
-from pipeline.transforms.alerts import AlertMessages, PublishAlerts
+from pipeline.transforms.alerts import AlertMessages, PublishAlerts, _SweepFn
 from tests.support.rows import decoded
-from tests.support.tables import T, created, raw_row, write
+from tests.support.tables import HOUR, T, created, raw_row, write
 
 _RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
 
@@ -71,8 +72,8 @@ def test_a_sensor_of_the_roster_alone_is_silent(table):
     step = _step(table)
 
     def silent(minutes):
-        parts = [json.loads(part[1:]) for _, part in step.silent(T + minutes * 60_000_000)]
-        return sorted((sensor, rule.partition("@")[0]) for part in parts for sensor, rule, _ in part)
+        parts = [part for _, part in step.silent(T + minutes * 60_000_000, ())]
+        return sorted((sensor, part.rule_id.partition("@")[0]) for part in parts for sensor in part.newest_us)
 
     assert silent(30) == []
     assert silent(60) == [("freezer-1", "silent")]
@@ -84,6 +85,67 @@ def test_a_sensor_of_the_roster_alone_is_silent(table):
         ("other", "all"),
     ]
     step.teardown()
+
+
+def test_a_look_tells_all_in_bounded_parts(table, monkeypatch):
+    """Ranges of ids together contain each silent sensor of a group once. Groups to be told get one at least."""
+    monkeypatch.setattr(alert_table, "_MOST_SILENT", 3)
+    write_rules_text(table.name, '[[rule]]\nname = "silent"\nsilent_for = "30m"\n')
+    newest, sensors = NewestReadings(), [f"s{number}" for number in range(40)]
+    for sensor in sensors:
+        newest.add(sensor, T, [("t", 1.0)])
+    write(table.name, map(decoded, newest.rows("latest")))
+    step = _step(table)
+    parts = list(step.silent(T + HOUR, range(8)))
+    assert all(len(part.newest_us) <= 3 for _, part in parts)
+    for group in range(8):
+        of_group = [part for each, part in parts if each == group]
+        assert [part.after for part in of_group] == ["", *(part.until for part in of_group[:-1])]
+        assert of_group[-1].until is None
+        expected = sorted(each for each in sensors if group_of(each.encode(), 8) == group)
+        assert [each for part in of_group for each in part.newest_us] == expected
+        assert all(part.spans(each) for part in of_group for each in part.newest_us)
+    assert step.stored(step.rules().rules[0], ["s1", "other"]) == ({"s1": T}, set())
+    step.teardown()
+
+
+def test_groups_whose_sensors_are_silent_no_more_are_told(table, monkeypatch):
+    """A job that begins tells all groups, until the watermark is that of the job before; then those it told before."""
+    rules = '[[rule]]\nname = "silent"\nsilent_for = "30m"\n'
+    write_rules_text(table.name, rules)
+    newest, group = NewestReadings(), group_of(b"a", 8)
+    newest.add("a", T - HOUR, [("t", 1.0)])
+    write(table.name, map(decoded, newest.rows("latest")))
+    now_s = time.monotonic()
+    monkeypatch.setattr(alert_table.time, "monotonic", lambda: now_s)
+    step, state = _SweepFn(table, 8, lambda: T / 1e6), _State()
+    step.setup()
+
+    def told(watermark_us):
+        found = [each for each, _ in step._look(watermark_us, state)]
+        return sorted(found)
+
+    assert told(T - 1) == told(T) == list(range(8))
+    assert told(T + 1) == [group]
+    write_rules_text(table.name, "")
+    now_s += 31
+    assert told(T + 2) == [group]
+    assert told(T + 3) == []
+    write_rules_text(table.name, rules)
+    now_s += 31
+    assert told(T - HOUR) == []
+    assert told(T + 4) == [group]
+    step.teardown()
+
+
+class _State:
+    value = None
+
+    def read(self):
+        return self.value
+
+    def write(self, value):
+        self.value = value
 
 
 def test_metadata_of_a_new_sensor(table, monkeypatch):

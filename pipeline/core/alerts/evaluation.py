@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.alerts.alert_messages import Alert, alert_of
 from pipeline.core.alerts.alert_rows import AlertRecord, alert_row
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
-from pipeline.core.alerts.machine import CALM, FIRING, NEVER_US, RESOLVED, Changes, State, Track, Transition, Value
+from pipeline.core.alerts.machine import CALM, NEVER_US, RESOLVED, Changes, Track, Transition, Value
 from pipeline.core.alerts.rule_set import RuleSet, may_fire
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.silence import Fits, Silence, SilentSensors, StoredOf, silent_track
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 from pipeline.core.rows.rows import EncodedRows
 
@@ -18,8 +18,6 @@ _LEAST_KEPT_US = 60_000_000  # of readings, before those that the table has by n
 Known = Callable[[str, Rule, int], tuple[int, Iterable[Value]]]
 """Returns what the table stores and the step does not keep: the greatest version of the cells of a sensor's alert, and
 the sensor's values for the rule from a time on."""
-Fits = Callable[[str, Rule], bool]
-"""Returns whether a sensor's metadata is what a rule asks for."""
 
 
 @dataclass
@@ -46,6 +44,7 @@ class Evaluation:
         recents: returns the readings that the step keeps of the group.
         known: returns the values that the table stores.
         fits: returns whether a sensor's metadata fits a rule.
+        stored: returns what the table stores of silent sensors.
 
     Attributes:
         found: the rows and messages so far.
@@ -61,9 +60,11 @@ class Evaluation:
         recents: Callable[[], Iterable[bytes]],
         known: Known,
         fits: Fits,
+        stored: StoredOf,
     ) -> None:
         self._rules, self._tracks, self._table, self._lateness_us = rules, tracks, table, lateness_us
         self._recents, self._known, self._fits = recents, known, fits
+        self._silence = Silence(tracks, recents, fits, stored, self._tell)
         self.found = Found()
         self.changed = False
 
@@ -73,7 +74,7 @@ class Evaluation:
             last = record.transitions[-1]
             rule = self._rules.by_id.get(record.rule_id)
             if rule is not None and rule.silent_for_us:
-                track = _silent(rule, last.since_us, record.version)
+                track = silent_track(rule, last.since_us, record.version)
             else:
                 track = Track.restored(record.transitions, record.version)
                 if rule is not None:
@@ -95,7 +96,7 @@ class Evaluation:
                 self._end(Rule(name, gone=revision), sensor_id, of_sensor.pop(rule_id))
 
     def add(self, part: bytes, now_us: int) -> bool:
-        """Evaluates readings. Returns whether any rule looks at their values."""
+        """Evaluates readings. Returns whether any rule looks at them, so that they have to be kept."""
         rules, tracks = self._rules, self._tracks
         checks_of, any_silent, any_tracks = rules.checks, bool(rules.on_silence), not tracks.is_empty
         concerned = False
@@ -107,11 +108,13 @@ class Evaluation:
                 concerned = True
                 if (any_tracks and sensor_id in tracks) or may_fire(checks, len(metrics), values):
                     found.setdefault(sensor_id, []).append(readings)
-            elif any_silent and any_tracks and sensor_id in tracks:
-                found.setdefault(sensor_id, []).append(readings)
+            elif any_silent:
+                concerned = concerned or rules.listens(sensor_id)
+                if any_tracks and sensor_id in tracks:
+                    found.setdefault(sensor_id, []).append(readings)
         if found:
             if any_silent:
-                self._hear(found, now_us)
+                self.changed |= self._silence.hear(rules.on_silence, found, now_us)
             self._add(found)
         return concerned
 
@@ -142,37 +145,9 @@ class Evaluation:
             self._learn(rule, sensor_id, track, new, ())
         self._update(rule, sensor_id, track, new)
 
-    def add_silent(self, rule: Rule, sensor_id: str, newest_us: int) -> None:
-        """Fires an alert of a sensor whose newest reading is so old, unless it fires already."""
-        tracks = self._tracks.of(sensor_id)
-        if rule.id in tracks or not self._fits(sensor_id, rule):
-            return
-        track = tracks[rule.id] = _silent(rule, newest_us, newest_us)
-        fired = [Transition(newest_us + rule.silent_for_us, FIRING, None, newest_us)]
-        self.changed = True
-        self._tell(rule, sensor_id, Changes(fired, [], fired), track)
-
-    def _hear(self, found: Mapping[str, list[Readings]], now_us: int) -> None:
-        """Resolves alerts of silence. A reading that is itself so old that its sensor would be silent resolves none."""
-        for sensor_id, readings in found.items():
-            tracks = self._tracks.of(sensor_id)
-            silent = [rule for rule in self._rules.on_silence if rule.id in tracks]
-            for rule in silent:
-                times_us = sorted(time_of_key(time) for each in readings for time in each.times)
-                track = tracks[rule.id]
-                newer = [time_us for time_us in times_us if time_us > track.after_us]
-                if not newer:
-                    continue
-                self.changed = True
-                heard_us = next((time_us for time_us in newer if time_us + rule.silent_for_us >= now_us), None)
-                if heard_us is None:
-                    track.after_us = newer[-1]
-                else:
-                    del tracks[rule.id]
-                    track.version = max(track.version + 1, heard_us)
-                    resolved_us = max(heard_us, track.watermark_us)  # not before it fired
-                    resolved = [Transition(resolved_us, RESOLVED, None, resolved_us)]
-                    self._tell(rule, sensor_id, Changes(resolved, [], resolved), track)
+    def add_silent(self, rule: Rule, silent: SilentSensors) -> None:
+        """Evaluates a look for silent sensors."""
+        self.changed |= self._silence.look(rule, silent)
 
     def _add(self, found: Mapping[str, list[Readings]]) -> None:
         values = {sensor_id: _joined(self._rules, readings) for sensor_id, readings in found.items()}
@@ -255,16 +230,10 @@ class Evaluation:
         track.version += 1
         self._tell(rule, sensor_id, Changes(ended, [], ended if track.told else []), track)
 
-    def _tell(self, rule: Rule, sensor_id: str, changes: Changes, track: Track) -> None:
-        if changes.added or changes.withdrawn:
+    def _tell(self, rule: Rule, sensor_id: str, changes: Changes, track: Track, recorded: bool = True) -> None:
+        if recorded and (changes.added or changes.withdrawn):
             self.found.rows.append(alert_row(rule, sensor_id, changes.added, changes.withdrawn, track))
         self.found.alerts += [alert_of(rule, sensor_id, each, self._table) for each in changes.told]
-
-
-def _silent(rule: Rule, newest_us: int, version: int) -> Track:
-    """Returns the track of a sensor that is silent since its newest reading."""
-    fired_us = newest_us + rule.silent_for_us
-    return Track(State(firing=True), newest_us, watermark_us=fired_us, told=True, version=version, is_new=False)
 
 
 def _joined(rules: RuleSet, readings: Iterable[Readings]) -> dict[str, list[Value]]:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.alerts.alert_rows import AlertRecord
-from pipeline.core.alerts.evaluation import Evaluation, Fits, Found, Known
+from pipeline.core.alerts.evaluation import Evaluation, Found, Known
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.alerts.silence import Fits, SilentSensors, StoredOf
 from pipeline.core.panes.grouped_readings import VERSION
 
 BEGIN = b"\x00"
@@ -55,20 +56,6 @@ class AlertState(NamedTuple):
     set_timer: Callable[[int], None]
 
 
-class Silent(NamedTuple):
-    """A sensor that is silent.
-
-    Attributes:
-        sensor_id: the sensor.
-        rule_id: the id of the rule.
-        newest_us: the time of the sensor's newest reading.
-    """
-
-    sensor_id: str
-    rule_id: str
-    newest_us: int
-
-
 class WindowValue(NamedTuple):
     """A statistic of a window that is done.
 
@@ -85,9 +72,9 @@ class WindowValue(NamedTuple):
     value: float
 
 
-def silent_part(silent: Sequence[Silent]) -> bytes:
+def silent_part(silent: SilentSensors) -> bytes:
     """Encodes silent sensors of a group as an element."""
-    return _SILENT + json.dumps(silent).encode()
+    return _SILENT + silent.to_bytes()
 
 
 def windows_part(values: Sequence[WindowValue]) -> bytes:
@@ -105,6 +92,7 @@ class GroupAlerts:
         restored: returns the alerts of a group that fire, or are about to, by the table.
         known: returns the values that the table stores.
         fits: returns whether a sensor's metadata fits a rule.
+        stored: returns what the table stores of silent sensors.
     """
 
     def __init__(
@@ -115,9 +103,10 @@ class GroupAlerts:
         restored: Callable[[int], Iterable[AlertRecord]],
         known: Known,
         fits: Fits,
+        stored: StoredOf,
     ) -> None:
         self._rules, self._table, self._lateness_us = rules, table, lateness_us
-        self._restored, self._known, self._fits = restored, known, fits
+        self._restored, self._known, self._fits, self._stored = restored, known, fits, stored
         self._kept_us = lateness_us + _NEWER_US
 
     def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
@@ -129,10 +118,10 @@ class GroupAlerts:
             if concerned:
                 state.newer.add(part)
         elif part.startswith(_SILENT):
-            for silent in map(Silent._make, _content(part)):
-                rule = self._rules.by_id.get(silent.rule_id)
-                if rule is not None:
-                    evaluation.add_silent(rule, silent.sensor_id, silent.newest_us)
+            silent = SilentSensors.from_bytes(part[1:])
+            rule = self._rules.by_id.get(silent.rule_id)
+            if rule is not None:
+                evaluation.add_silent(rule, silent)
         elif part.startswith(_WINDOWS):
             for window in map(WindowValue._make, _content(part)):
                 rule = self._rules.by_id.get(window.rule_id)
@@ -154,7 +143,9 @@ class GroupAlerts:
             yield from state.older.read()
             yield from state.newer.read()
 
-        evaluation = Evaluation(self._rules, tracks, self._table, self._lateness_us, recents, self._known, self._fits)
+        evaluation = Evaluation(
+            self._rules, tracks, self._table, self._lateness_us, recents, self._known, self._fits, self._stored
+        )
         due_us = tracks.due_us
         if data is None:
             tracks.newer_us = now_us

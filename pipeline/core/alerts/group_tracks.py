@@ -5,7 +5,8 @@ Most sensors have none: their readings fire nothing. Of the others, each is deco
 Little-endian:
 
     state   version; the watermark; the time of the timer; the start of the older and of the newer readings that are
-            kept; the revisions of the rules, preceded by their size; records until the end
+            kept; the watermark of the last look for silent sensors; the revisions of the rules, preceded by their size;
+            records until the end
     record  sizes of the sensor's id and of its tracks; the id; the tracks as JSON, by the id of their rules
 """
 
@@ -19,7 +20,7 @@ from pipeline.core.alerts.machine import NEVER_US, State, Track, Transition, Val
 NEVER_DUE_US = 1 << 62
 
 _VERSION = 1
-_HEADER = struct.Struct("<BqqqqI")
+_HEADER = struct.Struct("<BqqqqqI")
 _RECORD = struct.Struct("<HI")
 
 
@@ -34,20 +35,22 @@ class GroupTracks:
         due_us: the watermark at which an alert fires next unless a reading contradicts; or :data:`NEVER_DUE_US`.
         older_us: the time since which the older of two bags of readings was filled.
         newer_us: the time since which the newer one is filled.
+        looked_us: the watermark of the last look for silent sensors.
         revisions: the revisions of the rules that the tracks are of.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
-        self.watermark_us = self.older_us = self.newer_us = NEVER_US
+        self.watermark_us = self.older_us = self.newer_us = self.looked_us = NEVER_US
         self.due_us = NEVER_DUE_US
         self.revisions = ""
         self._encoded: dict[str, bytes] = {}
         self._decoded: dict[str, dict[str, Track]] = {}
         if data is None:
             return
-        version, self.watermark_us, self.due_us, self.older_us, self.newer_us, size = _HEADER.unpack_from(data)
+        version, *times_us, size = _HEADER.unpack_from(data)
         if version != _VERSION:
             raise ValueError("another release wrote these alerts; drain the job that wrote them and start a new one")
+        self.watermark_us, self.due_us, self.older_us, self.newer_us, self.looked_us = times_us
         begin = _HEADER.size + size
         self.revisions = data[_HEADER.size : begin].decode()
         while begin < len(data):
@@ -75,6 +78,16 @@ class GroupTracks:
             self._decoded[sensor_id] = found
         return found
 
+    def has(self, sensor_id: str, rule_id: str) -> bool:
+        """Returns whether a sensor has a track of a rule, without decoding any."""
+        if sensor_id in self._decoded:
+            return rule_id in self._decoded[sensor_id]
+        return f'"{rule_id}":'.encode() in self._encoded.get(sensor_id, b"")  # no other text in it has an @
+
+    def sensors_of(self, rule_id: str) -> Iterator[str]:
+        """Yields the sensors that have a track of a rule."""
+        return (sensor_id for sensor_id in self.sensors() if self.has(sensor_id, rule_id))
+
     def sensors(self) -> Iterator[str]:
         """Yields the sensors that have tracks."""
         yield from list({**self._encoded, **self._decoded})
@@ -87,7 +100,7 @@ class GroupTracks:
                 self._encoded[sensor_id] = json.dumps(content, separators=(",", ":")).encode()
         self._decoded.clear()
         revisions = self.revisions.encode()
-        times_us = self.watermark_us, self.due_us, self.older_us, self.newer_us
+        times_us = self.watermark_us, self.due_us, self.older_us, self.newer_us, self.looked_us
         parts = [_HEADER.pack(_VERSION, *times_us, len(revisions)), revisions]
         for sensor_id, encoded in self._encoded.items():
             parts += (_RECORD.pack(len(sensor_id), len(encoded)), sensor_id.encode(), encoded)

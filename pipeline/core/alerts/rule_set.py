@@ -48,10 +48,23 @@ class RuleSet:
         self.on_windows = tuple(rule for rule in rules if rule.of is not None)
         self.on_silence = tuple(rule for rule in rules if rule.silent_for_us)
         self.revisions = "".join(sorted(self.by_id))
+        self._listens_to_all = any(rule.sensors == "*" for rule in self.on_silence)
+        self._listens: dict[str, bool] = {}
         self._known: dict[str, _ByMetrics] = {}
         self._kinds: dict[tuple[int, ...], _ByMetrics] = {}  # by the places of the rules
         everywhere = all(rule.sensors == "*" for rule in self.on_readings)
         self._of_all = _ByMetrics(self.on_readings) if everywhere else None
+
+    def listens(self, sensor_id: str) -> bool:
+        """Returns whether a rule on silence is about the sensor."""
+        if self._listens_to_all:
+            return True
+        listens = self._listens.get(sensor_id)
+        if listens is None:
+            if len(self._listens) >= _MOST_KNOWN:
+                self._listens.clear()
+            listens = self._listens[sensor_id] = any(rule.matches(sensor_id) for rule in self.on_silence)
+        return listens
 
     def checks(self, sensor_id: str, metrics: tuple[str, ...]) -> tuple[MetricCheck, ...]:
         """Returns what to check in events of a sensor that have these metrics."""
