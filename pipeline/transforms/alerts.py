@@ -289,10 +289,10 @@ class _CollectAlertsFn(beam.DoFn):
 
     @staticmethod
     def _take(waiting: BagRuntimeState, any_waits: ReadModifyWriteRuntimeState) -> Iterator[PubsubMessage]:
-        alerts = [Alert(*json.loads(alert)) for alert in waiting.read()]
+        messages = messages_of(Alert(*json.loads(alert)) for alert in waiting.read())
         waiting.clear()
         any_waits.clear()
-        for message in messages_of(alerts):
+        for message in messages:
             yield PubsubMessage(message.data, dict(message.attributes))
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from pipeline.core.alerts.machine import Transition
+from pipeline.core.alerts.machine import FIRING, RESOLVED, Transition
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.message import EVENT_ID, EVENT_TIME, MESSAGE_TYPE, Message
 from pipeline.core.notation.times import format_time
@@ -13,6 +14,7 @@ from pipeline.core.notation.times import format_time
 ALERT_TYPE = "tidetable.v1.Alert"
 MOST_TOLD = 100
 """The most messages about one rule that are published together; more are summed up in one."""
+_SENSORS_OF_STORM = 10
 
 
 class Alert(NamedTuple):
@@ -58,26 +60,36 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str) -> 
     return Alert(rule.name, event_id, kind, json.dumps(content))
 
 
-def messages_of(alerts: Sequence[Alert]) -> list[Message]:
-    """Returns the messages about alerts of one rule that are told together: one each, or one for all of a storm."""
-    told = list({alert.id: alert for alert in alerts}.values())
-    if len(told) <= MOST_TOLD:
-        return [_message(json.loads(alert.content)) for alert in told]
-    contents = [json.loads(alert.content) for alert in told]
-    kinds = [content["kind"] for content in contents]
-    times = [content["event_time"] for content in contents]
-    ids = "\n".join(sorted(alert.id for alert in told))
+def messages_of(alerts: Iterable[Alert]) -> list[Message]:
+    """Returns the messages about alerts of one rule that are told together: one each, or one for all of a storm.
+
+    Of a storm, the contents are not kept in memory.
+    """
+    contents, ids, kinds, sensors = list[dict[str, Any]](), set[str](), Counter[str](), list[str]()
+    begin, end = "~", ""
+    for alert in alerts:
+        if alert.id not in ids:
+            ids.add(alert.id)
+            content = json.loads(alert.content)
+            if len(contents) < MOST_TOLD:
+                contents.append(content)
+            kinds[alert.kind] += 1
+            sensors = sorted({*sensors, content["sensor_id"]})[:_SENSORS_OF_STORM]
+            time = content["event_time"].removesuffix("Z")  # without it, the order of texts is that of times
+            begin, end = min(begin, time), max(end, time)
+    if len(ids) <= MOST_TOLD:
+        return [_message(content) for content in contents]
     return [
         _message(
             {key: contents[0][key] for key in ("rule", "condition", "severity", "table")}
             | {
                 "kind": "summary",
-                "event_time": max(times),
-                "since": min(times),
-                "firing": kinds.count("firing"),
-                "resolved": kinds.count("resolved"),
-                "sensors": sorted({content["sensor_id"] for content in contents})[:10],
-                "event_id": hashlib.sha256(ids.encode()).hexdigest()[:32],
+                "event_time": f"{end}Z",
+                "since": f"{begin}Z",
+                "firing": kinds[FIRING],
+                "resolved": kinds[RESOLVED],
+                "sensors": sensors,
+                "event_id": hashlib.sha256("\n".join(sorted(ids)).encode()).hexdigest()[:32],
             }
         )
     ]

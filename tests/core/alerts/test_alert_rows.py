@@ -75,11 +75,13 @@ def test_messages() -> None:
 def test_a_storm_is_one_message() -> None:
     """More than a hundred transitions told together become one message, the same in any order."""
     alerts = [
-        alert_of(_RULE, f"sensor-{number}", Transition(_START_US, FIRING, 11, _START_US), "table")
+        alert_of(_RULE, f"sensor-{number}", Transition(_START_US + number, FIRING, 11, _START_US), "table")
         for number in range(MOST_TOLD + 1)
     ]
     (message,) = messages_of(alerts)
     content = json.loads(message.data)
     assert (content["kind"], content["rule"], content["firing"]) == ("summary", "warm", MOST_TOLD + 1)
-    assert messages_of(alerts[::-1]) == [message]
+    assert (content["since"], content["event_time"]) == ("2026-02-17T10:00:00Z", "2026-02-17T10:00:00.000100Z")
+    assert content["sensors"] == sorted(f"sensor-{number}" for number in range(MOST_TOLD + 1))[:10]
+    assert messages_of([*alerts[::-1], *alerts]) == [message]
     assert len(messages_of(alerts[1:])) == MOST_TOLD
