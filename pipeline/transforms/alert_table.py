@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from pipeline.core.alerts.alert_rows import (
 )
 from pipeline.core.alerts.group_alerts import WindowValue, windows_part
 from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.newest_metadata import NewestMetadata
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.alerts.silence import SilentSensors, StoredSensors
@@ -42,9 +43,6 @@ from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _RULES_EVERY_S = 30.0
-_METADATA_EVERY_S = 60.0
-_NO_METADATA_EVERY_S = 1.0
-_MOST_METADATA = 50_000  # sensors whose metadata is known
 _MOST_VALUES = 5_000  # of a sensor that are read again
 _MOST_SILENT = 1_000  # sensors in an element
 _LEAST_SWEEP_US = 10_000_000
@@ -100,7 +98,7 @@ class AlertTableFn(TableReadingFn):
     def setup(self) -> None:
         super().setup()
         self._of_job = _shared[self._table.name, self._table.began_us]
-        self._metadata: dict[str, tuple[float, dict[str, str]]] = {}
+        self._metadata = NewestMetadata(self._table.schema, self._read)
 
     def rules(self) -> RuleSet:
         """Returns the table's rules, which are read every 30 seconds. The same rules are the same object."""
@@ -187,34 +185,13 @@ class AlertTableFn(TableReadingFn):
 
     def fits(self, sensor_id: str, rule: Rule) -> bool:
         """Returns whether the newest metadata of a sensor is what the rule asks for."""
-        return not rule.metadata or rule.fits(self._metadata_of(sensor_id))
+        return not rule.metadata or rule.fits(self._metadata.of(sensor_id))
 
-    def _metadata_of(self, sensor_id: str) -> dict[str, str]:
-        until_s, metadata = self._metadata.get(sensor_id, (0.0, {}))
-        if time.monotonic() >= until_s:
-            found = self._newest_metadata(sensor_id)
-            metadata = found or {}
-            if len(self._metadata) >= _MOST_METADATA:
-                self._metadata.clear()
-            # Without a row, that of a new sensor may be on its way.
-            every_s = _NO_METADATA_EVERY_S if found is None else _METADATA_EVERY_S
-            self._metadata[sensor_id] = time.monotonic() + every_s, metadata
-        return metadata
-
-    def _newest_metadata(self, sensor_id: str) -> dict[str, str] | None:
-        """Returns the newest metadata of a sensor; None for one without rows."""
-        schema = self._table.schema
-        if schema.metadata_alone and schema.latest is not None:  # the newest raw row may have readings alone
-            key = latest_key(sensor_id)
-            for row in self._read(
-                RowSelection(KeyRange(key, key + b"\x00"), CellSelection((schema.latest,), versions=1))
-            ):
-                with suppress(ValueError):  # another program's row
-                    return {name: at.text for name, at in parse_latest_row(row).metadata.items()}
-        elif schema.finds_sensors:
-            for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
-                return dict(event.metadata)
-        return None
+    def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
+        """Returns the sensors that the rule asks for, given the times of their newest readings."""
+        if rule.metadata:
+            self._metadata.learn(newest_us)
+        return [sensor_id for sensor_id in newest_us if self.fits(sensor_id, rule)]
 
     def sweep_every_us(self) -> int:
         """Returns the time between two looks for silent sensors: a tenth of the shortest silence."""

@@ -87,7 +87,8 @@ class WatchAlerts(beam.PTransform):
 
     def expand(self, parts: PCollection) -> Any:  # Watched, which Beam would take for a type hint
         begins = parts.pipeline | "Groups" >> _create((group, BEGIN) for group in range(self._groups))
-        # The sweeps get no readings, and their watermark.
+        # The sweeps get no readings, and their watermark. That of the step that writes would be surer, but it writes
+        # the rows of alerts too, which come from the sweeps.
         watermark = parts | "Watermark" >> beam.FlatMap(_nothing).with_output_types(KV[int, bytes])
         begin = parts.pipeline | "BeginSweeps" >> _create([(0, BEGIN)])
         sweep_fn = _SweepFn(self._table, self._groups, self._clock)
@@ -184,7 +185,7 @@ class _AlertFn(AlertTableFn):
         rules = self.rules()
         if self._alerts is None or self._alerts[0] is not rules:
             name, lateness_us = self._table.name.table, self._table.lateness_us
-            of_table = self.restored, self.known, self.fits, self.stored
+            of_table = self.restored, self.known, self.fits, self.fitting, self.stored
             self._alerts = rules, GroupAlerts(rules, name, lateness_us, *of_table)
         return self._alerts[1]
 

@@ -49,9 +49,8 @@ class WatchedGroup:
         self.restart()
 
     def use(self, *rules: Rule) -> None:
-        self._alerts = GroupAlerts(
-            RuleSet(rules), "table", LATENESS_US, lambda _: self.open(), self._known, lambda *_: True, self._stored
-        )
+        of_table = self._known, lambda *_: True, lambda _, newest_us: newest_us, self._stored
+        self._alerts = GroupAlerts(RuleSet(rules), "table", LATENESS_US, lambda _: self.open(), *of_table)
 
     def restart(self) -> None:
         """A new job: its state is empty."""

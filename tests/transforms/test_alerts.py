@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 
 import apache_beam as beam
 import pytest
@@ -14,7 +13,6 @@ from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Value
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.table_schema import TableSchema
@@ -22,7 +20,7 @@ from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.alerts import AlertMessages, PublishAlerts, _SweepFn
 from tests.support.rows import decoded
-from tests.support.tables import HOUR, T, created, raw_row, write
+from tests.support.tables import HOUR, T, created, write
 
 _RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
 
@@ -146,36 +144,6 @@ class _State:
 
     def write(self, value):
         self.value = value
-
-
-def test_metadata_of_a_new_sensor(table, monkeypatch):
-    """What was not found is looked for again soon: the first row of a new sensor may be on its way."""
-    now_s = time.monotonic()
-    monkeypatch.setattr(alert_table.time, "monotonic", lambda: now_s)
-    step, rule = _step(table), Rule("north", metadata=(("site", "north"),))
-    assert not step.fits("a", rule)
-    write(table.name, [raw_row(Event("a", T, {"t": 1.0}, {"site": "north"}), table.schema)])
-    now_s += 1
-    assert step.fits("a", rule)
-    write(table.name, [raw_row(Event("a", T + 1, {"t": 1.0}, {"site": "south"}), table.schema)])
-    now_s += 59
-    assert step.fits("a", rule)
-    now_s += 1
-    assert not step.fits("a", rule)
-    step.teardown()
-
-
-def test_metadata_in_rows_of_newest_readings(bigtable):
-    """Where events may have metadata alone, the newest raw row may have readings alone: the newest texts count."""
-    schema = replace(TableSchema.for_new_table(), metadata_alone=True)
-    step = _step(WatchedTable(created(schema), schema, 0, 0, 0, T))
-    newest = NewestReadings()
-    newest.add("a", T + 1, [("t", 1.0)])
-    newest.add_metadata("a", T, {"site": "north"})
-    write(step._table.name, map(decoded, newest.rows("latest")))
-    assert step.fits("a", Rule("north", metadata=(("site", "north"),)))
-    assert not step.fits("a", Rule("south", metadata=(("site", "south"),)))
-    step.teardown()
 
 
 def test_a_long_history_is_not_read_to_tell_what_fires(table):

@@ -9,12 +9,14 @@ from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import CALM, NEVER_US, RESOLVED, Changes, Track, Transition, Value
 from pipeline.core.alerts.rule_set import RuleSet, may_fire
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.alerts.silence import Fits, Silence, SilentSensors, StoredOf, silent_track
+from pipeline.core.alerts.silence import Fitting, Silence, SilentSensors, StoredOf, silent_track
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 from pipeline.core.rows.rows import EncodedRows
 
 _LEAST_KEPT_US = 60_000_000  # of readings, before those that the table has by now replace them
 
+Fits = Callable[[str, Rule], bool]
+"""Returns whether a sensor's metadata is what a rule asks for."""
 Known = Callable[[str, Rule, int], tuple[int, Iterable[Value]]]
 """Returns what the table stores and the step does not keep: the greatest version of the cells of a sensor's alert, and
 the sensor's values for the rule from a time on."""
@@ -44,6 +46,7 @@ class Evaluation:
         recents: returns the readings that the step keeps of the group.
         known: returns the values that the table stores.
         fits: returns whether a sensor's metadata fits a rule.
+        fitting: returns the sensors whose metadata fits a rule.
         stored: returns what the table stores of silent sensors.
 
     Attributes:
@@ -60,11 +63,12 @@ class Evaluation:
         recents: Callable[[], Iterable[bytes]],
         known: Known,
         fits: Fits,
+        fitting: Fitting,
         stored: StoredOf,
     ) -> None:
         self._rules, self._tracks, self._table, self._lateness_us = rules, tracks, table, lateness_us
         self._recents, self._known, self._fits = recents, known, fits
-        self._silence = Silence(tracks, recents, fits, stored, self._tell)
+        self._silence = Silence(tracks, recents, fitting, stored, self._tell)
         self.found = Found()
         self.changed = False
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.core.alerts.alert_rows import AlertRecord
-from pipeline.core.alerts.evaluation import Evaluation, Found, Known
+from pipeline.core.alerts.evaluation import Evaluation, Fits, Found, Known
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rule_set import RuleSet
-from pipeline.core.alerts.silence import Fits, SilentSensors, StoredOf
+from pipeline.core.alerts.silence import Fitting, SilentSensors, StoredOf
 from pipeline.core.panes.grouped_readings import VERSION
 
 BEGIN = b"\x00"
@@ -92,6 +92,7 @@ class GroupAlerts:
         restored: returns the alerts of a group that fire, or are about to, by the table.
         known: returns the values that the table stores.
         fits: returns whether a sensor's metadata fits a rule.
+        fitting: returns the sensors whose metadata fits a rule.
         stored: returns what the table stores of silent sensors.
     """
 
@@ -103,10 +104,11 @@ class GroupAlerts:
         restored: Callable[[int], Iterable[AlertRecord]],
         known: Known,
         fits: Fits,
+        fitting: Fitting,
         stored: StoredOf,
     ) -> None:
         self._rules, self._table, self._lateness_us = rules, table, lateness_us
-        self._restored, self._known, self._fits, self._stored = restored, known, fits, stored
+        self._restored, self._known, self._fits, self._fitting, self._stored = restored, known, fits, fitting, stored
         self._kept_us = lateness_us + _NEWER_US
 
     def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
@@ -143,9 +145,8 @@ class GroupAlerts:
             yield from state.older.read()
             yield from state.newer.read()
 
-        evaluation = Evaluation(
-            self._rules, tracks, self._table, self._lateness_us, recents, self._known, self._fits, self._stored
-        )
+        of_table = self._known, self._fits, self._fitting, self._stored
+        evaluation = Evaluation(self._rules, tracks, self._table, self._lateness_us, recents, *of_table)
         due_us = tracks.due_us
         if data is None:
             tracks.newer_us = now_us

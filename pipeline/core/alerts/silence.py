@@ -15,8 +15,8 @@ from pipeline.core.alerts.machine import FIRING, RESOLVED, Changes, State, Track
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 
-Fits = Callable[[str, Rule], bool]
-"""Returns whether a sensor's metadata is what a rule asks for."""
+Fitting = Callable[[Rule, Mapping[str, int]], Iterable[str]]
+"""Returns the sensors whose metadata is what a rule asks for, given the times of their newest readings."""
 Tell = Callable[[Rule, str, Changes, Track, bool], None]
 """Tells the changes of a sensor's track, and records them in its row if the last argument says so."""
 
@@ -74,7 +74,7 @@ class Silence:
     Args:
         tracks: the group's tracks, which are changed in place.
         recents: returns the readings that the step keeps of the group.
-        fits: returns whether a sensor's metadata fits a rule.
+        fitting: returns the sensors whose metadata fits a rule.
         stored: returns what the table stores of sensors.
         tell: tells and records what changes.
     """
@@ -83,11 +83,12 @@ class Silence:
         self,
         tracks: GroupTracks,
         recents: Callable[[], Iterable[bytes]],
-        fits: Fits,
+        fitting: Fitting,
         stored: StoredOf,
         tell: Tell,
     ) -> None:
-        self._tracks, self._recents, self._fits, self._stored, self._tell = tracks, recents, fits, stored, tell
+        self._tracks, self._recents, self._fitting = tracks, recents, fitting
+        self._stored, self._tell = stored, tell
 
     def look(self, rule: Rule, silent: SilentSensors) -> bool:
         """Fires the alerts of silent sensors, and ends those of others. Returns whether the tracks changed."""
@@ -131,12 +132,13 @@ class Silence:
                 known_us = newest_us.get(sensor_id)
                 if known_us is not None:
                     newest_us[sensor_id] = max(known_us, *map(time_of_key, times))
-        for sensor_id, since_us in newest_us.items():
-            fired_us = since_us + rule.silent_for_us
-            if fired_us < silent.watermark_us and self._fits(sensor_id, rule):
-                track = self._tracks.of(sensor_id)[rule.id] = silent_track(rule, since_us, since_us)
-                fired = [Transition(fired_us, FIRING, None, since_us)]
-                self._tell(rule, sensor_id, Changes(fired, [], fired), track, True)
+        until_us = silent.watermark_us - rule.silent_for_us
+        fitting = self._fitting(rule, {each: time_us for each, time_us in newest_us.items() if time_us < until_us})
+        for sensor_id in fitting:
+            since_us = newest_us[sensor_id]
+            track = self._tracks.of(sensor_id)[rule.id] = silent_track(rule, since_us, since_us)
+            fired = [Transition(since_us + rule.silent_for_us, FIRING, None, since_us)]
+            self._tell(rule, sensor_id, Changes(fired, [], fired), track, True)
 
     def _end(self, rule: Rule, watermark_us: int, sensors: Sequence[str]) -> None:
         """Ends alerts of sensors that have sent, which the group may not have heard, and of those that are gone."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import FIRING, RESOLVED, Value, transitions
+from pipeline.core.alerts.machine import CALM, FIRING, PENDING, RESOLVED, Value, transitions
 from pipeline.core.alerts.rules import Rule
 from tests.support.alerts import MINUTE_US, START_US, WatchedGroup
 
@@ -134,3 +134,17 @@ def test_the_end_of_a_rule_whose_condition_held_by_the_watermark() -> None:
     table.use()
     table.read("freezer-2", (START_US, 5))
     assert not table.firing()
+
+
+def test_what_a_drain_fired() -> None:
+    """A drain may show that a condition has held before all readings came: the next job withdraws it by those."""
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
+    table.now_us += 3600_000_000
+    table.read("freezer-1", (START_US, 11))
+    table.pass_watermark(START_US + 3 * MINUTE_US)
+    assert table.firing() == {"freezer-1"}
+    table.restart()
+    table.read("freezer-1", (START_US + MINUTE_US, 5))
+    assert not table.firing()
+    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+    assert [each.kind for record in table.records() for each in record.transitions] == [PENDING, CALM]
