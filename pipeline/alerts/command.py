@@ -97,7 +97,7 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
         if toml:
             click.echo(alert_store.read_rules_text(rows), nl=False)
             return
-        rules = alert_store.read_rules(rows, _schema_of(rows))
+        rules = alert_store.read_rules(rows, _schema_of(rows)).rules
     if as_json:
         for rule in rules:
             print_json_line(

@@ -130,7 +130,7 @@ def _check_alerts(topic: str, settings: Settings, target: Target, read_from: set
             f"table {target.name} has no family {ALERT_FAMILY}; tidetable alerts apply adds it, with a file of rules"
         )
     with RowReader.open(target.name) as reader:
-        if not read_rules(reader, target.schema):
+        if not read_rules(reader, target.schema).rules:
             _warn(f"table {target.name} has no rules of alerts yet; store some with tidetable alerts apply")
 
 

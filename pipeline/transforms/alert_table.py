@@ -23,27 +23,38 @@ from pipeline.core.alerts.alert_rows import (
     parse_alert_row,
 )
 from pipeline.core.alerts.group_alerts import WindowValue, windows_part
-from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.known_values import known_values
 from pipeline.core.alerts.newest_metadata import NewestMetadata
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.alerts.silence import SilentSensors, StoredSensors
+from pipeline.core.alerts.silence import SilentSensors
+from pipeline.core.alerts.stored_alerts import (
+    AlertKey,
+    StoredAlerts,
+    StoredSensors,
+    StoredValues,
+    ValuesWanted,
+)
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import group_of
-from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.seeks import RowSelection, in_batches
 from pipeline.core.results.window_results import read_batch
-from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.definitions import qualifier_of
+from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.proto.window_result_pb2 import WindowResult
+from pipeline.transforms.decode import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _RULES_EVERY_S = 30.0
-_MOST_VALUES = 5_000  # of a sensor that are read again
+_RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
+_METADATA_EVERY_S = 60.0
+_NO_METADATA_EVERY_S = 1.0
+_MOST_METADATA = 50_000  # sensors whose metadata is known
+_SECOND_US = 1_000_000
+_LATELY_US = 7 * 86_400 * _SECOND_US  # Pub/Sub keeps messages for as long, unless it is told otherwise
 _MOST_SILENT = 1_000  # sensors in an element
 _LEAST_SWEEP_US = 10_000_000
 
@@ -60,6 +71,7 @@ class WatchedTable(NamedTuple):
         newest_behind_us: the time by which rows of newest readings may be behind.
         max_future_us: the time by which a reading may be ahead.
         began_us: the time at which the job began.
+        retention: the table's retention.
     """
 
     name: TableName
@@ -68,6 +80,7 @@ class WatchedTable(NamedTuple):
     newest_behind_us: int
     max_future_us: int
     began_us: int
+    retention: Retention
 
 
 class _JobAlerts:
@@ -77,7 +90,7 @@ class _JobAlerts:
         self.lock = Lock()
         self.rules: RuleSet | None = None
         self.read_s = 0.0
-        self.open_alerts: dict[int, list[AlertRecord]] | None = None
+        self.stored: dict[int, StoredAlerts] | None = None
 
 
 _shared: defaultdict[tuple[TableName, int], _JobAlerts] = defaultdict(_JobAlerts)
@@ -89,83 +102,85 @@ class AlertTableFn(TableReadingFn):
     Args:
         table: the table.
         groups: the number of groups of sensors.
+        clock: a function that returns the current time.
     """
 
-    def __init__(self, table: WatchedTable, groups: int) -> None:
+    def __init__(self, table: WatchedTable, groups: int, clock: Clock = time.time) -> None:
         super().__init__(table.name, RETRY_S)
-        self._table, self._groups = table, groups
+        self._table, self._groups, self._clock = table, groups, clock
 
     def setup(self) -> None:
         super().setup()
         self._of_job = _shared[self._table.name, self._table.began_us]
         self._metadata = NewestMetadata(self._table.schema, self._read)
 
-    def rules(self) -> RuleSet:
-        """Returns the table's rules, which are read every 30 seconds. The same rules are the same object."""
+    def rules(self, least: int = 0) -> RuleSet:
+        """Returns the table's rules, which are read every 30 seconds. The same rules are the same object.
+
+        Args:
+            least: the least number of the rules. If those that were read are older, they are read again at once.
+
+        Raises:
+            ServerProblem: the table can't be read, or has older rules than these.
+        """
         shared = self._of_job
-        if shared.rules is not None and time.monotonic() < shared.read_s + _RULES_EVERY_S:
-            return shared.rules
-        with shared.lock:
-            if shared.rules is None or time.monotonic() >= shared.read_s + _RULES_EVERY_S:
-                try:
-                    found = read_rules(self._open(), self._table.schema)
-                    if shared.rules is None or found != shared.rules.rules:
-                        shared.rules = RuleSet(found)
-                except ServerProblem as problem:
-                    if shared.rules is None:
-                        raise
-                    _LOGGER.warning("The rules of alerts stay as they are: %s", problem)
-                shared.read_s = time.monotonic()
-        return shared.rules
+        for attempt in range(_RULES_ATTEMPTS):
+            found = shared.rules
+            if found is not None and found.number >= least and time.monotonic() < shared.read_s + _RULES_EVERY_S:
+                return found
+            if attempt > 1:
+                time.sleep(_RULES_RETRY_S)
+            with shared.lock:
+                self._read_rules(shared, least)
+        raise ServerProblem(
+            f"table {self._table.name}: its rules of alerts are older than those that the job has; apply them again"
+        )
 
-    def restored(self, group: int) -> list[AlertRecord]:
-        """Returns the alerts of a group that fire, or are about to, as the table has them when the job begins."""
+    def _read_rules(self, shared: _JobAlerts, least: int) -> None:
+        before = shared.rules
+        is_new = before is not None and before.number >= least
+        if is_new and time.monotonic() < shared.read_s + _RULES_EVERY_S:
+            return  # another thread has read them
+        try:
+            found = read_rules(self._open(), self._table.schema)
+            if before is None or found.number > before.number or found.rules != before.rules:
+                shared.rules = found
+        except ServerProblem as problem:
+            if not is_new:
+                raise
+            _LOGGER.warning("The rules of alerts stay as they are: %s", problem)
+        shared.read_s = time.monotonic()
+
+    def restored(self, group: int) -> StoredAlerts:
+        """Returns the alerts of a group when the job begins."""
         shared = self._of_job
         with shared.lock:
-            if shared.open_alerts is None:
-                shared.open_alerts = {}
-                for row in self._read(RowSelection(alert_range(), LATELY)):
-                    try:
-                        record = parse_alert_row(row)
-                    except ValueError as error:
-                        _LOGGER.warning("Row %r is not one of an alert: %s", row.key, error)
-                        continue
-                    if record.is_open:
-                        of = group_of(record.sensor_id.encode(), self._groups)
-                        shared.open_alerts.setdefault(of, []).append(record)
-        return shared.open_alerts.get(group, [])
+            if shared.stored is None:
+                shared.stored = self._stored()
+        return shared.stored.get(group, StoredAlerts([], {}))
 
-    def known(self, sensor_id: str, rule: Rule, from_us: int) -> tuple[int, list[Value]]:
-        """Returns the greatest version of an alert's cells, and the newest values of a sensor for its rule."""
-        key, version = alert_key(rule.name, sensor_id), 0
-        for row in self._read(RowSelection(KeyRange(key, key + b"\x00"), HISTORY)):
-            with suppress(ValueError):  # another program's row
-                version = parse_alert_row(row).version
-        return version, self._known_values(sensor_id, rule, from_us)
+    def _stored(self) -> dict[int, StoredAlerts]:
+        open_alerts: dict[int, list[AlertRecord]] = {}
+        over: dict[int, dict[AlertKey, int]] = {}
+        for record in _alerts_of(self._read(RowSelection(alert_range(), LATELY))):
+            if not record.transitions:
+                continue
+            group, last_us = group_of(record.sensor_id.encode(), self._groups), record.transitions[-1].time_us
+            if record.is_open:
+                open_alerts.setdefault(group, []).append(record)
+            elif last_us >= self._table.began_us - _LATELY_US:
+                over.setdefault(group, {})[record.rule, record.sensor_id] = last_us
+        groups = open_alerts.keys() | over.keys()
+        return {group: StoredAlerts(open_alerts.get(group, []), over.get(group, {})) for group in groups}
 
-    def _known_values(self, sensor_id: str, rule: Rule, from_us: int) -> list[Value]:
-        schema, metric = self._table.schema, rule.metric
-        if rule.of is not None:
-            return list(self._known_windows(sensor_id, rule, from_us))
-        if not schema.finds_sensors or metric is None:
-            return []
-        query = Query(from_us, metrics=(metric,), limit=_MOST_VALUES)
-        events = events_of(schema, self._read, sensor_id, query, _left_out)
-        return [Value(event.event_time_us, event.readings[metric]) for event in events if metric in event.readings]
+    def records(self, keys: Sequence[AlertKey]) -> dict[AlertKey, AlertRecord]:
+        """Returns the alerts that have rows, with one request for hundreds."""
+        rows = self._rows_of((alert_key(*key) for key in keys), LATELY)
+        return {(record.rule, record.sensor_id): record for record in _alerts_of(rows)}
 
-    def _known_windows(self, sensor_id: str, rule: Rule, from_us: int) -> Iterator[Value]:
-        """Yields the statistic of a sensor's windows that end from a time on and before now."""
-        tier = tier_of(self._table.schema, rule)
-        if tier is None:
-            return
-        window, now_us = tier.window, time.time_ns() // 1000
-        column = qualifier_of(str(rule.of), str(rule.metric)).encode()
-        keys = aggregate_range(window, sensor_id, window.start_of(from_us - 1), now_us)
-        for row in self._read(RowSelection(keys, CellSelection((tier.family,), (column,), versions=1))):
-            end_us = window.end_of(parse_aggregate_key(window, row.key).start_us)
-            for cell in row.cells:
-                if from_us <= end_us <= now_us and cell.qualifier == column:
-                    yield Value(end_us, float(cell.value))
+    def values(self, wanted: Sequence[ValuesWanted]) -> list[StoredValues]:
+        """Returns the answer to each question, with a request for many."""
+        return known_values(self._table.schema, self._table.retention, self._read, wanted, self._now_us())
 
     def window_values(self, batch: bytes) -> Iterator[tuple[int, bytes]]:
         """Yields the statistics that rules look at, by group, of a batch of results."""
@@ -182,6 +197,9 @@ class AlertTableFn(TableReadingFn):
                         found.setdefault(group, []).append(of)
         for group, values in found.items():
             yield group, windows_part(values)
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1_000_000)
 
     def fits(self, sensor_id: str, rule: Rule) -> bool:
         """Returns whether the newest metadata of a sensor is what the rule asks for."""
@@ -235,7 +253,7 @@ class AlertTableFn(TableReadingFn):
                 found.setdefault(group, none_yet())
             yield from found.items()
 
-    def stored(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
+    def sensors(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
         """Returns what the table stores of sensors and their alerts of a rule."""
         newest_us, family = dict[str, int](), self._table.schema.latest
         for row in self._rows_of(map(latest_key, sensors), CellSelection((family,), versions=1)) if family else ():
@@ -251,9 +269,12 @@ class AlertTableFn(TableReadingFn):
             yield from self._read(RowSelection(ranges, cells))
 
 
-def tier_of(schema: TableSchema, rule: Rule) -> Tier | None:
-    """Returns the tier of a rule on windows."""
-    return next((tier for tier in schema.tiers if tier.window.text == rule.tier), None)
+def _alerts_of(rows: Iterable[Row]) -> Iterator[AlertRecord]:
+    for row in rows:
+        try:
+            yield parse_alert_row(row)
+        except ValueError as error:
+            _LOGGER.warning("Row %r is not one of an alert: %s", row.key, error)
 
 
 def _statistic(result: WindowResult, metric: str, name: str) -> float | None:

@@ -19,19 +19,19 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
+from apache_beam.transforms.util import ReshufflePerKey
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.alerts.alert_messages import Alert, messages_of
 from pipeline.core.alerts.evaluation import Found
 from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
-from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis import state_cache
 from pipeline.private_apis.timer_holds import set_clock_timer
-from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
+from pipeline.transforms.decode import Clock
 
 _ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compares
 _TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other
@@ -102,9 +102,12 @@ class WatchAlerts(beam.PTransform):
         elements = (parts, begins, silent, *windows) | "WithSilent" >> beam.Flatten()
         alert_fn = _AlertFn(self._table, self._groups, self._clock)
         outputs = elements | "Evaluate" >> beam.ParDo(alert_fn).with_outputs(_ALERTS, main=_ROWS)
-        outputs[_ROWS].element_type = EncodedRows
+        outputs[_ROWS].element_type = KV[int, EncodedRows]
         outputs[_ALERTS].element_type = KV[str, bytes]
-        return Watched(outputs[_ROWS], outputs[_ALERTS])
+        # Only rows of committed firings are written: a firing that is repeated must not read what its first attempt
+        # wrote, and hold it for told. Those of a group stay in order.
+        rows = outputs[_ROWS] | "RowsOfCommitted" >> ReshufflePerKey()
+        return Watched(rows | "Rows" >> beam.Values().with_output_types(EncodedRows), outputs[_ALERTS])
 
 
 class PublishAlerts(beam.PTransform):
@@ -143,14 +146,10 @@ class AlertMessages(beam.PTransform):
 
 
 class _AlertFn(AlertTableFn):
-    def __init__(self, table: WatchedTable, groups: int, clock: Clock) -> None:
-        super().__init__(table, groups)
-        self._clock = clock
-        self._alerts: tuple[RuleSet, GroupAlerts] | None = None
-
     def setup(self) -> None:
         super().setup()
         state_cache.make_cheap()
+        self._alerts = GroupAlerts(self._table.name.table, self._table.lateness_us, self)
 
     def process(
         self,
@@ -162,7 +161,7 @@ class _AlertFn(AlertTableFn):
     ) -> Iterable[Any]:
         group, part = element
         state = _state_of(tracks, newer, older, due)
-        return self._outputs(self._current().process(group, part, state, self._now_us()))
+        return self._outputs(group, self._alerts.process(group, part, state, self._now_us()))
 
     @on_timer(_DUE_SPEC)
     def condition_held(
@@ -179,24 +178,13 @@ class _AlertFn(AlertTableFn):
         if at.micros > now_us + _CLOCKS_DIFFER_US:
             return ()  # a drain: whether the condition goes on, only the next job will see
         state = _state_of(tracks, newer, older, due)
-        return self._outputs(self._current().pass_watermark(group, at.micros, state, now_us))
+        return self._outputs(group, self._alerts.pass_watermark(group, at.micros, state, now_us))
 
-    def _current(self) -> GroupAlerts:
-        rules = self.rules()
-        if self._alerts is None or self._alerts[0] is not rules:
-            name, lateness_us = self._table.name.table, self._table.lateness_us
-            of_table = self.restored, self.known, self.fits, self.fitting, self.stored
-            self._alerts = rules, GroupAlerts(rules, name, lateness_us, *of_table)
-        return self._alerts[1]
-
-    def _outputs(self, found: Found) -> Iterator[Any]:
+    def _outputs(self, group: int, found: Found) -> Iterator[Any]:
         if found.rows:
-            yield found.rows
+            yield group, found.rows
         for alert in found.alerts:
             yield TaggedOutput(_ALERTS, (alert.rule, json.dumps(alert).encode()))
-
-    def _now_us(self) -> int:
-        return int(self._clock() * 1_000_000)
 
 
 class _WindowsFn(AlertTableFn):
@@ -208,10 +196,6 @@ class _WindowsFn(AlertTableFn):
 
 class _SweepFn(AlertTableFn):
     """Looks for silent sensors, again and again, as the watermark passes."""
-
-    def __init__(self, table: WatchedTable, groups: int, clock: Clock) -> None:
-        super().__init__(table, groups)
-        self._clock = clock
 
     def process(self, _: tuple[int, bytes], sweep: RuntimeTimer = _SWEEP) -> None:
         sweep.set(Timestamp(self._clock()))

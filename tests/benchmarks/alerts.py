@@ -24,6 +24,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import parse_rules
+from pipeline.core.alerts.stored_alerts import StoredAlerts, StoredValues
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.table_schema import Rate, TableSchema
@@ -70,8 +71,10 @@ def cpu_seconds(messages: list[beam.io.gcp.pubsub.PubsubMessage], rules: RuleSet
     with ExitStack() as stack:
         stack.enter_context(specs_by_class())
         stack.enter_context(kept_views())
-        for name, answer in (("rules", rules), ("restored", []), ("known", (0, [])), ("silent", [])):
+        for name, answer in (("rules", rules), ("restored", StoredAlerts([], {})), ("records", {}), ("silent", [])):
             stack.enter_context(mock.patch.object(AlertTableFn, name, lambda *_, answer=answer: answer))
+        nothing = StoredValues(0, ())
+        stack.enter_context(mock.patch.object(AlertTableFn, "values", lambda _, wanted: [nothing for _ in wanted]))
         with beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
             elements = pipeline | beam.Create(messages, reshuffle=False)
             outputs = build_graph(elements, targets, settings, _clock)

@@ -127,7 +127,8 @@ class Stage:
     def _alert_fn(self):
         job, name, schema = self.job, self.target.name, self.target.schema
         lateness_us = round(job.settings.allowed_lateness.total_seconds() * 1e6)
-        fn = _AlertFn(WatchedTable(name, schema, lateness_us, 0, 0, job.began_us), job.world.groups, job.world.clock)
+        table = WatchedTable(name, schema, lateness_us, 0, 0, job.began_us, self.target.effective_retention)
+        fn = _AlertFn(table, job.world.groups, job.world.clock)
         alerts = _JobAlerts()
         alerts.rules, alerts.read_s = RuleSet([WARM]), math.inf
         with mock.patch.dict(_shared, {(name, job.began_us): alerts}):
@@ -177,7 +178,7 @@ class Stage:
                 alert = Alert(*json.loads(output.value[1]))
                 assert self.told.setdefault(alert.id, alert) == alert
             else:
-                self.job.sink.append(_Written(self.job.world.now_us, self.target.name, output))
+                self.job.sink.append(_Written(self.job.world.now_us, self.target.name, output[1]))
         return True
 
     def _collect(self, share, old_us, timers_us=None):

@@ -1,16 +1,19 @@
 """A group of sensors whose readings are watched for alerts, with its table, without Beam and without a server."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pipeline.core.alerts.alert_rows import AlertRecord, parse_alert_row
 from pipeline.core.alerts.evaluation import Found
 from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
 from pipeline.core.alerts.group_tracks import GroupTracks
-from pipeline.core.alerts.machine import FIRING, Value
+from pipeline.core.alerts.machine import CALM, FIRING, RESOLVED, Value
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.alerts.silence import SilentSensors, StoredSensors
+from pipeline.core.alerts.silence import SilentSensors
+from pipeline.core.alerts.stored_alerts import AlertKey, StoredAlerts, StoredSensors, StoredValues, ValuesWanted
+from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings
 from pipeline.core.rows.rows import Cell, Row
 from tests.support.rows import decoded
@@ -18,6 +21,8 @@ from tests.support.rows import decoded
 START_US = 1_771_322_400_000_000
 MINUTE_US = 60_000_000
 LATENESS_US = 10 * MINUTE_US
+
+_Cells = dict[tuple[bytes, bytes, int], Cell]
 
 
 class _Bag:
@@ -35,36 +40,52 @@ class _Bag:
 
 
 class WatchedGroup:
-    """A table, a job with one group of sensors, and the messages that it has published."""
+    """A table, a job with one group of sensors, and the messages that it has published.
+
+    Attributes:
+        cells: the cells of alerts' rows.
+        raw: the readings that the table has.
+        complete_us: the time from which the table has all readings.
+        newest_us: the times in rows of newest readings.
+        told: the alerts that were published, in order.
+        latest: the alert with the greatest number, by rule and sensor.
+        is_slow: whether rows are written after some minutes.
+    """
 
     def __init__(self, *rules: Rule) -> None:
         self.cells: dict[tuple[bytes, bytes, int], Cell] = {}
         self.raw: dict[tuple[str, int], float] = {}
-        self.newest_us: dict[str, int] = {}  # in rows of newest readings
-        self.messages: dict[str, dict[str, object]] = {}
-        self.fires: dict[tuple[str, str], bool] = {}
+        self.complete_us = 0
+        self.newest_us: dict[str, int] = {}
+        self.told: list[dict[str, Any]] = []
+        self.latest: dict[tuple[str, str], dict[str, Any]] = {}
         self.now_us = START_US
         self.reads = 0
+        self.is_slow = False
+        self._unwritten: list[tuple[int, Row]] = []
+        self._number = 0
         self.use(*rules)
+        self._alerts = GroupAlerts("table", LATENESS_US, self)
         self.restart()
 
     def use(self, *rules: Rule) -> None:
-        of_table = self._known, lambda *_: True, lambda _, newest_us: newest_us, self._stored
-        self._alerts = GroupAlerts(RuleSet(rules), "table", LATENESS_US, lambda _: self.open(), *of_table)
+        self._number += 1
+        self._rules = RuleSet(rules, self._number)
 
     def restart(self) -> None:
         """A new job: its state is empty."""
+        self.write()
         self.data: bytes | None = None
         self._bags = _Bag(), _Bag()
         self.timer_us: int | None = None
-        self._take(self._alerts.process(0, BEGIN, self._state(), self.now_us))
+        self.process(BEGIN)
 
     def read(self, sensor_id: str, *values: tuple[int, float]) -> None:
         """Readings arrive in one part, of which the raw rows are written too."""
         times, numbers = [time_us for time_us, _ in values], [number for _, number in values]
-        self.raw |= {(sensor_id, time_us): number for time_us, number in values}
         for part in encoded_readings(START_US, [Readings(sensor_id, ("t",), times, numbers)]):
-            self._take(self._alerts.process(0, part, self._state(), self.now_us))
+            self.process(part)
+        self.raw |= {(sensor_id, time_us): number for time_us, number in values}
 
     def look(self, rule: Rule, watermark_us: int) -> bytes:
         """Returns what a look for silent sensors finds."""
@@ -72,26 +93,41 @@ class WatchedGroup:
         silent = {sensor_id: time_us for sensor_id, time_us in sorted(self.newest_us.items()) if time_us < until_us}
         return silent_part(SilentSensors(rule.id, watermark_us, "", None, silent))
 
-    def tell(self, part: bytes) -> None:
-        """A look's answer arrives."""
-        self._take(self._alerts.process(0, part, self._state(), self.now_us))
+    def process(self, part: bytes) -> None:
+        """An element arrives: readings, or the answer of a look."""
+        self._run(lambda state: self._alerts.process(0, part, state, self.now_us))
 
     def pass_watermark(self, watermark_us: int) -> None:
         """The watermark passes, and with it the timer."""
         while self.timer_us is not None and self.timer_us <= watermark_us:
             at_us, self.timer_us = self.timer_us, None
-            self._take(self._alerts.pass_watermark(0, at_us, self._state(), self.now_us))
+            self._run(lambda state, at_us=at_us: self._alerts.pass_watermark(0, at_us, state, self.now_us))  # type: ignore[misc]
 
-    def records(self) -> Iterator[AlertRecord]:
-        keys = dict.fromkeys(key for key, _, _ in self.cells)
-        for row in keys:
-            yield parse_alert_row(Row(row, [cell for (key, _, _), cell in self.cells.items() if key == row]))
+    def happen(self, what: str) -> None:
+        """Time passes, or a new job begins."""
+        self.now_us += {"later": 3_600_000_000, "soon": 400_000_000}.get(what, 1_000_000)
+        if what == "restart":
+            self.restart()
+
+    def write(self, before_us: int = 1 << 62) -> None:
+        """Rows that have waited since before that time are in the table."""
+        for since_us, row in self._unwritten:
+            if since_us < before_us:
+                self.cells |= _by_place(row)
+        self._unwritten = [each for each in self._unwritten if each[0] >= before_us]
+
+    def all_records(self) -> list[AlertRecord]:
+        """The alerts as the table has them once all rows are written."""
+        cells = dict(self.cells)
+        for _, row in self._unwritten:
+            cells |= _by_place(row)
+        return list(_records(cells))
 
     def open(self) -> list[AlertRecord]:
-        return [record for record in self.records() if record.is_open]
+        return [record for record in self.all_records() if record.is_open]
 
     def firing(self) -> set[str]:
-        return {record.sensor_id for record in self.records() if record.is_firing}
+        return {record.sensor_id for record in self.all_records() if record.is_firing}
 
     @property
     def kept(self) -> list[bytes]:
@@ -102,18 +138,92 @@ class WatchedGroup:
     def tracks(self) -> list[str]:
         return list(GroupTracks(self.data).sensors())
 
-    def _known(self, sensor_id: str, rule: Rule, from_us: int) -> tuple[int, list[Value]]:
+    def told_to_fire(self) -> set[str]:
+        """The sensors that fire by the messages."""
+        return {sensor_id for (_, sensor_id), alert in self.latest.items() if alert["kind"] == FIRING}
+
+    def kinds(self) -> list[str]:
+        return [alert["kind"] for alert in self.told]
+
+    def check(self) -> None:
+        """What was told last of each alert is what its row says, and what it says of the past is possible."""
+        records = {(record.rule, record.sensor_id): record for record in self.all_records()}
+        assert {key for key, alert in self.latest.items() if alert["kind"] == FIRING} == {
+            key for key, record in records.items() if record.is_firing
+        }
+        for record in records.values():
+            kinds = [each.kind for each in record.alerts]
+            assert kinds == [FIRING, RESOLVED] * (len(kinds) // 2) + [FIRING] * (len(kinds) % 2)
+            for last, before, after in zip(record.transitions, record.revisions, record.revisions[1:], strict=False):
+                assert after in (before, "") or last.kind in (RESOLVED, CALM)
+
+    # What the step reads
+
+    def rules(self, least: int = 0) -> RuleSet:
+        assert least <= self._rules.number
+        return self._rules
+
+    def restored(self, group: int) -> StoredAlerts:
+        records = list(_records(self.cells))
+        over = {
+            (each.rule, each.sensor_id): each.transitions[-1].time_us
+            for each in records
+            if each.transitions and not each.is_open
+        }
+        return StoredAlerts([record for record in records if record.is_open], over)
+
+    def records(self, keys: Sequence[AlertKey]) -> dict[AlertKey, AlertRecord]:
         self.reads += 1
-        of_alert = (each.version for each in self.records() if (each.rule, each.sensor_id) == (rule.name, sensor_id))
-        return max(of_alert, default=0), [
-            Value(at_us, value)
-            for (sensor, at_us), value in self.raw.items()
-            if sensor == sensor_id >= "" and at_us >= from_us
+        return {key: record for record in _records(self.cells) if (key := (record.rule, record.sensor_id)) in keys}
+
+    def values(self, wanted: Sequence[ValuesWanted]) -> list[StoredValues]:
+        return [
+            StoredValues(
+                max(each.from_us, self.complete_us),
+                [
+                    Value(time_us, value)
+                    for (sensor_id, time_us), value in self.raw.items()
+                    if sensor_id == each.sensor_id and time_us >= each.from_us
+                ],
+            )
+            for each in wanted
         ]
 
-    def _stored(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
+    def sensors(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
         newest_us = {sensor_id: self.newest_us[sensor_id] for sensor_id in sensors if sensor_id in self.newest_us}
-        return StoredSensors(newest_us, {record.sensor_id for record in self.records() if record.rule == rule.name})
+        return StoredSensors(newest_us, {each.sensor_id for each in _records(self.cells) if each.rule == rule.name})
+
+    def fits(self, sensor_id: str, rule: Rule) -> bool:
+        return True
+
+    def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
+        return list(newest_us)
+
+    # A bundle
+
+    def _run(self, bundle: Callable[[AlertState], Found]) -> None:
+        """Runs a bundle, after a first attempt that fails: the second one finds the same."""
+        self.write(self.now_us - 5 * MINUTE_US)
+        before = self.data, [list(bag.parts) for bag in self._bags], self.timer_us
+        failed = bundle(self._state())
+        self.data, bags, self.timer_us = before
+        for bag, parts in zip(self._bags, bags, strict=True):
+            bag.parts = parts
+        found = bundle(self._state())
+        assert found == failed
+        self._unwritten += [(self.now_us, decoded(row)) for row in found.rows]
+        if not self.is_slow:
+            self.write()
+        for alert in found.alerts:
+            content = json.loads(alert.content)
+            key = content["rule"], content["sensor_id"]
+            before_it = self.latest.get(key, {"kind": RESOLVED, "number": 0, "event_time": ""})
+            assert content["kind"] != before_it["kind"]
+            assert content["number"] > before_it["number"]
+            assert parse_time(content["event_time"]) >= parse_time(before_it["event_time"] or "2000-01-01T00:00:00Z")
+            assert alert.id not in {each["event_id"] for each in self.told}
+            self.latest[key] = content
+            self.told.append(content)
 
     def _state(self) -> AlertState:
         return AlertState(lambda: self.data, self._write, *self._bags, self._set)
@@ -124,13 +234,11 @@ class WatchedGroup:
     def _set(self, at_us: int) -> None:
         self.timer_us = at_us
 
-    def _take(self, found: Found) -> None:
-        for row in map(decoded, found.rows):
-            self.cells |= {(row.key, cell.qualifier, cell.timestamp_us): cell for cell in row.cells}
-        for alert in found.alerts:
-            content = json.loads(alert.content)
-            key = content["rule"], content["sensor_id"]
-            fires = content["kind"] == FIRING
-            assert fires is not self.fires.get(key, False)
-            self.fires[key] = fires
-            self.messages[alert.id] = content
+
+def _by_place(row: Row) -> _Cells:
+    return {(row.key, cell.qualifier, cell.timestamp_us): cell for cell in row.cells}
+
+
+def _records(cells: _Cells) -> Iterator[AlertRecord]:
+    for row in dict.fromkeys(key for key, _, _ in cells):
+        yield parse_alert_row(Row(row, [cell for (key, _, _), cell in cells.items() if key == row]))

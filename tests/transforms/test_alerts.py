@@ -15,6 +15,7 @@ from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Va
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
@@ -30,7 +31,7 @@ def table(bigtable):
     """A table with a family of alerts."""
     name, schema = created(TableSchema.for_new_table()), TableSchema.for_new_table()
     add_families(name, schema)
-    return WatchedTable(name, schema, 600_000_000, 0, 3_600_000_000, T)
+    return WatchedTable(name, schema, 600_000_000, 0, 3_600_000_000, T, Retention.of(schema))
 
 
 def _step(table: WatchedTable) -> AlertTableFn:
@@ -103,7 +104,7 @@ def test_a_look_tells_all_in_bounded_parts(table, monkeypatch):
         expected = sorted(each for each in sensors if group_of(each.encode(), 8) == group)
         assert [each for part in of_group for each in part.newest_us] == expected
         assert all(part.spans(each) for part in of_group for each in part.newest_us)
-    assert step.stored(step.rules().rules[0], ["s1", "other"]) == ({"s1": T}, set())
+    assert step.sensors(step.rules().rules[0], ["s1", "other"]) == ({"s1": T}, set())
     step.teardown()
 
 
@@ -153,7 +154,7 @@ def test_a_long_history_is_not_read_to_tell_what_fires(table):
     changes = track.update(rule, values, NEVER_US, 1)
     write(table.name, [decoded(alert_row(rule, "a", changes.added, [], track))])
     step = _step(table)
-    (record,) = [each for group in range(8) for each in step.restored(group)]
+    (record,) = [each for group in range(8) for each in step.restored(group).open]
     assert record.is_firing
     assert record.transitions == tuple(changes.added[-200:])
     step.teardown()
@@ -166,7 +167,7 @@ def test_a_storm_is_summed_up(number, kinds):
     for name, count in (("warm", number), ("cold", 1)):
         rule = Rule(name, metric="t")
         for sensor in range(count):
-            alert = alert_of(rule, f"s{sensor}", Transition(T, FIRING, 1.0, T), "table")
+            alert = alert_of(rule, f"s{sensor}", Transition(T, FIRING, 1.0, T), "table", 1)
             told.append((name, json.dumps(alert).encode()))
     _KEPT.clear()
     with beam.Pipeline(FnApiRunner()) as pipeline:

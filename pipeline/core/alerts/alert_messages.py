@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pipeline.core.alerts.machine import FIRING, RESOLVED, Transition
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.message import EVENT_ID, EVENT_TIME, MESSAGE_TYPE, Message
+from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 
 ALERT_TYPE = "tidetable.v1.Alert"
@@ -33,7 +34,7 @@ class Alert(NamedTuple):
     content: str
 
 
-def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str) -> Alert:
+def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, number: int) -> Alert:
     """Returns what is told about a transition.
 
     Args:
@@ -41,9 +42,10 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str) -> 
         sensor_id: the sensor.
         transition: the transition.
         table: the id of the table.
+        number: the alert's number, which grows with each alert of the rule and the sensor.
     """
     time_us, kind, value, since_us = transition
-    parts = (table, rule.name, rule.revision, sensor_id, time_us, kind)
+    parts = (table, rule.name, sensor_id, number, kind, time_us)
     event_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     content = {
         "rule": rule.name,
@@ -51,10 +53,11 @@ def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str) -> 
         "sensor_id": sensor_id,
         "event_time": format_time(time_us),
         "since": format_time(since_us),
-        "value": value,
+        "value": None if value is None else json_number(value),
         "condition": rule.summary,
         "severity": rule.severity,
         "table": table,
+        "number": number,
         "event_id": event_id,
     }
     return Alert(rule.name, event_id, kind, json.dumps(content))

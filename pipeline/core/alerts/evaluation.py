@@ -1,25 +1,21 @@
 """Evaluates rules for a group of sensors: its tracks, what comes, and the rows and messages that follow."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pipeline.core.alerts.alert_messages import Alert, alert_of
-from pipeline.core.alerts.alert_rows import AlertRecord, alert_row
+from pipeline.core.alerts.alert_rows import alert_row, restored
+from pipeline.core.alerts.conditions import FIRES
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import CALM, NEVER_US, RESOLVED, Changes, Track, Transition, Value
 from pipeline.core.alerts.rule_set import RuleSet, may_fire
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.alerts.silence import Fitting, Silence, SilentSensors, StoredOf, silent_track
+from pipeline.core.alerts.silence import Silence, SilentSensors, silent_track
+from pipeline.core.alerts.stored_alerts import AlertTable, StoredAlerts, ValuesWanted
+from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 from pipeline.core.rows.rows import EncodedRows
-
-_LEAST_KEPT_US = 60_000_000  # of readings, before those that the table has by now replace them
-
-Fits = Callable[[str, Rule], bool]
-"""Returns whether a sensor's metadata is what a rule asks for."""
-Known = Callable[[str, Rule, int], tuple[int, Iterable[Value]]]
-"""Returns what the table stores and the step does not keep: the greatest version of the cells of a sensor's alert, and
-the sensor's values for the rule from a time on."""
 
 
 @dataclass
@@ -41,15 +37,14 @@ class Evaluation:
     Args:
         rules: the rules.
         tracks: the group's tracks, which are changed in place.
-        table: the id of the table.
+        name: the id of the table.
         lateness_us: the time by which a reading may be late.
         recents: returns the readings that the step keeps of the group.
-        known: returns the values that the table stores.
-        fits: returns whether a sensor's metadata fits a rule.
-        fitting: returns the sensors whose metadata fits a rule.
-        stored: returns what the table stores of silent sensors.
+        table: the table.
+        now_us: the current time.
 
     Attributes:
+        rules: see above.
         found: the rows and messages so far.
         changed: whether the tracks changed.
     """
@@ -58,50 +53,51 @@ class Evaluation:
         self,
         rules: RuleSet,
         tracks: GroupTracks,
-        table: str,
+        name: str,
         lateness_us: int,
         recents: Callable[[], Iterable[bytes]],
-        known: Known,
-        fits: Fits,
-        fitting: Fitting,
-        stored: StoredOf,
+        table: AlertTable,
+        now_us: int,
     ) -> None:
-        self._rules, self._tracks, self._table, self._lateness_us = rules, tracks, table, lateness_us
-        self._recents, self._known, self._fits = recents, known, fits
-        self._silence = Silence(tracks, recents, fitting, stored, self._tell)
+        self.rules, self._tracks, self._name, self._lateness_us = rules, tracks, name, lateness_us
+        self._recents, self._table, self._now_us = recents, table, now_us
+        self._silence = Silence(tracks, recents, table, self._tell)
         self.found = Found()
         self.changed = False
 
-    def restore(self, records: Iterable[AlertRecord]) -> None:
+    def restore(self, stored: StoredAlerts) -> None:
         """Restores the tracks of alerts that fire, or are about to, from their rows."""
-        for record in records:
-            last = record.transitions[-1]
-            rule = self._rules.by_id.get(record.rule_id)
-            if rule is not None and rule.silent_for_us:
+        for record in stored.open:
+            rule, last = self.rules.by_name.get(record.rule), record.transitions[-1]
+            if rule is not None and rule.silent_for_us and rule.revision == record.revision:
                 track = silent_track(rule, last.since_us, record.version)
             else:
-                track = Track.restored(record.transitions, record.version)
-                if rule is not None:
+                track = restored(record, record.revision)
+                if rule is not None and rule.revision == record.revision:
                     self._expect(rule, track)
-            self._tracks.of(record.sensor_id)[record.rule_id] = track
+            self._tracks.of(record.sensor_id)[record.rule] = track
+        for (name, sensor_id), last_us in stored.over.items():
+            rule = self.rules.by_name.get(name)
+            if rule is not None and rule.condition is not None:
+                self._tracks.of(sensor_id)[name] = Track(after_us=last_us, unread=True)
         self.changed = True
 
     def change_rules(self) -> None:
         """Ends the alerts of rules that are no longer there, or fire for something else now."""
-        tracks, rules = self._tracks, self._rules
-        if tracks.revisions == rules.revisions:
+        tracks, rules = self._tracks, self.rules
+        if tracks.rules_number == rules.number:
             return
-        tracks.revisions = rules.revisions
+        tracks.rules_number = rules.number
         self.changed = True
         for sensor_id in tracks.sensors():
-            of_sensor = tracks.of(sensor_id)
-            for rule_id in of_sensor.keys() - rules.by_id.keys():
-                name, _, revision = rule_id.rpartition("@")
-                self._end(Rule(name, gone=revision), sensor_id, of_sensor.pop(rule_id))
+            for name, track in list(tracks.of(sensor_id).items()):
+                rule = rules.by_name.get(name)
+                if track.revision and (rule is None or rule.revision != track.revision):
+                    self._end(name, sensor_id, track)
 
-    def add(self, part: bytes, now_us: int) -> bool:
+    def add(self, part: bytes) -> bool:
         """Evaluates readings. Returns whether any rule looks at them, so that they have to be kept."""
-        rules, tracks = self._rules, self._tracks
+        rules, tracks = self.rules, self._tracks
         checks_of, any_silent, any_tracks = rules.checks, bool(rules.on_silence), not tracks.is_empty
         concerned = False
         found: dict[str, list[Readings]] = {}
@@ -118,8 +114,8 @@ class Evaluation:
                     found.setdefault(sensor_id, []).append(readings)
         if found:
             if any_silent:
-                self.changed |= self._silence.hear(rules.on_silence, found, now_us)
-            self._add(found)
+                self.changed |= self._silence.hear(rules.on_silence, found, self._now_us)
+            self._add({sensor_id: _joined(rules, readings) for sensor_id, readings in found.items()})
         return concerned
 
     def pass_watermark(self, watermark_us: int) -> None:
@@ -127,122 +123,173 @@ class Evaluation:
         self._tracks.watermark_us = max(self._tracks.watermark_us, watermark_us)
         self._tracks.due_us = NEVER_DUE_US
         self.changed = True
-        for sensor_id in self._tracks.sensors():
-            for rule_id, track in list(self._tracks.of(sensor_id).items()):
-                rule = self._rules.by_id.get(rule_id)
-                if rule is None or rule.condition is None:
-                    continue
-                if track.is_new and track.state.pending:
-                    self._learn(rule, sensor_id, track, [], ())
-                if not (track.is_new and track.state.firing):
-                    self._update(rule, sensor_id, track, ())
+        updates = [
+            _Update(rule, sensor_id, [])
+            for sensor_id in self._tracks.sensors()
+            for name, track in self._tracks.of(sensor_id).items()
+            if (rule := self.rules.by_name.get(name)) is not None
+            and rule.condition is not None
+            and not (track.is_new and track.state.pending is None)
+        ]
+        self._update(updates)
 
-    def add_values(self, rule: Rule, sensor_id: str, values: Iterable[Value]) -> None:
-        """Evaluates statistics of a sensor's windows."""
-        tracks, new = self._tracks.of(sensor_id), list(values)
-        track = tracks.get(rule.id)
-        if track is None:
-            if not (self._begins(rule, new) and self._fits(sensor_id, rule)):
-                return
-            track = tracks[rule.id] = Track()
-        if track.is_new:
-            self._learn(rule, sensor_id, track, new, ())
-        self._update(rule, sensor_id, track, new)
+    def add_windows(self, found: Iterable[tuple[Rule, str, Value]]) -> None:
+        """Evaluates statistics of sensors' windows that are over."""
+        values: dict[str, dict[str, list[Value]]] = {}
+        for rule, sensor_id, value in found:
+            self.changed |= value.time_us > self._tracks.over_us
+            self._tracks.over_us = max(self._tracks.over_us, value.time_us)
+            values.setdefault(sensor_id, {}).setdefault(rule.name, []).append(value)
+        self._add(values)
+
+    def drop_idle(self) -> None:
+        """Drops the tracks that contain nothing of use any more."""
+        self.changed = True
+        for sensor_id in self._tracks.sensors():
+            of_sensor = self._tracks.of(sensor_id)
+            for name in [name for name, track in of_sensor.items() if self._is_idle(name, track)]:
+                del of_sensor[name]
 
     def add_silent(self, rule: Rule, silent: SilentSensors) -> None:
         """Evaluates a look for silent sensors."""
         self.changed |= self._silence.look(rule, silent)
 
-    def _add(self, found: Mapping[str, list[Readings]]) -> None:
-        values = {sensor_id: _joined(self._rules, readings) for sensor_id, readings in found.items()}
-        begins = [
-            (sensor_id, rule_id)
-            for sensor_id, of_sensor in values.items()
-            for rule_id, of_rule in of_sensor.items()
-            if rule_id not in self._tracks.of(sensor_id)
-            and self._begins(self._rules.by_id[rule_id], of_rule)
-            and self._fits(sensor_id, self._rules.by_id[rule_id])
-        ]
-        if begins:
-            self._begin(begins, values)
+    def _add(self, values: Mapping[str, Mapping[str, list[Value]]]) -> None:
+        """Evaluates values, by sensor and the name of the rule that looks at them."""
+        updates = []
         for sensor_id, of_sensor in values.items():
-            for rule_id, track in list(self._tracks.of(sensor_id).items()):
-                rule = self._rules.by_id.get(rule_id)
-                if rule is not None and rule.condition is not None and rule.of is None and rule_id in of_sensor:
-                    if track.is_new and track.version:
-                        self._learn(rule, sensor_id, track, of_sensor[rule_id], ())  # it was restored
-                    self._update(rule, sensor_id, track, of_sensor[rule_id])
+            tracks = self._tracks.of(sensor_id)
+            for name, new in of_sensor.items():
+                rule, track = self.rules.by_name[name], tracks.get(name)
+                if (track is not None and not track.is_new) or self._begins(rule, sensor_id, track, new):
+                    updates.append(_Update(rule, sensor_id, new))
+                elif track is not None and track.unread and min(new).time_us > track.after_us + self._lateness_us:
+                    del tracks[name]  # its row stays as it is
+                    self.changed = True
+        self._update(updates)
 
-    @staticmethod
-    def _begins(rule: Rule, values: Iterable[Value]) -> bool:
-        condition = rule.condition
-        return condition is not None and any(condition.classify(value.value) > 0 for value in values)
+    def _begins(self, rule: Rule, sensor_id: str, track: Track | None, new: Sequence[Value]) -> bool:
+        """Returns whether values of a rule without a track, or with one that is new, may lead to a transition."""
+        floor_us = NEVER_US
+        if track is not None:
+            # A value of the time before the last transition may show that it did not take place.
+            if track.is_open or (track.unread and min(new).time_us <= track.after_us):
+                return True
+            floor_us = track.floor_us
+        classify = rule.condition.classify if rule.condition is not None else None
+        fires = classify and any(value.time_us > floor_us and classify(value.value) == FIRES for value in new)
+        return bool(fires) and self._table.fits(sensor_id, rule)
 
-    def _begin(self, begins: list[tuple[str, str]], values: Mapping[str, Mapping[str, list[Value]]]) -> None:
-        """Begins tracks with the values that are known already: those that the step keeps, and those of the table."""
-        sensors = {sensor_id for sensor_id, _ in begins}
-        encoded = {sensor_id: sensor_id.encode() for sensor_id in sensors}
-        recents: dict[str, list[Readings]] = {}
-        for part in self._recents():
-            if any(each in part for each in encoded.values()):
+    def _update(self, updates: Sequence["_Update"]) -> None:
+        """Adds values to their tracks, of which some begin: together, as a request costs as much as many rows."""
+        self._begin([each for each in updates if self._is_new(each)])
+        for rule, sensor_id, new in updates:
+            tracks = self._tracks.of(sensor_id)
+            track = tracks[rule.name]
+            changes = track.update(rule, new, self._tracks.watermark_us, self._lateness_us)
+            self.changed = True
+            self._tell(rule, sensor_id, changes, track)
+            if self._is_idle(rule.name, track):
+                del tracks[rule.name]
+            else:
+                self._expect(rule, track)
+
+    def _is_new(self, update: "_Update") -> bool:
+        track = self._tracks.of(update.sensor_id).get(update.rule.name)
+        return track is None or track.is_new
+
+    def _begin(self, begins: Sequence["_Update"]) -> None:
+        """Begins tracks with what is known: their rows, the values of the table, and those that the step keeps."""
+        if not begins:
+            return
+        self._read_rows(begins)
+        kept = self._kept(begins)
+        wanted = []
+        for rule, sensor_id, new in begins:
+            track = self._tracks.of(sensor_id)[rule.name]
+            to_us = self._rewound_us(track, new)
+            begin_us = max(min(track.after_us, max(to_us, track.floor_us)) + 1, to_us - rule.for_us)
+            until_us = max([self._tracks.over_us, *(value.time_us for value in new)])
+            wanted.append(ValuesWanted(rule, sensor_id, max(begin_us, 0), until_us))
+        for (rule, sensor_id, new), (from_us, stored) in zip(begins, self._table.values(wanted), strict=True):
+            track, times_us = self._tracks.of(sensor_id)[rule.name], {value.time_us for value in new}
+            # Where the table can't tell all values, what the row says of their time stays.
+            track.rewind(max(self._rewound_us(track, new), from_us - 1))
+            known = [*stored, *kept.get(sensor_id, {}).get(rule.name, ())]  # of two values at a time, the last counts
+            track.know(value for value in known if value.time_us not in times_us)
+
+    def _rewound_us(self, track: Track, new: Sequence[Value]) -> int:
+        """Returns the time to which a track is taken back: values that come later may be as late."""
+        return min((value.time_us for value in new), default=track.after_us) - self._lateness_us
+
+    def _read_rows(self, begins: Sequence["_Update"]) -> None:
+        """Gives tracks that begin what their rows tell."""
+        unread = []
+        for rule, sensor_id, _ in begins:
+            track = self._tracks.of(sensor_id).get(rule.name)
+            if track is None or track.unread:
+                unread.append((rule, sensor_id))
+        records = self._table.records([(rule.name, sensor_id) for rule, sensor_id in unread])
+        for rule, sensor_id in unread:
+            record = records.get((rule.name, sensor_id))
+            if record is not None and record.is_open and record.revision != rule.revision:
+                self._end(rule.name, sensor_id, restored(record, record.revision))
+            else:
+                track = Track() if record is None else restored(record, rule.revision)
+                self._tracks.of(sensor_id)[rule.name] = track
+
+    def _kept(self, begins: Sequence["_Update"]) -> dict[str, dict[str, list[Value]]]:
+        """Returns the values of sensors that the step keeps, by sensor and the name of the rule."""
+        sensors = {sensor_id for rule, sensor_id, _ in begins if rule.of is None}
+        encoded = [sensor_id.encode() for sensor_id in sensors]
+        found: dict[str, list[Readings]] = {}
+        for part in self._recents() if sensors else ():
+            if any(each in part for each in encoded):
                 for readings in read_group_readings(part):
                     if readings.sensor_id in sensors:
-                        recents.setdefault(readings.sensor_id, []).append(readings)
-        for sensor_id, rule_id in begins:
-            rule, track, new = self._rules.by_id[rule_id], Track(), values[sensor_id][rule_id]
-            kept = _joined(self._rules, recents.get(sensor_id, ())).get(rule_id, [])
-            self._learn(rule, sensor_id, track, new, kept)
-            self._tracks.of(sensor_id)[rule_id] = track
+                        found.setdefault(readings.sensor_id, []).append(readings)
+        return {sensor_id: _joined(self.rules, readings) for sensor_id, readings in found.items()}
 
-    def _learn(self, rule: Rule, sensor_id: str, track: Track, new: list[Value], kept: Iterable[Value]) -> None:
-        """Tells a new track what was known before the values that come now."""
-        tracks, times_us = self._tracks, {value.time_us for value in new}
-        track.rewind(min([*times_us, track.after_us]) - self._lateness_us)
-        begin_us = track.after_us + 1
-        if times_us:
-            begin_us = max(min(times_us) - rule.for_us - self._lateness_us, begin_us)
-        kept_us = tracks.newer_us if tracks.older_us == NEVER_US else tracks.older_us
-        known = [*kept]
-        if (
-            rule.of is not None or begin_us < kept_us + _LEAST_KEPT_US
-        ):  # the step may have forgotten some, or the job that was here before
-            version, stored = self._known(sensor_id, rule, max(begin_us, 0))
-            track.version = max(track.version, version)
-            known += stored
-        track.know(value for value in known if value.time_us not in times_us)
-
-    def _update(self, rule: Rule, sensor_id: str, track: Track, values: Iterable[Value]) -> None:
-        changes = track.update(rule, values, self._tracks.watermark_us, self._lateness_us)
-        self.changed = True
-        if track.is_idle(rule):
-            del self._tracks.of(sensor_id)[rule.id]
-        else:
-            self._expect(rule, track)
-        self._tell(rule, sensor_id, changes, track)
+    def _is_idle(self, name: str, track: Track) -> bool:
+        """Returns whether nothing of a track has to be kept. Until its row is written, nobody can read it."""
+        if track.unread or track.is_open or self._now_us < track.written_us + KEPT_US:
+            return False
+        rule = self.rules.by_name.get(name)
+        return track.is_new or rule is None or rule.condition is None or track.is_idle(rule)
 
     def _expect(self, rule: Rule, track: Track) -> None:
         if (due_us := track.due_us(rule)) is not None:
             self._tracks.due_us = min(self._tracks.due_us, due_us)
 
-    def _end(self, rule: Rule, sensor_id: str, track: Track) -> None:
+    def _end(self, name: str, sensor_id: str, track: Track) -> None:
         """Ends an alert whose rule is gone."""
-        time_us = max(track.newest_us, track.watermark_us)  # not before it fired, if the watermark showed that
-        if track.told:
-            ended = [Transition(time_us, RESOLVED, None, time_us)]
-        else:
-            ended = [Transition(time_us, CALM, None, time_us)]
+        time_us = max(track.newest_us, track.told_us)  # not before it fired, if the watermark showed that
+        ended = [Transition(time_us, RESOLVED if track.told else CALM, None, time_us)]
         track.version += 1
-        self._tell(rule, sensor_id, Changes(ended, [], ended if track.told else []), track)
+        self._tell(Rule(name, gone=True), sensor_id, Changes(ended, [], ended if track.told else []), track)
+        self._tracks.of(sensor_id)[name] = track.ended(time_us)
 
     def _tell(self, rule: Rule, sensor_id: str, changes: Changes, track: Track, recorded: bool = True) -> None:
         if recorded and (changes.added or changes.withdrawn):
             self.found.rows.append(alert_row(rule, sensor_id, changes.added, changes.withdrawn, track))
-        self.found.alerts += [alert_of(rule, sensor_id, each, self._table) for each in changes.told]
+            track.written_us = self._now_us
+        first = track.version - len(changes.told) + 1
+        self.found.alerts += [
+            alert_of(rule, sensor_id, each, self._name, number) for number, each in enumerate(changes.told, first)
+        ]
+
+
+class _Update(NamedTuple):
+    """Values of a sensor, in any order, and a rule that looks at them."""
+
+    rule: Rule
+    sensor_id: str
+    new: Sequence[Value]
 
 
 def _joined(rules: RuleSet, readings: Iterable[Readings]) -> dict[str, list[Value]]:
     found: dict[str, list[Value]] = {}
     for each in readings:
-        for rule_id, values in rules.values_of(each).items():
-            found.setdefault(rule_id, []).extend(values)
+        for name, values in rules.values_of(each).items():
+            found.setdefault(name, []).extend(values)
     return found

@@ -12,12 +12,11 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pipeline.core.alerts.alert_rows import AlertRecord
-from pipeline.core.alerts.evaluation import Evaluation, Fits, Found, Known
+from pipeline.core.alerts.evaluation import Evaluation, Found
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import Value
-from pipeline.core.alerts.rule_set import RuleSet
-from pipeline.core.alerts.silence import Fitting, SilentSensors, StoredOf
+from pipeline.core.alerts.silence import SilentSensors
+from pipeline.core.alerts.stored_alerts import AlertTable
 from pipeline.core.panes.grouped_readings import VERSION
 
 BEGIN = b"\x00"
@@ -86,49 +85,35 @@ class GroupAlerts:
     """Decides for groups of sensors.
 
     Args:
-        rules: the rules.
-        table: the id of the table.
+        name: the id of the table.
         lateness_us: the time by which a reading may be late.
-        restored: returns the alerts of a group that fire, or are about to, by the table.
-        known: returns the values that the table stores.
-        fits: returns whether a sensor's metadata fits a rule.
-        fitting: returns the sensors whose metadata fits a rule.
-        stored: returns what the table stores of silent sensors.
+        table: the table, with the rules.
     """
 
-    def __init__(
-        self,
-        rules: RuleSet,
-        table: str,
-        lateness_us: int,
-        restored: Callable[[int], Iterable[AlertRecord]],
-        known: Known,
-        fits: Fits,
-        fitting: Fitting,
-        stored: StoredOf,
-    ) -> None:
-        self._rules, self._table, self._lateness_us = rules, table, lateness_us
-        self._restored, self._known, self._fits, self._fitting, self._stored = restored, known, fits, fitting, stored
+    def __init__(self, name: str, lateness_us: int, table: AlertTable) -> None:
+        self._name, self._lateness_us, self._table = name, lateness_us, table
         self._kept_us = lateness_us + _NEWER_US
 
     def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
         """Evaluates an element."""
         evaluation, tracks, due_us = self._begin(group, state, now_us)
+        rules = evaluation.rules
         if part[0] == VERSION:
-            concerned = evaluation.add(part, now_us)
+            concerned = evaluation.add(part)
             self._turn(tracks, state, evaluation, now_us)
             if concerned:
                 state.newer.add(part)
         elif part.startswith(_SILENT):
             silent = SilentSensors.from_bytes(part[1:])
-            rule = self._rules.by_id.get(silent.rule_id)
-            if rule is not None:
+            if (rule := rules.by_id.get(silent.rule_id)) is not None:
                 evaluation.add_silent(rule, silent)
         elif part.startswith(_WINDOWS):
-            for window in map(WindowValue._make, _content(part)):
-                rule = self._rules.by_id.get(window.rule_id)
-                if rule is not None:
-                    evaluation.add_values(rule, window.sensor_id, [Value(window.end_us, window.value)])
+            windows = map(WindowValue._make, _content(part))
+            evaluation.add_windows(
+                (rule, window.sensor_id, Value(window.end_us, window.value))
+                for window in windows
+                if (rule := rules.by_id.get(window.rule_id)) is not None
+            )
         return self._end(evaluation, tracks, state, due_us)
 
     def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int) -> Found:
@@ -145,12 +130,12 @@ class GroupAlerts:
             yield from state.older.read()
             yield from state.newer.read()
 
-        of_table = self._known, self._fits, self._fitting, self._stored
-        evaluation = Evaluation(self._rules, tracks, self._table, self._lateness_us, recents, *of_table)
+        rules = self._table.rules(tracks.rules_number)  # another process may have read newer ones than this one
+        evaluation = Evaluation(rules, tracks, self._name, self._lateness_us, recents, self._table, now_us)
         due_us = tracks.due_us
         if data is None:
             tracks.newer_us = now_us
-            evaluation.restore(self._restored(group))
+            evaluation.restore(self._table.restored(group))
         evaluation.change_rules()
         return evaluation, tracks, due_us
 
@@ -162,8 +147,8 @@ class GroupAlerts:
         for part in list(state.newer.read()):
             state.older.add(part)
         state.newer.clear()
-        tracks.older_us, tracks.newer_us = tracks.newer_us, now_us
-        evaluation.changed = True
+        tracks.newer_us = now_us
+        evaluation.drop_idle()
 
     def _end(self, evaluation: Evaluation, tracks: GroupTracks, state: AlertState, due_us: int) -> Found:
         if tracks.due_us != due_us and tracks.due_us != NEVER_DUE_US:

@@ -4,24 +4,26 @@ Most sensors have none: their readings fire nothing. Of the others, each is deco
 
 Little-endian:
 
-    state   version; the watermark; the time of the timer; the start of the older and of the newer readings that are
-            kept; the watermark of the last look for silent sensors; the revisions of the rules, preceded by their size;
-            records until the end
-    record  sizes of the sensor's id and of its tracks; the id; the tracks as JSON, by the id of their rules
+    state   version; the watermark; the time of the timer; the start of the newer readings that are kept; the end of
+            the last windows; the watermark of the last look for silent sensors; the number of the rules; records until
+            the end
+    record  sizes of the sensor's id and of its tracks; the id; the tracks as JSON, by the name of their rules
 """
 
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
 
 from pipeline.core.alerts.machine import NEVER_US, State, Track, Transition, Value
 
 NEVER_DUE_US = 1 << 62
 
-_VERSION = 1
-_HEADER = struct.Struct("<BqqqqqI")
+_VERSION = 2
+_HEADER = struct.Struct("<Bqqqqqq")
 _RECORD = struct.Struct("<HI")
+_VALUES = [field.name for field in fields(Track)].index("values")
 
 
 class GroupTracks:
@@ -33,26 +35,25 @@ class GroupTracks:
     Attributes:
         watermark_us: the watermark as far as the group knows.
         due_us: the watermark at which an alert fires next unless a reading contradicts; or :data:`NEVER_DUE_US`.
-        older_us: the time since which the older of two bags of readings was filled.
-        newer_us: the time since which the newer one is filled.
+        newer_us: the time since which the newer of two bags of readings is filled.
+        over_us: the greatest end of a window that is over, as far as the group knows.
         looked_us: the watermark of the last look for silent sensors.
-        revisions: the revisions of the rules that the tracks are of.
+        rules_number: the number of the rules that the tracks are of.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
-        self.watermark_us = self.older_us = self.newer_us = self.looked_us = NEVER_US
+        self.watermark_us = self.newer_us = self.over_us = self.looked_us = NEVER_US
         self.due_us = NEVER_DUE_US
-        self.revisions = ""
+        self.rules_number = -1
         self._encoded: dict[str, bytes] = {}
         self._decoded: dict[str, dict[str, Track]] = {}
         if data is None:
             return
-        version, *times_us, size = _HEADER.unpack_from(data)
+        version, *times_us, self.rules_number = _HEADER.unpack_from(data)
+        self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us = times_us
         if version != _VERSION:
             raise ValueError("another release wrote these alerts; drain the job that wrote them and start a new one")
-        self.watermark_us, self.due_us, self.older_us, self.newer_us, self.looked_us = times_us
-        begin = _HEADER.size + size
-        self.revisions = data[_HEADER.size : begin].decode()
+        begin = _HEADER.size
         while begin < len(data):
             id_size, tracks_size = _RECORD.unpack_from(data, begin)
             begin += _RECORD.size
@@ -70,7 +71,7 @@ class GroupTracks:
         return not (self._encoded or self._decoded)
 
     def of(self, sensor_id: str) -> dict[str, Track]:
-        """Returns the sensor's tracks by the ids of their rules. Changes to it are kept."""
+        """Returns the sensor's tracks by the names of their rules. Changes to it are kept."""
         found = self._decoded.get(sensor_id)
         if found is None:
             encoded = self._encoded.pop(sensor_id, None)
@@ -78,15 +79,16 @@ class GroupTracks:
             self._decoded[sensor_id] = found
         return found
 
-    def has(self, sensor_id: str, rule_id: str) -> bool:
-        """Returns whether a sensor has a track of a rule, without decoding any."""
+    def fires(self, sensor_id: str, name: str) -> bool:
+        """Returns whether the alert of a rule on silence fires, without decoding any track."""
         if sensor_id in self._decoded:
-            return rule_id in self._decoded[sensor_id]
-        return f'"{rule_id}":'.encode() in self._encoded.get(sensor_id, b"")  # no other text in it has an @
+            return name in self._decoded[sensor_id] and self._decoded[sensor_id][name].state.firing
+        # A track begins with its state. What is not a name has no colon after it.
+        return f'"{name}":[[true,'.encode() in self._encoded.get(sensor_id, b"")
 
-    def sensors_of(self, rule_id: str) -> Iterator[str]:
-        """Yields the sensors that have a track of a rule."""
-        return (sensor_id for sensor_id in self.sensors() if self.has(sensor_id, rule_id))
+    def firing(self, name: str) -> Iterator[str]:
+        """Yields the sensors whose alerts of a rule on silence fire."""
+        return (sensor_id for sensor_id in self.sensors() if self.fires(sensor_id, name))
 
     def sensors(self) -> Iterator[str]:
         """Yields the sensors that have tracks."""
@@ -99,39 +101,24 @@ class GroupTracks:
                 content = {rule: _content(track) for rule, track in tracks.items()}
                 self._encoded[sensor_id] = json.dumps(content, separators=(",", ":")).encode()
         self._decoded.clear()
-        revisions = self.revisions.encode()
-        times_us = self.watermark_us, self.due_us, self.older_us, self.newer_us, self.looked_us
-        parts = [_HEADER.pack(_VERSION, *times_us, len(revisions)), revisions]
+        times_us = self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us
+        parts = [_HEADER.pack(_VERSION, *times_us, self.rules_number)]
         for sensor_id, encoded in self._encoded.items():
             parts += (_RECORD.pack(len(sensor_id), len(encoded)), sensor_id.encode(), encoded)
         return b"".join(parts)
 
 
 def _content(track: Track) -> list[Any]:
-    firing, pending = track.state
-    values = [part for value in track.values for part in value]
-    return [
-        firing,
-        pending,
-        track.after_us,
-        track.watermark_us,
-        track.told,
-        track.version,
-        track.is_new,
-        track.history,
-        values,
-    ]
+    content = list(vars(track).values())
+    content[_VALUES] = [part for value in track.values for part in value]
+    return content
 
 
 def _track(content: list[Any]) -> Track:
-    firing, pending, after_us, watermark_us, told, version, is_new, history, values = content
-    return Track(
-        State(firing, None if pending is None else Value(*pending)),
-        after_us,
-        [Value(*pair) for pair in zip(values[::2], values[1::2], strict=True)],
-        watermark_us,
-        told,
-        version,
-        is_new,
-        [Transition(*each) for each in history],
-    )
+    track = Track(*content)
+    firing, pending = content[0]
+    track.state = State(firing, None if pending is None else Value(*pending))
+    numbers = content[_VALUES]
+    track.values = [Value(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+    track.history = [Transition(*each) for each in track.history]
+    return track

@@ -20,9 +20,11 @@ RESOLVED: "Kind" = "resolved"
 Kind = Literal["pending", "calm", "firing", "resolved"]
 """What a transition leads to. ``pending`` and ``calm`` are the begin and the end of a condition that did not last."""
 
+_ALERTS = (FIRING, RESOLVED)
+
 NEVER_US = -(1 << 62)  # before all times
-_MOST_VALUES = 5_000  # of a track
-_MOST_HISTORY = 100  # transitions of a track that was restored
+MOST_VALUES = 5_000
+"""The most values of a track."""
 
 
 class Value(NamedTuple):
@@ -127,9 +129,16 @@ class Track:
         values: the values after that time, in order.
         watermark_us: the watermark at the last update.
         told: whether the last message about the sensor said that the alert fires.
-        version: a number that grows with each update that changes anything, which orders what they write.
+        told_us: the greatest time of an alert that was told.
+        version: a number that grows with each update that changes anything and each alert that is told. It orders what
+            is written and told. It is no less than the event time: so it grows too if the row was collected meanwhile.
         is_new: whether nothing of the values was written yet.
         history: the last transitions in the row of a track that was restored, until its values are known again.
+        floor_us: the time up to which a new track may not be taken back: what was before is not known, or another
+            rule's.
+        revision: the revision of the rule; empty if the track has not begun, or its rule was changed or removed.
+        unread: whether the row is yet to be read: of an alert that was over when the job began, by ``after_us``.
+        written_us: the time at which the last row was written, by the clock.
     """
 
     state: State = BEGIN
@@ -137,32 +146,39 @@ class Track:
     values: list[Value] = field(default_factory=list)
     watermark_us: int = NEVER_US
     told: bool = False
+    told_us: int = NEVER_US
     version: int = 0
     is_new: bool = True
     history: list[Transition] = field(default_factory=list)
+    floor_us: int = NEVER_US
+    revision: str = ""
+    unread: bool = False
+    written_us: int = NEVER_US
 
-    @classmethod
-    def restored(cls, history: Sequence[Transition], version: int = 0) -> "Track":
-        """Returns the track after the transitions that a row contains, and the row's greatest version."""
-        last = history[-1]
-        told = last.kind == FIRING
-        return cls(_after(last), last.time_us, told=told, version=version, history=[*history[-_MOST_HISTORY:]])
+    def ended(self, time_us: int) -> "Track":
+        """Returns the track after its rule was changed or removed. Only values after that time count for the next."""
+        return Track(
+            after_us=time_us, floor_us=time_us, told_us=time_us, version=self.version, written_us=self.written_us
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the alert fires, or the state before the values is that it will unless a value contradicts."""
+        return self.told or self.state.pending is not None
 
     def rewind(self, to_us: int) -> None:
         """Takes a restored track back to an earlier time, from which its values have to become known again."""
-        before = [each for each in self.history if each.time_us <= to_us]
-        if len(self.history) == _MOST_HISTORY and not before:
-            before = self.history[:1]  # what was before is not known
-            to_us = before[0].time_us
-        if self.history and to_us < self.after_us:
-            self.state, self.after_us = _after(before[-1]) if before else BEGIN, to_us
+        to_us = max(to_us, self.floor_us)
+        if to_us < self.after_us:
+            before = [each for each in self.history if each.time_us <= to_us]
+            self.state, self.after_us = state_after(before[-1]) if before else BEGIN, to_us
 
     def know(self, values: Iterable[Value]) -> None:
         """Adds values that were known before, to a track that is new."""
         self._add(values)
 
     def update(self, rule: Rule, values: Iterable[Value], watermark_us: int, lateness_us: int) -> Changes:
-        """Adds values.
+        """Adds values. The last of the transitions that are told has the number :attr:`version`, those before it less.
 
         Args:
             rule: the rule.
@@ -175,19 +191,19 @@ class Track:
             before, _ = transitions(rule, self.values, self.watermark_us, self.state)
         else:  # the values may tell another story than the row
             before = [each for each in self.history if each.time_us > self.after_us]
-        self.is_new, self.history = False, []
+        self.is_new, self.history, self.revision = False, [], rule.revision
         self._add(values)
         self.watermark_us = max(self.watermark_us, watermark_us)
         after, last = transitions(rule, self.values, self.watermark_us, self.state)
         changes = NO_CHANGES
         if after != before or last.firing != self.told:
-            changes = Changes(
-                [each for each in after if each not in before],
-                [each for each in before if each not in after],
-                self._to_tell(before, after, newest_us, firing=last.firing),
-            )
+            added = [each for each in after if each not in before]
+            withdrawn = [each for each in before if each not in after]
+            told = self._to_tell(after, added, withdrawn, newest_us, firing=last.firing)
+            changes = Changes(added, withdrawn, told)
             self.told = last.firing
-            self.version = max(self.version + 1, self.newest_us)
+            self.told_us = max([self.told_us, *(each.time_us for each in told)])
+            self.version = max(self.version + max(1, len(told)), self.newest_us)
         self._forget(rule, lateness_us)
         return changes
 
@@ -216,31 +232,39 @@ class Track:
                 self.values[index] = value  # a correction: the last one counts
 
     def _to_tell(
-        self, before: Sequence[Transition], after: Sequence[Transition], newest_us: int, *, firing: bool
+        self,
+        after: Sequence[Transition],
+        added: Sequence[Transition],
+        withdrawn: Sequence[Transition],
+        newest_us: int,
+        *,
+        firing: bool,
     ) -> list[Transition]:
         """Returns the transitions after what was known, and one that tells the state if that is another then.
 
-        So what a late value shows to have begun and ended in the past is not told.
+        So what a late value shows to have begun and ended in the past is not told. What is told is never older than
+        what was told before, or turned out not to have taken place.
         """
-        alerts = [each for each in after if each.kind in (FIRING, RESOLVED)]
+        least_us = max([self.told_us, *(each.time_us for each in withdrawn if each.kind in _ALERTS)])
+        alerts = [each for each in after if each.kind in _ALERTS]
         told: list[Transition] = []
         believed = self.told
         for each in alerts:
-            if each.time_us > newest_us and each not in before and (each.kind == FIRING) is not believed:
+            if each.time_us > newest_us and each in added and (each.kind == FIRING) is not believed:
                 told.append(each)
                 believed = not believed
-        if believed is firing:
-            return told
-        if alerts and (alerts[-1].kind == FIRING) is firing:
-            return [*told, alerts[-1]]
-        withdrawn = [each.time_us for each in before if each.kind in (FIRING, RESOLVED)]
-        time_us = max([*withdrawn, self.after_us])
-        return [*told, Transition(time_us, FIRING if firing else RESOLVED, None, time_us)]
+        if believed is not firing:
+            last = alerts[-1] if alerts and (alerts[-1].kind == FIRING) is firing else None
+            if last is None or (last.kind == RESOLVED and last not in added):  # something did not take place after all
+                time_us = max(least_us, self.after_us)
+                last = Transition(time_us, FIRING if firing else RESOLVED, None, time_us)
+            told.append(last)
+        return [each._replace(time_us=max(each.time_us, least_us)) for each in told]
 
     def _forget(self, rule: Rule, lateness_us: int) -> None:
         """Drops values that no late one can change, and keeps the state after them."""
         count = bisect_left(self.values, self.newest_us - lateness_us, key=_time_of)
-        count = max(count, len(self.values) - _MOST_VALUES)
+        count = max(count, len(self.values) - MOST_VALUES)
         if count > 0:
             dropped = self.values[:count]
             _, self.state = transitions(rule, dropped, state=self.state)
@@ -248,7 +272,7 @@ class Track:
             del self.values[:count]
 
 
-def _after(transition: Transition) -> State:
+def state_after(transition: Transition) -> State:
     """Returns the state that a transition leads to."""
     pending = Value(transition.time_us, transition.value or 0.0) if transition.kind == PENDING else None
     return State(transition.kind == FIRING, pending)

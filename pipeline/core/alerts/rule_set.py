@@ -32,22 +32,25 @@ class RuleSet:
 
     Args:
         rules: the rules.
+        number: a number that grows whenever rules are stored.
 
     Attributes:
         rules: the rules.
+        number: see above.
+        by_name: the rules by their names.
         by_id: the rules by their ids.
         on_readings: the rules on readings.
         on_windows: the rules on statistics of windows.
         on_silence: the rules on silence.
     """
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
-        self.rules = tuple(rules)
+    def __init__(self, rules: Sequence[Rule] = (), number: int = 0) -> None:
+        self.rules, self.number = tuple(rules), number
+        self.by_name = {rule.name: rule for rule in rules}
         self.by_id = {rule.id: rule for rule in rules}
         self.on_readings = tuple(rule for rule in rules if rule.condition is not None and rule.of is None)
         self.on_windows = tuple(rule for rule in rules if rule.of is not None)
         self.on_silence = tuple(rule for rule in rules if rule.silent_for_us)
-        self.revisions = "".join(sorted(self.by_id))
         self._listens_to_all = any(rule.sensors == "*" for rule in self.on_silence)
         self._listens: dict[str, bool] = {}
         self._known: dict[str, _ByMetrics] = {}
@@ -80,14 +83,14 @@ class RuleSet:
         return of_sensor[metrics]
 
     def values_of(self, readings: Readings) -> dict[str, list[Value]]:
-        """Returns the values that each rule looks at, by the rule's id."""
+        """Returns the values that each rule looks at, by the rule's name."""
         metrics, times, values = readings.metrics, readings.times, readings.values
         width = len(metrics)
         times_us = [time_of_key(time) for time in times]
         found: dict[str, list[Value]] = {}
         for column, _, _, rules in self.checks(readings.sensor_id, metrics):
             of_metric = [Value(*pair) for pair in zip(times_us, values[column::width], strict=True)]
-            found.update((rule.id, of_metric) for rule in rules)
+            found.update((rule.name, of_metric) for rule in rules)
         return found
 
 

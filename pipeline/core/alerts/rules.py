@@ -57,7 +57,7 @@ class Rule:
         of: the statistic of windows; None for a rule on readings.
         tier: the tier of the windows; None for a rule on readings.
         silent_for_us: the event time without a reading; zero for the other rules.
-        gone: the revision of a rule that was changed or removed, of which only the name is known; empty for others.
+        gone: whether the rule was changed or removed, so that only the name is known.
     """
 
     name: str
@@ -70,13 +70,13 @@ class Rule:
     of: str | None = None
     tier: str | None = None
     silent_for_us: int = 0
-    gone: str = ""
+    gone: bool = False
 
     @cached_property
     def revision(self) -> str:
-        """A text that differs if the rule fires for anything else. The severity may change without it."""
+        """A text that differs if the rule fires for anything else, whatever its severity; empty if it is gone."""
         if self.gone:
-            return self.gone
+            return ""
         condition = self.condition
         parts = (
             self.name,

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.alerts.group_tracks import GroupTracks
-from pipeline.core.alerts.machine import FIRING, RESOLVED, Changes, State, Track, Transition
+from pipeline.core.alerts.machine import BEGIN, FIRING, NEVER_US, RESOLVED, Changes, State, Track, Transition
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.alerts.stored_alerts import AlertTable
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 
-Fitting = Callable[[Rule, Mapping[str, int]], Iterable[str]]
-"""Returns the sensors whose metadata is what a rule asks for, given the times of their newest readings."""
 Tell = Callable[[Rule, str, Changes, Track, bool], None]
 """Tells the changes of a sensor's track, and records them in its row if the last argument says so."""
 
@@ -52,30 +51,13 @@ class SilentSensors(NamedTuple):
         return self.after < sensor_id and (self.until is None or sensor_id <= self.until)
 
 
-class StoredSensors(NamedTuple):
-    """What the table stores of some sensors.
-
-    Attributes:
-        newest_us: the times of their newest readings.
-        with_alerts: those that have a row of the alert.
-    """
-
-    newest_us: Mapping[str, int]
-    with_alerts: Collection[str]
-
-
-StoredOf = Callable[[Rule, Sequence[str]], StoredSensors]
-"""Returns what the table stores of sensors and their alerts of a rule."""
-
-
 class Silence:
     """Evaluates rules on silence for a group of sensors.
 
     Args:
         tracks: the group's tracks, which are changed in place.
         recents: returns the readings that the step keeps of the group.
-        fitting: returns the sensors whose metadata fits a rule.
-        stored: returns what the table stores of sensors.
+        table: the table.
         tell: tells and records what changes.
     """
 
@@ -83,22 +65,20 @@ class Silence:
         self,
         tracks: GroupTracks,
         recents: Callable[[], Iterable[bytes]],
-        fitting: Fitting,
-        stored: StoredOf,
+        table: AlertTable,
         tell: Tell,
     ) -> None:
-        self._tracks, self._recents, self._fitting = tracks, recents, fitting
-        self._stored, self._tell = stored, tell
+        self._tracks, self._recents, self._table, self._tell = tracks, recents, table, tell
 
     def look(self, rule: Rule, silent: SilentSensors) -> bool:
         """Fires the alerts of silent sensors, and ends those of others. Returns whether the tracks changed."""
         if silent.watermark_us < self._tracks.looked_us:
             return False  # a later look knows better
         self._tracks.looked_us = silent.watermark_us
-        new = [each for each in silent.newest_us if not self._tracks.has(each, rule.id)]
+        new = [each for each in silent.newest_us if not self._tracks.fires(each, rule.name)]
         if new:
             self._fire(rule, silent, new)
-        over = [each for each in self._tracks.sensors_of(rule.id) if silent.spans(each)]
+        over = [each for each in self._tracks.firing(rule.name) if silent.spans(each)]
         if over := [each for each in over if each not in silent.newest_us]:
             self._end(rule, silent.watermark_us, over)
         return True
@@ -111,9 +91,9 @@ class Silence:
         changed = False
         for sensor_id, readings in found.items():
             tracks = self._tracks.of(sensor_id)
-            for rule in [rule for rule in rules if rule.id in tracks]:
+            for rule in [rule for rule in rules if rule.name in tracks and tracks[rule.name].told]:
                 times_us = sorted(time_of_key(time) for each in readings for time in each.times)
-                track = tracks[rule.id]
+                track = tracks[rule.name]
                 newer = [time_us for time_us in times_us if time_us > track.after_us]
                 if not newer:
                     continue
@@ -133,18 +113,32 @@ class Silence:
                 if known_us is not None:
                     newest_us[sensor_id] = max(known_us, *map(time_of_key, times))
         until_us = silent.watermark_us - rule.silent_for_us
-        fitting = self._fitting(rule, {each: time_us for each, time_us in newest_us.items() if time_us < until_us})
+        fitting = self._table.fitting(rule, {each: at_us for each, at_us in newest_us.items() if at_us < until_us})
+        before = self._before(rule, fitting)
         for sensor_id in fitting:
-            since_us = newest_us[sensor_id]
-            track = self._tracks.of(sensor_id)[rule.id] = silent_track(rule, since_us, since_us)
-            fired = [Transition(since_us + rule.silent_for_us, FIRING, None, since_us)]
-            self._tell(rule, sensor_id, Changes(fired, [], fired), track, True)
+            since_us, (version, told_us) = newest_us[sensor_id], before[sensor_id]
+            track = silent_track(rule, since_us, max(version + 1, since_us))
+            self._tracks.of(sensor_id)[rule.name] = track
+            fired = Transition(track.told_us, FIRING, None, since_us)
+            track.told_us = max(track.told_us, told_us)
+            self._tell(rule, sensor_id, Changes([fired], [], [fired._replace(time_us=track.told_us)]), track, True)
+
+    def _before(self, rule: Rule, sensors: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Returns the version of each sensor's alert, and the time of what was told last."""
+        found = dict[str, tuple[int, int]]()
+        for sensor_id in sensors:
+            track = self._tracks.of(sensor_id).get(rule.name)
+            if track is not None:
+                found[sensor_id] = track.version, track.told_us
+        records = self._table.records([(rule.name, each) for each in sensors if each not in found])
+        found |= {sensor_id: (each.version, each.told_us) for (_, sensor_id), each in records.items()}
+        return {sensor_id: found.get(sensor_id, (0, NEVER_US)) for sensor_id in sensors}
 
     def _end(self, rule: Rule, watermark_us: int, sensors: Sequence[str]) -> None:
         """Ends alerts of sensors that have sent, which the group may not have heard, and of those that are gone."""
-        stored = self._stored(rule, sensors)
+        stored = self._table.sensors(rule, sensors)
         for sensor_id in sensors:
-            newest_us, since_us = stored.newest_us.get(sensor_id), _since(rule, self._tracks.of(sensor_id)[rule.id])
+            newest_us, since_us = stored.newest_us.get(sensor_id), _since(rule, self._tracks.of(sensor_id)[rule.name])
             if newest_us is None:
                 # Without a row of newest readings, it was forgotten, perhaps, and then nothing is to be written of it.
                 self._resolve(rule, sensor_id, since_us, recorded=sensor_id in stored.with_alerts)
@@ -152,17 +146,30 @@ class Silence:
                 self._resolve(rule, sensor_id, newest_us)
 
     def _resolve(self, rule: Rule, sensor_id: str, heard_us: int, *, recorded: bool = True) -> None:
-        track = self._tracks.of(sensor_id).pop(rule.id)
+        tracks = self._tracks.of(sensor_id)
+        track = tracks[rule.name]
         track.version = max(track.version + 1, heard_us)
-        resolved_us = max(heard_us, track.watermark_us)  # not before it fired
+        resolved_us = max(heard_us, track.told_us)  # not before it fired
+        track.state, track.told, track.told_us = BEGIN, False, resolved_us
         resolved = [Transition(resolved_us, RESOLVED, None, resolved_us)]
         self._tell(rule, sensor_id, Changes(resolved, [], resolved), track, recorded)
+        if not recorded:
+            del tracks[rule.name]  # else it is kept until its row is written
 
 
 def silent_track(rule: Rule, newest_us: int, version: int) -> Track:
     """Returns the track of a sensor that is silent since its newest reading."""
     fired_us = newest_us + rule.silent_for_us
-    return Track(State(firing=True), newest_us, watermark_us=fired_us, told=True, version=version, is_new=False)
+    return Track(
+        State(firing=True),
+        newest_us,
+        watermark_us=fired_us,
+        told=True,
+        told_us=fired_us,
+        version=version,
+        is_new=False,
+        revision=rule.revision,
+    )
 
 
 def _since(rule: Rule, track: Track) -> int:

@@ -1,7 +1,5 @@
 """Tests of a group of sensors, through every history: late, twice, in any bundles, with restarts and changed rules."""
 
-import random
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,53 +11,87 @@ from tests.support.alerts import MINUTE_US, START_US, WatchedGroup
 _SENSORS = ("freezer-1", "freezer-2", "fridge-1")
 
 
-def _rule(above: float = 10, for_us: int = 0, sensors: str = "freezer-*") -> Rule:
-    return Rule("warm", sensors, metric="t", condition=AlertCondition("above", above, above), for_us=for_us)
+def _rule(above: float = 10, for_us: int = 0, sensors: str = "freezer-*", clears: float | None = None) -> Rule:
+    limits = None if clears is None else (clears, clears)
+    return Rule("warm", sensors, metric="t", condition=AlertCondition("above", above, above, limits), for_us=for_us)
 
 
-_HISTORIES = st.lists(
-    st.tuples(st.sampled_from(_SENSORS), st.integers(0, 20), st.sampled_from([5.0, 11.0])), max_size=25
+_READINGS = st.tuples(
+    st.sampled_from(("freezer-1", "freezer-1", *_SENSORS)),
+    st.lists(st.tuples(st.integers(0, 8), st.sampled_from([5.0, 9.0, 11.0, 12.0])), min_size=1, max_size=3),
 )
+_HAPPENS = st.sampled_from(["restart", "again", "later", "soon", "watermark", "", ""])
+_Part = tuple[str, list[tuple[int, float]]]
 
 
 @given(
-    _HISTORIES,
+    st.lists(st.tuples(_HAPPENS, _READINGS), max_size=12),
     st.sampled_from([0, 2 * MINUTE_US]),
-    st.randoms(use_true_random=False),
-    st.lists(st.sampled_from(["restart", "again", "later", "watermark", ""]), max_size=25),
+    st.sampled_from([None, 8.0]),
+    st.booleans(),
 )
 def test_any_history_leads_to_what_the_definition_says(
-    history: list[tuple[str, int, float]], for_us: int, order: random.Random, actions: list[str]
+    history: list[tuple[str, _Part]], for_us: int, clears: float | None, is_slow: bool
 ) -> None:
-    """After late and repeated readings and long pauses, rows are those of readings in order; after restarts, the state.
+    """Whatever comes late, twice or with another value, over pauses and restarts, rows are those of readings in order.
 
-    A new job does not know the alerts that are over, so a late reading may leave the time of their end as it was.
+    Messages tell the same state.
     """
-    rule = _rule(for_us=for_us)
-    readings = {(sensor, START_US + step * 25_000_000): value for sensor, step, value in history}
-    arriving = list(readings.items())
-    order.shuffle(arriving)
-    table, watermark_us = WatchedGroup(rule), 0
-    for index, ((sensor, time_us), value) in enumerate(arriving):
-        action = actions[index] if index < len(actions) else ""
-        table.now_us += 3_600_000_000 if action == "later" else 1_000_000
-        if action == "restart":
-            table.restart()
-        elif action == "watermark":
-            watermark_us = max(watermark_us, time_us)
-            table.pass_watermark(watermark_us)
-        table.read(sensor, (time_us, value))
-        if action == "again":
-            table.read(sensor, (time_us, value))
-    end_us = START_US + 3600_000_000
-    table.pass_watermark(end_us)
-    for sensor in _SENSORS:
-        values = sorted(Value(time_us, value) for (of, time_us), value in readings.items() if of == sensor)
-        expected, state = transitions(rule, values, end_us) if sensor != "fridge-1" else ([], None)
-        found = [record.transitions for record in table.records() if record.sensor_id == sensor and record.transitions]
-        if "restart" not in actions:
-            assert found == ([tuple(expected)] if expected else [])
-        assert table.fires.get(("warm", sensor), False) is (sensor in table.firing()) is bool(state and state.firing)
+    rule = _rule(for_us=for_us, clears=clears)
+    table, watermark_us, values = WatchedGroup(rule), 0, {sensor: dict[int, float]() for sensor in _SENSORS}
+    table.is_slow = is_slow
+    for happens, (sensor, readings) in history:
+        part = {START_US + step * 50_000_000: value for step, value in readings}
+        table.happen(happens)
+        for _ in range(2 if happens == "again" else 1):
+            table.read(sensor, *part.items())
+        values[sensor] |= part
+        if happens == "watermark":
+            watermark_us = max([watermark_us, *part])
+        table.pass_watermark(watermark_us)
+        table.check()
+        found = {record.sensor_id: list(record.transitions) for record in table.all_records() if record.transitions}
+        expected = {
+            each: transitions(rule, [Value(*pair) for pair in sorted(values[each].items())], watermark_us)[0]
+            for each in _SENSORS
+            if rule.matches(each)
+        }
+        assert found == {each: of_sensor for each, of_sensor in expected.items() if of_sensor}
+
+
+_RULES = [
+    [_rule()],
+    [_rule(10.5)],
+    [_rule(clears=8)],
+    [_rule(for_us=MINUTE_US)],
+    [],
+]
+
+
+@given(st.lists(st.tuples(st.one_of(st.sampled_from(range(len(_RULES))), _HAPPENS), _READINGS), max_size=12))
+def test_rules_that_change_at_any_time(history: list[tuple[str | int, _Part]]) -> None:
+    """However rules change, are removed and put back, rows, messages and a new job agree."""
+    table, newest_us = WatchedGroup(*_RULES[0]), START_US
+    for happens, (sensor, readings) in history:
+        part = {START_US + step * 50_000_000: value for step, value in readings}
+        newest_us = max([newest_us, *part])
+        if isinstance(happens, int):
+            table.use(*_RULES[happens])
+        else:
+            table.happen(happens)
+        table.read(sensor, *part.items())
+        if happens == "watermark":
+            table.pass_watermark(newest_us)
+        table.check()
+    told, records = len(table.told), table.all_records()
+    table.restart()
+    assert (len(table.told), table.all_records()) == (told, records)
+    table.use(_rule())
+    for value, firing in ((12.0, {"freezer-1"}), (5.0, set())):
+        newest_us += 10 * MINUTE_US
+        table.read("freezer-1", (newest_us, value))
+        table.check()
+        assert table.firing() & {"freezer-1"} == firing
 
 
 def test_calm_sensors_touch_nothing() -> None:
@@ -79,10 +111,10 @@ def test_readings_in_order_are_told_once() -> None:
     table.restart()
     table.read("freezer-1", (START_US, 11))
     table.read("freezer-1", (START_US + 1_000_000, 12))
-    assert [message["kind"] for message in table.messages.values()] == [FIRING]
+    assert table.kinds() == [FIRING]
     table.restart()
     table.read("freezer-1", (START_US + 2_000_000, 9))
-    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+    assert table.kinds() == [FIRING, RESOLVED]
     assert not table.open()
 
 
@@ -98,7 +130,7 @@ def test_a_changed_rule_ends_its_alerts() -> None:
     table.use()
     table.read("freezer-2", (START_US, 5))
     assert not table.firing()
-    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED] * 2
+    assert table.kinds() == [FIRING, RESOLVED] * 2
 
 
 def test_a_change_of_severity_ends_nothing() -> None:
@@ -108,7 +140,7 @@ def test_a_change_of_severity_ends_nothing() -> None:
     table.use(Rule("warm", "freezer-*", severity="page", metric="t", condition=AlertCondition("above", 10, 10)))
     table.read("freezer-1", (START_US + 1_000_000, 12))
     assert table.firing() == {"freezer-1"}
-    assert len(table.messages) == 1
+    assert len(table.told) == 1
 
 
 def test_a_late_reading_after_a_restart() -> None:
@@ -122,7 +154,7 @@ def test_a_late_reading_after_a_restart() -> None:
     table.restart()
     table.read("freezer-1", (START_US + 50_000_000, 5))
     assert not table.firing()
-    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
+    assert table.kinds() == [FIRING, RESOLVED]
 
 
 def test_the_end_of_a_rule_whose_condition_held_by_the_watermark() -> None:
@@ -146,5 +178,52 @@ def test_what_a_drain_fired() -> None:
     table.restart()
     table.read("freezer-1", (START_US + MINUTE_US, 5))
     assert not table.firing()
-    assert [message["kind"] for message in table.messages.values()] == [FIRING, RESOLVED]
-    assert [each.kind for record in table.records() for each in record.transitions] == [PENDING, CALM]
+    assert table.kinds() == [FIRING, RESOLVED]
+    assert [each.kind for record in table.all_records() for each in record.transitions] == [PENDING, CALM]
+
+
+def test_a_late_reading_changes_an_alert_that_was_over_when_the_job_began() -> None:
+    """A reading that fires nothing may show that what is over in the table did not take place."""
+    table = WatchedGroup(_rule())
+    table.read("freezer-1", (START_US, 11), (START_US + MINUTE_US, 5))
+    table.restart()
+    table.read("freezer-1", (START_US, 5))
+    assert [record.transitions for record in table.all_records()] == [()]
+    assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_what_the_watermark_showed_stays_over_a_restart() -> None:
+    """The watermark of a new job may be behind, and resolves nothing."""
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
+    table.read("freezer-1", (START_US, 11))
+    table.pass_watermark(START_US + 5 * MINUTE_US)
+    table.restart()
+    table.read("freezer-1", (START_US + MINUTE_US, 12))
+    assert table.kinds() == [FIRING]
+
+
+def test_where_the_table_does_not_tell_values_its_alerts_stay() -> None:
+    """Without the readings of the time before, nothing of that time is withdrawn."""
+    for is_over in (True, False):
+        table = WatchedGroup(_rule())
+        table.read("freezer-1", (START_US, 11), *[(START_US + MINUTE_US, 5)] * is_over)
+        before = table.all_records()
+        table.restart()
+        table.raw.clear()
+        table.complete_us = START_US + 2 * MINUTE_US
+        table.read("freezer-1", (START_US + MINUTE_US // 2, 12))
+        assert table.all_records() == before
+
+
+def test_rules_of_one_name_follow_each_other() -> None:
+    """What fired under the old limit ends; row, messages and a new job tell what fires under the new one since then."""
+    table = WatchedGroup(_rule())
+    for step, above in enumerate((10, 10.5, 10, 10.5, 10.5)):
+        table.use(_rule(above))
+        table.read("freezer-1", (START_US + step, 11.4))
+        assert table.firing() == {"freezer-1"}
+        table.check()
+        table.restart()
+    assert table.kinds() == [FIRING, *[RESOLVED, FIRING] * 3]
+    (record,) = table.all_records()
+    assert [each.time_us - START_US for each in record.alerts] == [0, 0, 1, 1, 2, 2, 3]

@@ -113,13 +113,3 @@ def test_a_late_contradiction_is_told_as_resolved() -> None:
     changes = track.update(rule, _values((5, 9)), 0, _LATENESS_US)
     assert [(each.time_us, each.kind) for each in changes.told] == [(11, RESOLVED)]
     assert [(each.time_us, each.kind) for each in changes.withdrawn] == [(11, FIRING)]
-
-
-def test_a_restored_track_goes_on() -> None:
-    """From the last transition in its row, a track goes on without telling anything again."""
-    firing = Track.restored([Transition(7, FIRING, 11, 2)])
-    assert not firing.update(_rule(5), _values((9, 12)), NEVER_US, _LATENESS_US).told
-    assert [each.kind for each in firing.update(_rule(5), _values((10, 5)), NEVER_US, _LATENESS_US).told] == [RESOLVED]
-    pending = Track.restored([Transition(2, PENDING, 11, 2)])
-    changes = pending.update(_rule(5), [], 8, _LATENESS_US)
-    assert changes.told == changes.added == [Transition(7, FIRING, 11, 2)]

@@ -21,18 +21,9 @@ def _silent_table(rule: Rule = _SILENT) -> WatchedGroup:
     table = WatchedGroup(rule)
     table.now_us = _AFTER_US
     table.newest_us["a"] = START_US
-    table.tell(table.look(rule, _AFTER_US))
+    table.process(table.look(rule, _AFTER_US))
     assert table.firing() == {"a"}
     return table
-
-
-def _paged(table: WatchedGroup) -> set[str]:
-    """Returns the sensors that fire by the messages."""
-    return {sensor for (_, sensor), fires in table.fires.items() if fires}
-
-
-def _kinds(table: WatchedGroup) -> list[object]:
-    return [message["kind"] for message in table.messages.values()]
 
 
 def test_silence() -> None:
@@ -40,13 +31,13 @@ def test_silence() -> None:
     table = _silent_table()
     table.restart()
     table.now_us = START_US + 60 * MINUTE_US
-    table.tell(table.look(_SILENT, table.now_us))
-    assert [message["event_time"] for message in table.messages.values()] == ["2026-02-17T10:30:00Z"]
+    table.process(table.look(_SILENT, table.now_us))
+    assert [message["event_time"] for message in table.told] == ["2026-02-17T10:30:00Z"]
     table.read("a", (START_US + 5 * MINUTE_US, 5))
     assert table.firing() == {"a"}
     table.read("a", (START_US + 55 * MINUTE_US, 5))
     assert not table.firing()
-    assert _kinds(table) == [FIRING, RESOLVED]
+    assert table.kinds() == [FIRING, RESOLVED]
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -57,7 +48,7 @@ def test_silence_ends_after_it_began(late: bool) -> None:
         table.use()
     table.read("a", (START_US + 20 * MINUTE_US, 5))
     assert not table.firing()
-    assert _kinds(table) == [FIRING, RESOLVED]
+    assert table.kinds() == [FIRING, RESOLVED]
 
 
 def test_a_reading_on_its_way_to_the_table() -> None:
@@ -66,10 +57,10 @@ def test_a_reading_on_its_way_to_the_table() -> None:
     table.newest_us["a"] = START_US
     heard_us = START_US + 20 * MINUTE_US
     table.read("a", (heard_us, 5))
-    table.tell(table.look(_SILENT, _AFTER_US))
+    table.process(table.look(_SILENT, _AFTER_US))
     assert not table.firing()
-    table.tell(table.look(_SILENT, heard_us + 31 * MINUTE_US))
-    assert [message["event_time"] for message in table.messages.values()] == ["2026-02-17T10:50:00Z"]
+    table.process(table.look(_SILENT, heard_us + 31 * MINUTE_US))
+    assert [message["event_time"] for message in table.told] == ["2026-02-17T10:50:00Z"]
 
 
 def test_readings_of_other_sensors_are_not_kept() -> None:
@@ -88,10 +79,10 @@ def test_a_sensor_that_is_gone() -> None:
         table.newest_us.clear()
         if forgotten:
             table.cells.clear()
-        table.tell(table.look(_SILENT, _AFTER_US + MINUTE_US))
-        assert _kinds(table) == [FIRING, RESOLVED]
+        table.process(table.look(_SILENT, _AFTER_US + MINUTE_US))
+        assert table.kinds() == [FIRING, RESOLVED]
         assert not table.firing()
-        assert not table.tracks
+        assert not (table.tracks and forgotten)
         assert bool(table.cells) is not forgotten
 
 
@@ -100,18 +91,18 @@ def test_a_sensor_that_the_job_before_heard() -> None:
     table = _silent_table()
     table.restart()
     table.newest_us["a"] = START_US + 40 * MINUTE_US
-    table.tell(table.look(_SILENT, START_US + 50 * MINUTE_US))
+    table.process(table.look(_SILENT, START_US + 50 * MINUTE_US))
     assert not table.firing()
-    assert [message["event_time"] for message in table.messages.values()][1:] == ["2026-02-17T10:40:00Z"]
+    assert [message["event_time"] for message in table.told][1:] == ["2026-02-17T10:40:00Z"]
 
 
 def test_a_watermark_of_a_backlog() -> None:
     """After a restart the watermark may be behind: what fires by a later one goes on."""
     table = _silent_table()
     table.restart()
-    table.tell(table.look(_SILENT, START_US + 10 * MINUTE_US))
+    table.process(table.look(_SILENT, START_US + 10 * MINUTE_US))
     assert table.firing() == {"a"}
-    assert _kinds(table) == [FIRING]
+    assert table.kinds() == [FIRING]
 
 
 def test_an_older_look_changes_nothing() -> None:
@@ -119,21 +110,21 @@ def test_an_older_look_changes_nothing() -> None:
     table = _silent_table()
     before = table.look(_SILENT, _AFTER_US + MINUTE_US)
     table.newest_us["a"] = _AFTER_US + MINUTE_US
-    table.tell(table.look(_SILENT, _AFTER_US + 2 * MINUTE_US))
+    table.process(table.look(_SILENT, _AFTER_US + 2 * MINUTE_US))
     assert not table.firing()
-    table.tell(before)
-    assert not _paged(table)
+    table.process(before)
+    assert not table.told_to_fire()
 
 
 def test_each_range_of_ids_stands_alone() -> None:
     """A look tells ranges of ids: each says who is silent in it, and nothing of the others, in whatever order."""
     table = WatchedGroup(_SILENT)
     table.newest_us = dict.fromkeys("abcd", START_US)
-    table.tell(table.look(_SILENT, _AFTER_US))
+    table.process(table.look(_SILENT, _AFTER_US))
     table.newest_us = dict.fromkeys("bd", START_US)
     for after, until, left in (("b", None, "abd"), ("", "b", "bd")):
         silent = {each: START_US for each in "bd" if each > after and (until is None or each <= until)}
-        table.tell(silent_part(SilentSensors(_SILENT.id, _AFTER_US + 1, after, until, silent)))
+        table.process(silent_part(SilentSensors(_SILENT.id, _AFTER_US + 1, after, until, silent)))
         assert table.firing() == set(left)
 
 
@@ -159,9 +150,9 @@ def test_any_history_of_silence(actions: list[str], order: random.Random) -> Non
             table.newest_us[each[1]] = max(each[2], table.newest_us.get(each[1], 0))
 
     def tell(by_us: int, part: bytes) -> None:
-        before = _paged(table)
-        table.tell(part)
-        for sensor in _paged(table) - before:
+        before = table.told_to_fire()
+        table.process(part)
+        for sensor in table.told_to_fire() - before:
             assert heard_us.get(sensor, 0) + _SILENT.silent_for_us < by_us
 
     for action in actions:
@@ -186,7 +177,8 @@ def test_any_history_of_silence(actions: list[str], order: random.Random) -> Non
             case "restart":
                 write(table.now_us)  # a job writes before it ends
                 looks.clear()
-                table.fires = {(_SILENT.name, each): True for each in table.firing()}  # not those that are forgotten
+                firing = table.firing()  # not those that are forgotten
+                table.latest = {key: alert for key, alert in table.latest.items() if key[1] in firing}
                 table.restart()
                 heard_us.clear()
             case "forget":
@@ -199,5 +191,5 @@ def test_any_history_of_silence(actions: list[str], order: random.Random) -> Non
     tell(watermark_us, table.look(_SILENT, watermark_us))
     newest_us = {each: max(time_us, heard_us.get(each, 0)) for each, time_us in truth_us.items()}
     silent = {each for each, time_us in newest_us.items() if time_us + _SILENT.silent_for_us < watermark_us}
-    assert _paged(table) == silent
+    assert table.told_to_fire() == silent
     assert table.firing() <= silent
