@@ -92,6 +92,11 @@ class _JobAlerts:
         self.read_s = 0.0
         self.stored: dict[int, StoredAlerts] | None = None
 
+    def has_rules(self, least: int) -> bool:
+        """Returns whether rules were read lately that have at least this number."""
+        found = self.rules
+        return found is not None and found.number >= least and time.monotonic() < self.read_s + _RULES_EVERY_S
+
 
 _shared: defaultdict[tuple[TableName, int], _JobAlerts] = defaultdict(_JobAlerts)
 
@@ -125,28 +130,27 @@ class AlertTableFn(TableReadingFn):
         """
         shared = self._of_job
         for attempt in range(_RULES_ATTEMPTS):
-            found = shared.rules
-            if found is not None and found.number >= least and time.monotonic() < shared.read_s + _RULES_EVERY_S:
-                return found
-            if attempt > 1:
-                time.sleep(_RULES_RETRY_S)
-            with shared.lock:
-                self._read_rules(shared, least)
+            if not shared.has_rules(least):
+                if attempt:
+                    time.sleep(_RULES_RETRY_S)
+                with shared.lock:
+                    if not shared.has_rules(least):
+                        self._read_rules(shared, least)
+            if shared.rules is not None and shared.rules.number >= least:
+                return shared.rules
         raise ServerProblem(
             f"table {self._table.name}: its rules of alerts are older than those that the job has; apply them again"
         )
 
     def _read_rules(self, shared: _JobAlerts, least: int) -> None:
         before = shared.rules
-        is_new = before is not None and before.number >= least
-        if is_new and time.monotonic() < shared.read_s + _RULES_EVERY_S:
-            return  # another thread has read them
         try:
             found = read_rules(self._open(), self._table.schema)
-            if before is None or found.number > before.number or found.rules != before.rules:
+            # Older ones are those of a cluster that is behind.
+            if before is None or found.number > before.number:
                 shared.rules = found
         except ServerProblem as problem:
-            if not is_new:
+            if before is None or before.number < least:
                 raise
             _LOGGER.warning("The rules of alerts stay as they are: %s", problem)
         shared.read_s = time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipeline.core.alerts.alert_rows import AlertRecord, parse_alert_row
 from pipeline.core.alerts.evaluation import Found
-from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
+from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, WindowValue, silent_part, windows_part
 from pipeline.core.alerts.group_tracks import GroupTracks
 from pipeline.core.alerts.machine import CALM, FIRING, RESOLVED, Value
 from pipeline.core.alerts.rule_set import RuleSet
@@ -45,6 +45,7 @@ class WatchedGroup:
     Attributes:
         cells: the cells of alerts' rows.
         raw: the readings that the table has.
+        windows: the statistics of windows that the table has, by sensor and end.
         complete_us: the time from which the table has all readings.
         newest_us: the times in rows of newest readings.
         told: the alerts that were published, in order.
@@ -55,6 +56,7 @@ class WatchedGroup:
     def __init__(self, *rules: Rule) -> None:
         self.cells: dict[tuple[bytes, bytes, int], Cell] = {}
         self.raw: dict[tuple[str, int], float] = {}
+        self.windows: dict[tuple[str, int], float] = {}
         self.complete_us = 0
         self.newest_us: dict[str, int] = {}
         self.told: list[dict[str, Any]] = []
@@ -86,6 +88,11 @@ class WatchedGroup:
         for part in encoded_readings(START_US, [Readings(sensor_id, ("t",), times, numbers)]):
             self.process(part)
         self.raw |= {(sensor_id, time_us): number for time_us, number in values}
+
+    def result(self, rule: Rule, sensor_id: str, end_us: int, value: float) -> None:
+        """The result of a window that is over arrives."""
+        self.windows[sensor_id, end_us] = value
+        self.process(windows_part([WindowValue(sensor_id, rule.id, end_us, value)]))
 
     def look(self, rule: Rule, watermark_us: int) -> bytes:
         """Returns what a look for silent sensors finds."""
@@ -182,8 +189,9 @@ class WatchedGroup:
                 max(each.from_us, self.complete_us),
                 [
                     Value(time_us, value)
-                    for (sensor_id, time_us), value in self.raw.items()
-                    if sensor_id == each.sensor_id and time_us >= each.from_us
+                    for (sensor_id, time_us), value in (self.windows if each.rule.of else self.raw).items()
+                    if sensor_id == each.sensor_id and each.from_us <= time_us
+                    if not each.rule.of or time_us <= each.until_us
                 ],
             )
             for each in wanted

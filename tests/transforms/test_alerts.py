@@ -7,6 +7,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
@@ -58,6 +59,41 @@ def test_rules_that_change_are_taken_within_half_a_minute(table, monkeypatch):
     assert one.rules() is after  # what another release stored, perhaps
     one.teardown()
     other.teardown()
+
+
+def test_rules_that_another_process_has_read_are_read_at_once(table, monkeypatch):
+    """Whoever has older rules than the group reads again; what is older still is refused, and never taken."""
+    step, waited = _step(table), []
+    monkeypatch.setattr(alert_table.time, "sleep", waited.append)
+    write_rules_text(table.name, _RULES)
+    before = step.rules()
+    write_rules_text(table.name, "")
+    assert step.rules() is before
+    after = step.rules(before.number + 1)
+    assert after.rules == ()
+    assert not waited
+    with pytest.raises(ServerProblem, match="older than those that the job has"):
+        step.rules(after.number + 1)
+    assert len(waited) == 5
+    monkeypatch.setattr(alert_table, "read_rules", lambda *_: before)  # of a cluster that is behind
+    with pytest.raises(ServerProblem):
+        step.rules(after.number + 1)
+    assert step.rules() is after
+    step.teardown()
+
+
+def test_rows_of_many_alerts_are_read_together(table):
+    """A storm of alerts that begin costs few requests."""
+    sensors = [f"s{number}" for number in range(1000)]
+    firing = Transition(T, FIRING, 11.0, T)
+    rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
+    write(table.name, [decoded(alert_row(rule, each, [firing], [], Track(version=7))) for each in sensors[::2]])
+    step = _step(table)
+    found = step.records([("warm", each) for each in sensors])
+    assert sorted(found) == sorted(("warm", each) for each in sensors[::2])
+    assert all(record.transitions == (firing,) and record.version == 7 for record in found.values())
+    assert step._open().requests < 20
+    step.teardown()
 
 
 def test_a_sensor_of_the_roster_alone_is_silent(table):

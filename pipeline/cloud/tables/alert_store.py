@@ -18,7 +18,7 @@ from pipeline.core.alerts.alert_rows import FAMILY
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import RulesError, parse_rules
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.rows import KeyRange
+from pipeline.core.rows.rows import Cell, KeyRange
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -36,16 +36,17 @@ _ATTEMPTS = 5
 
 def read_rules_text(reader: RowReader) -> str:
     """Returns the rules that the table stores, as TOML; empty if it stores none."""
-    return _stored(reader)[0]
+    return _text(_cell(reader))
 
 
 def read_rules(reader: RowReader, schema: TableSchema) -> RuleSet:
     """Returns the rules that the table stores. Raises ServerProblem too if they do not fit the schema."""
-    text, number = _stored(reader)
+    cell = _cell(reader)
     try:
-        return RuleSet(parse_rules(text, RULES_KEY.decode(), schema), number)
+        rules = parse_rules(_text(cell), RULES_KEY.decode(), schema)
     except RulesError as error:
         raise ServerProblem(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
+    return RuleSet(rules, cell.timestamp_us if cell else 0)
 
 
 def write_rules_text(name: TableName, text: str) -> None:
@@ -58,42 +59,46 @@ def write_rules_text(name: TableName, text: str) -> None:
 
 
 def _replace(client: BigtableClient, reader: RowReader, text: str) -> bool:
-    """Stores rules, if nobody else does meanwhile."""
-    row = next(reader.read_selection(_SELECTION), None)
-    before_us = row.cells[0].timestamp_us if row else -_CELL_US
-    after_us = max(time.time_ns() // 1_000_000 * 1000, before_us + _CELL_US)
+    """Stores rules, unless somebody else does so first. Returns whether it did."""
+    before = _cell(reader)
+    after_us = time.time_ns() // 1_000_000 * 1000
+    if before is not None:
+        after_us = max(after_us, before.timestamp_us + _CELL_US)
     column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
     mutations = [
         Mutation(delete_from_column=column),
         Mutation(set_cell={**column, "timestamp_micros": after_us, "value": text.encode()}),
     ]
-    same = _cell_filter(before_us if row else None)
     request = {**reader.name.target, "row_key": RULES_KEY}
-    branch = "true_mutations" if row else "false_mutations"
+    predicate, branch = _filter_for(before), "false_mutations" if before is None else "true_mutations"
     try:
-        response = client.check_and_mutate_row(request={**request, "predicate_filter": same, branch: mutations})
-    except FailedPrecondition:  # several clusters have no atomic check-and-mutate: the comparison above has to suffice
+        response = client.check_and_mutate_row(request={**request, "predicate_filter": predicate, branch: mutations})
+    except FailedPrecondition:  # the instance's app profile routes to several clusters, which have no check-and-mutate
         client.mutate_row(request={**request, "mutations": mutations})
         return True
-    return bool(response.predicate_matched) is (row is not None)
+    return bool(response.predicate_matched) is (before is not None)
 
 
-def _cell_filter(time_us: int | None) -> RowFilter:
-    """Returns a filter that passes the cell of the rules, if it has this timestamp; with None, any."""
+def _filter_for(before: Cell | None) -> RowFilter:
+    """Returns a filter that passes this cell of rules; with None, any."""
     filters = [
         RowFilter(family_name_regex_filter=SCHEMA_FAMILY),
         RowFilter(column_qualifier_regex_filter=_COLUMN.replace(b".", rb"\.")),
     ]
-    if time_us is not None:
+    if before is not None:
+        time_us = before.timestamp_us  # each cell has its own
         times = TimestampRange(start_timestamp_micros=time_us, end_timestamp_micros=time_us + _CELL_US)
         filters.append(RowFilter(timestamp_range_filter=times))
     return RowFilter(chain=RowFilter.Chain(filters=filters))
 
 
-def _stored(reader: RowReader) -> tuple[str, int]:
-    """Returns the text of the rules, and their number: the cell's timestamp."""
+def _cell(reader: RowReader) -> Cell | None:
     row = next(reader.read_selection(_SELECTION), None)
-    return (row.cells[0].value.decode(errors="backslashreplace"), row.cells[0].timestamp_us) if row else ("", 0)
+    return row.cells[0] if row else None
+
+
+def _text(cell: Cell | None) -> str:
+    return cell.value.decode(errors="backslashreplace") if cell else ""
 
 
 def add_families(name: TableName, schema: TableSchema) -> bool:

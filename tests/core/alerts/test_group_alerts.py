@@ -1,5 +1,7 @@
 """Tests of a group of sensors, through every history: late, twice, in any bundles, with restarts and changed rules."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -227,3 +229,21 @@ def test_rules_of_one_name_follow_each_other() -> None:
     assert table.kinds() == [FIRING, *[RESOLVED, FIRING] * 3]
     (record,) = table.all_records()
     assert [each.time_us - START_US for each in record.alerts] == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_windows_in_progress_do_not_count() -> None:
+    """Of the windows that the table has, those count that end by the last result: later ones may be incomplete."""
+    rule = replace(_rule(), of="avg", tier="1m")
+    table = WatchedGroup(rule)
+    end_us = [START_US + step * MINUTE_US for step in range(6)]
+    table.windows = {("freezer-1", end_us[1]): 5, ("freezer-1", end_us[3]): 5, ("freezer-2", end_us[3]): 11}
+    table.result(rule, "freezer-1", end_us[2], 11)
+    assert table.firing() == {"freezer-1"}
+    table.result(rule, "fridge-1", end_us[4], 5)
+    table.restart()
+    table.result(rule, "freezer-2", end_us[2], 12)
+    assert table.firing() == {"freezer-1", "freezer-2"}
+    (record,) = [each for each in table.all_records() if each.sensor_id == "freezer-2"]
+    assert [(each.time_us, each.value) for each in record.transitions] == [(end_us[2], 12)]
+    table.result(rule, "freezer-1", end_us[3], 5)
+    assert table.firing() == {"freezer-2"}
