@@ -70,7 +70,7 @@ class Evaluation:
         for record in stored.open:
             rule, last = self.rules.by_name.get(record.rule), record.transitions[-1]
             if rule is not None and rule.silent_for_us and rule.revision == record.revision:
-                track = silent_track(rule, last.since_us, record.version)
+                track = silent_track(rule, last.since_us, last.time_us, record.version)
             else:
                 track = restored(record, record.revision)
                 if rule is not None and rule.revision == record.revision:

@@ -117,11 +117,11 @@ class Silence:
         before = self._before(rule, fitting)
         for sensor_id in fitting:
             since_us, (version, told_us) = newest_us[sensor_id], before[sensor_id]
-            track = silent_track(rule, since_us, max(version + 1, since_us))
+            fired_us = max(since_us + rule.silent_for_us, told_us + 1)  # after what a rule of that name told last
+            track = silent_track(rule, since_us, fired_us, max(version + 1, since_us))
             self._tracks.of(sensor_id)[rule.name] = track
-            fired = Transition(track.told_us, FIRING, None, since_us)
-            track.told_us = max(track.told_us, told_us)
-            self._tell(rule, sensor_id, Changes([fired], [], [fired._replace(time_us=track.told_us)]), track, True)
+            fired = [Transition(fired_us, FIRING, None, since_us)]
+            self._tell(rule, sensor_id, Changes(fired, [], fired), track, True)
 
     def _before(self, rule: Rule, sensors: Collection[str]) -> dict[str, tuple[int, int]]:
         """Returns the version of each sensor's alert, and the time of what was told last."""
@@ -157,13 +157,12 @@ class Silence:
             del tracks[rule.name]  # else it is kept until its row is written
 
 
-def silent_track(rule: Rule, newest_us: int, version: int) -> Track:
-    """Returns the track of a sensor that is silent since its newest reading."""
-    fired_us = newest_us + rule.silent_for_us
+def silent_track(rule: Rule, since_us: int, fired_us: int, version: int) -> Track:
+    """Returns the track of a sensor that is silent since a reading, and whose alert has fired."""
     return Track(
         State(firing=True),
-        newest_us,
-        watermark_us=fired_us,
+        since_us,
+        watermark_us=since_us + rule.silent_for_us,
         told=True,
         told_us=fired_us,
         version=version,
