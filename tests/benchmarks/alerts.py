@@ -54,7 +54,7 @@ _RULES = "".join(
 )
 
 
-_BEGAN = time.time() - 3600
+_BEGAN = time.time() - 7200
 
 
 def _clock() -> float:

@@ -208,7 +208,7 @@ class Evaluation:
         for rule, sensor_id, new in begins:
             track = self._tracks.of(sensor_id)[rule.name]
             to_us = self._rewound_us(track, new)
-            begin_us = max(min(track.after_us, max(to_us, track.floor_us)) + 1, to_us - rule.for_us)
+            begin_us = max(min(track.after_us, to_us) + 1, to_us - rule.for_us)
             until_us = max([self._tracks.over_us, *(value.time_us for value in new)])
             wanted.append(ValuesWanted(rule, sensor_id, max(begin_us, 0), until_us))
         for (rule, sensor_id, new), (from_us, stored) in zip(begins, self._table.values(wanted), strict=True):
@@ -220,7 +220,8 @@ class Evaluation:
 
     def _rewound_us(self, track: Track, new: Sequence[Value]) -> int:
         """Returns the time to which a track is taken back: values that come later may be as late."""
-        return min((value.time_us for value in new), default=track.after_us) - self._lateness_us
+        first_us = min((value.time_us for value in new), default=track.after_us)
+        return max(first_us - self._lateness_us, track.floor_us)
 
     def _read_rows(self, begins: Sequence["_Update"]) -> None:
         """Gives tracks that begin what their rows tell."""

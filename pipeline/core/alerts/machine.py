@@ -168,7 +168,6 @@ class Track:
 
     def rewind(self, to_us: int) -> None:
         """Takes a restored track back to an earlier time, from which its values have to become known again."""
-        to_us = max(to_us, self.floor_us)
         if to_us < self.after_us:
             before = [each for each in self.history if each.time_us <= to_us]
             self.state, self.after_us = state_after(before[-1]) if before else BEGIN, to_us

@@ -247,3 +247,37 @@ def test_windows_in_progress_do_not_count() -> None:
     assert [(each.time_us, each.value) for each in record.transitions] == [(end_us[2], 12)]
     table.result(rule, "freezer-1", end_us[3], 5)
     assert table.firing() == {"freezer-2"}
+
+
+def test_a_new_rule_leaves_the_time_of_the_old_one_alone() -> None:
+    """A reading that comes late after the rule has changed is of the old rule's time."""
+    table = WatchedGroup(_rule())
+    table.read("freezer-1", (START_US, 11), (START_US + 2 * MINUTE_US, 5))
+    table.use(_rule(10.5))
+    table.read("freezer-1", (START_US + 3 * MINUTE_US, 12))
+    before = table.all_records()
+    table.read("freezer-1", (START_US + MINUTE_US, 12))
+    assert table.all_records() == before
+
+
+def test_what_is_told_is_never_older_than_before() -> None:
+    """A late reading makes an alert fire earlier than was told. It resolves after what was told all the same."""
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
+    table.read("freezer-1", (START_US + MINUTE_US, 11))
+    table.pass_watermark(START_US + 5 * MINUTE_US)
+    table.read("freezer-1", (START_US, 11))
+    table.read("freezer-1", (START_US + 2 * MINUTE_US + 1, 5))
+    assert [alert["event_time"] for alert in table.told] == ["2026-02-17T10:03:00Z"] * 2
+    (record,) = table.all_records()
+    assert [each.time_us - START_US for each in record.alerts] == [2 * MINUTE_US, 2 * MINUTE_US + 1]
+
+
+def test_numbers_grow_while_rows_are_being_written() -> None:
+    """A reading that is corrected again and again has an alert with another id each time."""
+    table = WatchedGroup(_rule())
+    table.is_slow = True
+    for value in (11, 5, 11, 5):
+        table.read("freezer-1", (START_US, value))
+    table.read("freezer-1", (START_US + 1, 11), (START_US + 2, 5))  # no more microseconds than alerts
+    assert table.kinds() == [FIRING, RESOLVED] * 3
+    table.check()
