@@ -18,7 +18,7 @@ from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.window_stats import WindowStats, at_least, covers, includes
+from pipeline.core.statistics.window_stats import WindowStats, at_least, copied, covers, includes
 from pipeline.core.windows.tier_sources import sources
 
 
@@ -242,6 +242,8 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         if not exact:
             return None, row, False
         if self._tier.statistics.carries:
+            # The fresh ones belong to panes, which are being written as they are.
+            found = {each_us: copied(stats) if each_us in fresh else stats for each_us, stats in found.items()}
             table.neighbours.carry(sensor_id, found, now_us)
         return found, row, kept and retention.known
 

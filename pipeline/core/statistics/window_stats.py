@@ -191,6 +191,14 @@ class WindowStats:
             self.metrics.setdefault(metric, MetricStats()).merge(stats)
 
 
+def copied(stats: WindowStats) -> WindowStats:
+    """Returns a copy, whose metrics can be changed without changing those of ``stats``."""
+    found = WindowStats()
+    found.merge(stats)
+    found.sizes = stats.sizes
+    return found
+
+
 def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
     """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
     parts = list(parts)

@@ -193,3 +193,16 @@ def test_a_day_from_before_a_tier_was_inserted_continues():
     restored.put(SHIFT, fresh)
     pane = restored.pane()
     assert (pane.complete, complete, pane.stats.events) == (True, True, 3)
+
+
+def test_what_is_being_written_stays_as_it_is():
+    """A longer window continues fresh hours from earlier readings, and leaves their panes as they are."""
+    schema = parse_schema(f"{TIERS}\nstatistics = {{ t = ['increase'] }}")
+    hours, shifts = schema.tiers
+    fresh = schema.statistics.stats_of([T + MINUTE], {"t": [3.0]})
+    pane = aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics)
+    table = Memory(schema.rows(event(-24 * 60)))
+    completion = Completion(schema, Retention.of(schema), table).tiers[shifts]
+    found = completion.completed("a", SHIFT, T + HOUR, ShorterWindows({T: fresh}))
+    assert found.stats.metrics["t"].parts["rises"].before.value == 1
+    assert aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics) == pane
