@@ -201,7 +201,9 @@ def test_what_is_being_written_stays_as_it_is():
     hours, shifts = schema.tiers
     fresh = schema.statistics.stats_of([T + MINUTE], {"t": [3.0]})
     pane = aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics)
-    table = Memory(schema.rows(event(-24 * 60)))
+    before = schema.statistics.stats_of([T - 24 * HOUR], {"t": [1.0]})
+    row = aggregate_row(hours.window, "a", T - 24 * HOUR, before, hours.family, hours.statistics)
+    table = Memory([row])
     completion = Completion(schema, Retention.of(schema), table).tiers[shifts]
     found = completion.completed("a", SHIFT, T + HOUR, ShorterWindows({T: fresh}))
     assert found.stats.metrics["t"].parts["rises"].before.value == 1
