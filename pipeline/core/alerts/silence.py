@@ -108,10 +108,10 @@ class Silence:
     def _fire(self, rule: Rule, silent: SilentSensors, sensors: Iterable[str]) -> None:
         newest_us = {sensor_id: silent.newest_us[sensor_id] for sensor_id in sensors}
         for part in self._recents():
-            for sensor_id, _, times, _ in read_group_readings(part):
-                known_us = newest_us.get(sensor_id)
+            for readings in read_group_readings(part):
+                known_us = newest_us.get(readings.sensor_id)
                 if known_us is not None:
-                    newest_us[sensor_id] = max(known_us, *map(time_of_key, times))
+                    newest_us[readings.sensor_id] = max(known_us, *map(time_of_key, readings.times))
         until_us = silent.watermark_us - rule.silent_for_us
         fitting = self._table.fitting(rule, {each: at_us for each, at_us in newest_us.items() if at_us < until_us})
         before = self._before(rule, fitting)
