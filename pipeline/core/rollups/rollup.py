@@ -1,0 +1,60 @@
+"""A roll-up: which sensors belong together, in which tiers, and which of their metrics are merged."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from urllib.parse import quote
+
+FAMILY = "rollup"
+"""The family of all rows of roll-ups."""
+
+ALL = "all"
+"""The value of the group of a roll-up of all sensors."""
+
+_MOST_BYTES, _KEPT_BYTES = 200, 180  # of a value; and of one that is longer, before its digest
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """A roll-up.
+
+    Args:
+        name: the name, unique in a schema.
+        by: the metadata fields whose values name a sensor's group; none for one group of all sensors.
+        tiers: the texts of the windows; none for all tiers.
+        metrics: globs of the metrics that are merged.
+    """
+
+    name: str
+    by: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("*",)
+
+    def value_of(self, member: Mapping[str, str]) -> str | None:
+        """Returns the value of a sensor's group, as row keys contain it; None for a sensor without one of the fields.
+
+        Args:
+            member: the sensor's metadata.
+        """
+        if not self.by:
+            return ALL
+        if any(field not in member for field in self.by):
+            return None
+        return encoded_value([member[field] for field in self.by])
+
+    def merges(self, metric: str) -> bool:
+        """Returns whether a metric is merged."""
+        return any(glob == "*" or fnmatchcase(metric, glob) for glob in self.metrics)
+
+
+def encoded_value(values: Sequence[str]) -> str:
+    """Encodes the values of a group's fields for a row key.
+
+    Each is percent-encoded except for the unreserved characters of RFC 3986, and they are joined by slashes. Of a text
+    of more than 200 bytes, the first 180 are followed by ``~`` and 16 hexadecimal digits of its SHA-256.
+    """
+    text = "/".join(quote(value, safe="") for value in values)
+    if len(text) <= _MOST_BYTES:
+        return text
+    return f"{text[:_KEPT_BYTES]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
