@@ -27,7 +27,9 @@ MAX_READINGS = 1000
 MAX_METADATA = 100
 MAX_METADATA_BYTES = 4096
 # First segments of the keys of the table's own rows. A sensor with such a name would be mistaken for one of them.
-RESERVED_SENSOR_IDS = frozenset({"agg", "schema", "repair", "latest", "alert"})
+RESERVED_SENSOR_IDS = frozenset(
+    {"agg", "schema", "repair", "latest", "alert", "rollup", "rollup_parts", "rollup_members"}
+)
 
 _SENSOR_ID = re.compile(r"[\x21\x22\x24-\x7e]{1,256}")  # printable ASCII except '#'
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
