@@ -48,6 +48,7 @@ from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
+from pipeline.core.panes.longer_windows import LongerWindows
 from pipeline.core.panes.pane_results import PaneResults
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
@@ -109,6 +110,7 @@ class GroupFiring:
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
+        self._longer = LongerWindows(self._sources, windows, self._begun)
         self._carry_in: CarryIn | None = None
         if aggregation.carries:
             self._open_from_us = NEVER_US
@@ -324,42 +326,13 @@ class GroupFiring:
         begun = [sensor_id for sensor_id in changed if sensor_id not in window.entries]
         self._begun.begin(tier, start_us, window, begun)
         for sensor_id in begun:
-            self._keep_stored(tier, sensor_id, window.entries[sensor_id].accumulator)
+            self._longer.keep_stored(tier, sensor_id, window.entries[sensor_id].accumulator)
         for sensor_id, (stats, moved) in changed.items():
             entry = self._begun.entry(window, sensor_id)
             if not window.late:
-                self._settle(tier, start_us, sensor_id, entry, shorter_us)
+                self._longer.settle(tier, start_us, sensor_id, entry, shorter_us)
             entry.moved |= entry.accumulator.put(shorter_us, stats) or moved
             entry.dirty = True
-
-    def _keep_stored(self, tier: int, sensor_id: str, accumulator: ShorterWindows) -> None:
-        """Keeps restored results of what the table stored before the job: other shorter windows are yet to fire."""
-        source = self._sources[tier]
-        accumulator.keep_restored(partial(self._begun.may_be_stored, source))
-        if self._sources[source] < 0:
-            return
-        for each_us in [each for each in accumulator.restored if not self._begun.is_stored(source, each)]:
-            restored, _ = self._begun.restored(source, each_us, [sensor_id])[sensor_id]
-            if isinstance(restored, ShorterWindows):
-                self._keep_stored(source, sensor_id, restored)
-                accumulator.restored[each_us] = restored.pane().stats
-
-    def _settle(
-        self, tier: int, start_us: int, sensor_id: str, entry: SensorWindow[ShorterWindows], shorter_us: int
-    ) -> None:
-        """Merges a longer window's shorter ones that are over, unless the one that comes is one of them."""
-        accumulator, source = entry.accumulator, self._sources[tier]
-        settled_us = accumulator.settled_us
-        if shorter_us < settled_us:
-            accumulator.unsettle()
-            entry.stored = True
-            restored, complete = self._begun.restored(tier, start_us, [sensor_id])[sensor_id]
-            entry.unsure |= not complete
-            if isinstance(restored, ShorterWindows):
-                restored.keep_restored(lambda each_us: each_us < settled_us)
-                accumulator.restore(restored.restored, restored.least, restored.floor)
-        # The table has the rows of windows that are not in the state any more.
-        accumulator.settle(min(shorter_us, self._windows.first_us(source)))
 
     def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed) -> None:
         """Writes rows of sensors' windows, and adds those that changed to the longer ones.
