@@ -14,8 +14,8 @@ from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import (
+    OF_WRITERS,
     READING_COUNT,
-    WINDOW_SIZES,
     AggregateKey,
     parse_aggregate_key,
     parse_statistic,
@@ -86,10 +86,10 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
             parse_statistic(cell.qualifier, cell.value)
         except ValueError as error:
             raise Mismatch(f"cell {_shown_cell(cell)} is not part of an aggregate: {error}") from error
-        if cell.qualifier == WINDOW_SIZES.encode():
-            names.add(WINDOW_SIZES)
-        elif cell.qualifier != READING_COUNT.encode():
-            _, metric = split_qualifier(cell.qualifier.decode())
+        if (name := cell.qualifier.decode()) in OF_WRITERS:
+            names.add(name)
+        elif name != READING_COUNT:
+            _, metric = split_qualifier(name)
             names |= {qualifier_of(each.name, metric) for each in tier.statistics.of(metric)}
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):

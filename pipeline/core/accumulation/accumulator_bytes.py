@@ -5,9 +5,11 @@ Little-endian, without padding. Parts in brackets are optional; a flag tells whe
     readings    version; flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns,
                 16: events, 32: the events' times are wide, 64: floor, 128: too many metrics, and nothing follows);
                 statistics, [restored statistics], [floor, as statistics], [columns], [events]
-    statistics  number of events; size of the names in bytes, of which the highest bit is set if there are parts; names
-                of the metrics; for each metric its count, sum, minimum, maximum, average and deviation; [for each
-                metric the size of its parts, and they, as :mod:`pipeline.core.statistics.parts` describes]
+    statistics  number of events; size of the names in bytes, of which the highest bit is set if there are parts, and
+                the next one if there is a member; names of the metrics; for each metric its count, sum, minimum,
+                maximum, average and deviation; [for each metric the size of its parts, and they, as
+                :mod:`pipeline.core.statistics.parts` describes]; [size of the member, and it, as
+                :mod:`pipeline.core.statistics.member` describes]
     columns     number of groups, number of sealed blocks, base in µs, size of a time in bytes (wide: 16); first time,
                 last time; groups, in which times are relative to the base; sealed blocks
     group       number of metrics, number of events; each metric as its index among the statistics; event times; values
@@ -33,6 +35,7 @@ from functools import lru_cache
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
 from pipeline.core.notation.size_runs import parse_sizes, sizes_text
+from pipeline.core.statistics.member import Member, member_bytes, parse_member
 from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 
@@ -51,7 +54,7 @@ VERSION = 0x1A  # no release before took it for a first byte; the next format ta
 WINDOWS_VERSION = 0x1B
 
 _METRIC_INDEX = "I"
-_HAS_PARTS = 1 << 31
+_HAS_PARTS, _HAS_MEMBER = 1 << 31, 1 << 30
 _TIME_SIZES = {SHORT: 4, LONG: 8, WIDE: 16}
 _TIME_TYPES = {size: time_type for time_type, size in _TIME_SIZES.items()}
 if [array(type_code).itemsize for type_code in (SHORT, LONG, _METRIC_INDEX)] != [4, 8, 4] or sys.byteorder != "little":
@@ -138,6 +141,9 @@ def stats_bytes(stats: WindowStats) -> bytes:
             data = parts_bytes(of_metric.parts)
             parts += (_COUNT.pack(len(data)), data)
     size = len(names) | bool(parts) * _HAS_PARTS
+    if stats.member is not None:
+        size |= _HAS_MEMBER
+        parts += sized_member(stats.member)
     return b"".join((_EVENTS.pack(stats.events, size), names, *each, *parts))
 
 
@@ -145,13 +151,26 @@ def read_stats(reader: Reader) -> WindowStats:
     """Reads what :func:`stats_bytes` wrote."""
     stats = WindowStats()
     stats.events, size = reader.unpack(_EVENTS)
-    for metric in reader.names(size & ~_HAS_PARTS):
+    for metric in reader.names(size & ~(_HAS_PARTS | _HAS_MEMBER)):
         of = stats.metrics[metric] = MetricStats()
         of.count, of.total, of.minimum, of.maximum, of.average, of.deviation = reader.unpack(_METRIC)
     if size & _HAS_PARTS:
         for of_metric in stats.metrics.values():
             of_metric.parts = read_parts(reader.take(reader.count()))
+    if size & _HAS_MEMBER:
+        stats.member = read_member(reader)
     return stats
+
+
+def sized_member(member: Member) -> tuple[bytes, bytes]:
+    """Returns the size of a member, and its bytes."""
+    data = member_bytes(member)
+    return _COUNT.pack(len(data)), data
+
+
+def read_member(reader: Reader) -> Member:
+    """Reads what :func:`sized_member` returned."""
+    return parse_member(reader.take(reader.count()))
 
 
 def window_bytes(stats: WindowStats) -> bytes:

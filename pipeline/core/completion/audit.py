@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import (
+    OF_WRITERS,
     READING_COUNT,
-    WINDOW_SIZES,
     aggregate_key,
     aggregate_row,
     parse_statistic,
@@ -216,7 +216,7 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     greatest double: near it, one order of addition overflows and another does not.
     """
     expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
-    for name in sorted((expected.keys() | stored.keys()) - {WINDOW_SIZES}, key=_event_count_first):
+    for name in sorted((expected.keys() | stored.keys()) - OF_WRITERS, key=_event_count_first):
         value = _value(name, stored.get(name))
         if name not in expected or not _agree(name, value, expected[name], recomputed):
             right = expected.get(name)
@@ -231,7 +231,7 @@ def _finding(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
     if recomputed is None:
-        values = {name: _value(name, value) for name, value in sorted(stored.items()) if name != WINDOW_SIZES}
+        values = {name: _value(name, value) for name, value in sorted(stored.items()) if name not in OF_WRITERS}
         superfluous = tuple(WrongStatistic(name, value, None) for name, value in values.items())
         return Finding(tier, sensor_id, start_us, superfluous, ())
     found = tuple(differences(recomputed, stored, tier, start_us))

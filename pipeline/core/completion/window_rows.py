@@ -11,13 +11,7 @@ from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.queries.together import RowsTogether
-from pipeline.core.rows.aggregate_rows import (
-    aggregate_range,
-    parse_aggregate_key,
-    parse_aggregate_row,
-    stats_of,
-    window_sizes,
-)
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, parse_window_stats
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -89,12 +83,10 @@ class WindowRows:
         """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
         for row in self._read(self.row_selection(tier, sensor_id, start_us, end_us)):
             try:
-                record = parse_aggregate_row(tier.window, row, tier.statistics)
-                stats = stats_of(record)
-                stats.sizes = window_sizes(row)
+                found = parse_window_stats(tier.window, row, tier.statistics)
             except ValueError as error:
                 raise ForeignRow(row, error) from error
-            yield record.start_us, stats
+            yield found
 
     def row_selection(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> RowSelection:
         """Returns what :meth:`rows` reads."""

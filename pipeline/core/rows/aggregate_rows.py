@@ -1,7 +1,8 @@
 """Writes and parses aggregate rows: one per sensor and window, with decimal text values.
 
 A row of a longer tier also tells how much it counts of each shorter window, in one column: so it can be computed again
-without losing anything when raw rows are gone. See :mod:`pipeline.core.notation.size_runs`.
+without losing anything when raw rows are gone. See :mod:`pipeline.core.notation.size_runs`. If roll-ups group sensors
+by metadata, a row also tells that of its newest event, in one column. See :mod:`pipeline.core.statistics.member`.
 
 The key is ``agg#hourly#{sensor_id}#{YYYY-MM-DDTHH}`` (for hourly windows) whatever the schema. The window knows what
 follows ``agg#``, and the text of its start.
@@ -28,13 +29,18 @@ from pipeline.core.statistics.definitions import (
     qualifier_of,
     split_qualifier,
 )
+from pipeline.core.statistics.member import member_bytes, parse_member
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import Window
 
-READING_COUNT, WINDOW_SIZES = "reading_count", "window_sizes"
-_READING_COUNT, _WINDOW_SIZES = READING_COUNT.encode(), WINDOW_SIZES.encode()
+READING_COUNT, WINDOW_SIZES, MEMBER = "reading_count", "window_sizes", "member"
+_READING_COUNT, _WINDOW_SIZES, _MEMBER = READING_COUNT.encode(), WINDOW_SIZES.encode(), MEMBER.encode()
+OF_WRITERS = frozenset({WINDOW_SIZES, MEMBER})
+"""The columns that tell no statistic: only what computes rows reads them."""
+
+_OF_WRITERS = frozenset({_WINDOW_SIZES, _MEMBER})
 _new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 _STATES = (Sketch, Course)  # values that are not numbers
 
@@ -90,8 +96,7 @@ def aggregate_row(
     """Returns the complete row of one sensor's window. A later row replaces each of its cells."""
     values = values_of(window, start_us, stats, statistics)
     cells = [Cell(family, name.encode(), start_us, _text(value)) for name, value in values.items()]
-    if told := _sizes_text(stats):
-        cells.append(Cell(family, _WINDOW_SIZES, start_us, told))
+    cells += [Cell(family, qualifier, start_us, told) for qualifier, told in _told(stats)]
     return Row(aggregate_key(window, sensor_id, start_us), cells)
 
 
@@ -118,8 +123,8 @@ def encoded_aggregate_row(
                 text = _text(value)
             append(before[len(text)])
             append(text)
-    if told := _sizes_text(stats):
-        parts += (_cell(family, _WINDOW_SIZES, start_us)[len(told)], told)
+    for qualifier, told in _told(stats):
+        parts += (_cell(family, qualifier, start_us)[len(told)], told)
     return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 2))
 
 
@@ -158,14 +163,12 @@ def named_values(
             yield metric, named, [each.value(of, span) for each in named]
 
 
-def _sizes_text(stats: WindowStats) -> bytes:
-    return sizes_text(stats.sizes) if stats.sizes else b""
-
-
-def window_sizes(row: Row) -> dict[int, int] | None:
-    """Returns the sizes of the shorter windows that a row counts, by start in µs; None if it does not tell them."""
-    texts = (cell.value for cell in row.cells if cell.qualifier == _WINDOW_SIZES)
-    return next(map(parse_sizes, texts), None)
+def _told(stats: WindowStats) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the columns beside the statistics, and their values."""
+    if stats.sizes:
+        yield _WINDOW_SIZES, sizes_text(stats.sizes)
+    if stats.member is not None:
+        yield _MEMBER, member_bytes(stats.member)
 
 
 def _text(value: Value) -> bytes:
@@ -196,7 +199,7 @@ def parse_aggregate_row(
             raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
         if cell.qualifier == _READING_COUNT:
             events = value
-        elif cell.qualifier != _WINDOW_SIZES:
+        elif cell.qualifier not in _OF_WRITERS:
             statistic, metric = split_qualifier(cell.qualifier.decode())
             found[metric][statistic.name] = value
     if not found or (counted and not events):
@@ -224,7 +227,7 @@ def parse_statistic(qualifier: bytes, value: bytes) -> Value:
     """Parses the value of a column of an aggregate row.
 
     Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite. The
-    value of the sizes of windows is their number.
+    value of the sizes of windows is their number, and that of the newest event its time.
 
     Raises:
         ValueError: aggregate rows have no such column, or it never contains such a value.
@@ -233,9 +236,23 @@ def parse_statistic(qualifier: bytes, value: bytes) -> Value:
         return parse_count(value)
     if qualifier == _WINDOW_SIZES:
         return float(len(parse_sizes(value)))
+    if qualifier == _MEMBER:
+        return float(parse_member(value).time_us)
     statistic, metric = split_qualifier(qualifier.decode())
     name_of(metric.encode())
     return statistic.parse(value)
+
+
+def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> tuple[int, WindowStats]:
+    """Returns the start in µs and all that an aggregate row tells. Raises as :func:`parse_aggregate_row` does."""
+    record = parse_aggregate_row(window, row, statistics)
+    stats = stats_of(record)
+    for cell in row.cells:
+        if cell.qualifier == _WINDOW_SIZES:
+            stats.sizes = parse_sizes(cell.value)
+        elif cell.qualifier == _MEMBER:
+            stats.member = parse_member(cell.value)
+    return record.start_us, stats
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:

@@ -31,17 +31,16 @@ class Rollup:
     tiers: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("*",)
 
-    def value_of(self, member: Mapping[str, str]) -> str | None:
+    def value_of(self, member: Mapping[str, str | None]) -> str | None:
         """Returns the value of a sensor's group, as row keys contain it; None for a sensor without one of the fields.
 
         Args:
-            member: the sensor's metadata.
+            member: the sensor's metadata, as :func:`pipeline.core.statistics.member.member_fields` returns it.
         """
         if not self.by:
             return ALL
-        if any(field not in member for field in self.by):
-            return None
-        return encoded_value([member[field] for field in self.by])
+        values = [value for field in self.by if (value := member.get(field)) is not None]
+        return encoded_value(values) if len(values) == len(self.by) else None
 
     def merges(self, metric: str) -> bool:
         """Returns whether a metric is merged."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -9,7 +10,7 @@ class Member(NamedTuple):
     """The newest event of a window.
 
     Attributes:
-        time_us: the event time in µs.
+        time_us: the event time in µs; a wide one if more than the time identifies the event.
         text: the metadata that roll-ups group by, as :func:`member_text` writes it.
     """
 
@@ -18,13 +19,64 @@ class Member(NamedTuple):
 
 
 def member_text(fields: Iterable[str], metadata: Mapping[str, str]) -> str:
-    """Returns the fields that the metadata has, as compact JSON in the order of their names."""
-    found = {name: metadata[name] for name in sorted(fields) if name in metadata}
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    """Returns the fields as compact JSON in the order of their names, with null for one that the metadata lacks.
+
+    So a text tells which fields it tells: another roll-up may need others.
+    """
+    return _text({name: metadata.get(name) for name in sorted(fields)})
+
+
+@lru_cache(maxsize=4096)  # sensors of a group have the same text
+def member_fields(text: str) -> Mapping[str, str | None]:
+    """Returns the fields of what :func:`member_text` wrote. Raises ValueError for another text."""
+    fields = json.loads(text)
+    if not isinstance(fields, dict) or not all(value is None or isinstance(value, str) for value in fields.values()):
+        raise ValueError("the metadata of roll-ups is not an object of texts")
+    return fields
 
 
 def later(one: Member | None, other: Member | None) -> Member | None:
-    """Returns the member with the later event. Of two at the same time, it is the second."""
+    """Returns the member of the later event, in whatever order they come.
+
+    Parts of the same event are merged, as its raw row merges them: of two values of a field, it is the second.
+    """
     if one is None or other is None:
         return one or other
-    return one if one.time_us > other.time_us else other
+    if one.time_us != other.time_us:
+        return max(one, other, key=_order)
+    if one.text == other.text:
+        return other
+    first, second = member_fields(one.text), member_fields(other.text)
+    named = {name: value for name, value in second.items() if value is not None}
+    return Member(other.time_us, _text(dict(sorted({**second, **first, **named}.items()))))
+
+
+def contradict(one: Member | None, other: Member | None) -> bool:
+    """Returns whether the same event has two values of a field."""
+    if one is None or other is None or one.time_us != other.time_us or one.text == other.text:
+        return False
+    first, second = member_fields(one.text), member_fields(other.text)
+    return any(None is not value != second.get(name) is not None for name, value in first.items())
+
+
+def member_bytes(member: Member) -> bytes:
+    """Serializes a member as a JSON array of its attributes."""
+    return f"[{member.time_us},{member.text}]".encode()
+
+
+def parse_member(data: bytes) -> Member:
+    """Parses what :func:`member_bytes` wrote. Raises ValueError for other bytes."""
+    time, comma, text = data.decode()[1:-1].partition(",")
+    member = Member(int(time), text)
+    member_fields(text)
+    if not comma or member_bytes(member) != data:
+        raise ValueError("it is not the newest event of a window")
+    return member
+
+
+def _order(member: Member) -> tuple[int, int]:
+    return member.time_us >> 64 or member.time_us, member.time_us
+
+
+def _text(fields: Mapping[str, str | None]) -> str:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)

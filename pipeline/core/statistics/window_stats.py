@@ -12,6 +12,7 @@ from math import hypot, inf, isnan, sqrt
 from typing import Any
 
 from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.member import Member, later
 from pipeline.core.statistics.parts import before_of, last_of, merged
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
@@ -147,14 +148,16 @@ class WindowStats:
     """The number of events in one sensor's window, and the statistics of each metric.
 
     Of a longer window, ``sizes`` tells the size of each shorter one that it counts, by start in µs, if that is known.
+    ``member`` is the newest event, if roll-ups group sensors by metadata.
     """
 
-    __slots__ = ("events", "metrics", "sizes")
+    __slots__ = ("events", "member", "metrics", "sizes")
 
     def __init__(self) -> None:
         self.events = 0
         self.metrics: dict[str, MetricStats] = {}
         self.sizes: Mapping[int, int] | None = None
+        self.member: Member | None = None
 
     def add(self, readings: Mapping[str, float]) -> None:
         """Adds one event's readings: metric name to finite value."""
@@ -187,6 +190,8 @@ class WindowStats:
     def merge(self, other: "WindowStats") -> None:
         """Adds everything counted in ``other``, which stays unchanged."""
         self.events += other.events
+        if other.member is not None:
+            self.member = later(self.member, other.member)
         for metric, stats in other.metrics.items():
             self.metrics.setdefault(metric, MetricStats()).merge(stats)
 
