@@ -53,6 +53,12 @@ def delete_column(family: str, qualifier: bytes) -> bytes:
     return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier)))
 
 
+def delete_older(family: str, qualifier: bytes, before_us: int) -> bytes:
+    """Encodes a ``DeleteFromColumn``: the versions before a time."""
+    versions = _field(0x1A, b"\x10" + _varint(before_us))
+    return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier) + versions))
+
+
 def delete_row() -> bytes:
     """Encodes a ``DeleteFromRow``."""
     return b"\x12\x02\x22\x00"

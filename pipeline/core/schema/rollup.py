@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
-FAMILY = "rollup"
-"""The family of all rows of roll-ups."""
+from pipeline.core.rows.rollup_rows import FAMILY as FAMILY
 
 ALL = "all"
 """The value of the group of a roll-up of all sensors."""

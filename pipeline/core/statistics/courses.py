@@ -70,6 +70,18 @@ class Course(NamedTuple):
         return cls(At(first_us, first), At(last_us, last), amount, before)
 
 
+class Risen(NamedTuple):
+    """What is left of courses of several sensors: by how much they rise together.
+
+    Attributes:
+        increase: the sum of their increases.
+        rate: the sum of their rates.
+    """
+
+    increase: float
+    rate: float
+
+
 class Method(NamedTuple):
     """How the amount of a course is computed.
 

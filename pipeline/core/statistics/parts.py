@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
-from pipeline.core.statistics.courses import HELD, RISES, SLOPED, At, Course, Method, course_of, joined
+from pipeline.core.statistics.courses import HELD, RISES, SLOPED, At, Course, Method, Risen, course_of, joined
 from pipeline.core.statistics.sketch import Sketch
 
 _SIZE = struct.Struct("<HI")
@@ -148,6 +148,28 @@ class _Coursed(_OneCell):
         return joined(self._method, one, other)
 
 
+class _Risen(PartKind):
+    """The rise of several sensors together, of which roll-ups keep no course. No readings of a sensor make it."""
+
+    name = "risen"
+    cells = ("risen", "risen_rate")  # rows tell the two numbers as the statistics increase and rate
+
+    def of(self, series: MetricReadings) -> Risen:
+        raise NotImplementedError("a course tells the rise of readings")
+
+    def merged(self, one: Risen, other: Risen) -> Risen:
+        return Risen(one.increase + other.increase, one.rate + other.rate)
+
+    def of_cells(self, *values: Any) -> Risen:
+        return Risen(*values)
+
+    def texts(self, part: Risen) -> tuple[bytes, ...]:
+        return repr(part.increase).encode(), repr(part.rate).encode()
+
+    def parse(self, *texts: bytes) -> Risen:
+        return Risen(*map(float, texts))
+
+
 PARTS: Mapping[str, PartKind] = {
     part.name: part
     for part in (
@@ -157,6 +179,7 @@ PARTS: Mapping[str, PartKind] = {
         _Coursed("rises", RISES),
         _Coursed("held", HELD),
         _Coursed("sloped", SLOPED),
+        _Risen(),
     )
 }
 

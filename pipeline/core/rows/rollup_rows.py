@@ -1,0 +1,253 @@
+"""Writes and parses the rows of roll-ups, all in one family:
+
+    rollup#{window}#{name}#{value}#{start}         what a group's sensors have in a window, merged
+    rollup_parts#{window}#{name}#{value}#{start}   what it is merged from: a cell for each shard of sensors
+    rollup_members#{window}#{shard}#{start}        a cell for each sensor of a shard: what it has in the window
+
+Windows and starts are written as in the keys of aggregate rows, and so are the columns of the first kind, besides
+``sensors``, the number of sensors, and ``expected``, the number that the schema declares.
+
+A cell's timestamp is the window's start plus a millisecond for each version of the cell, and writing a version deletes
+the ones before it. So requests that a server applies twice or in another order never replace a newer cell. Of a group's
+row, the cells count that have the version of ``sensors``: others are of metrics that the group no longer has.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
+from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
+from pipeline.core.rows.mutation_bytes import delete_older, mutations_of
+from pipeline.core.rows.records import MetricSummary, summary_of
+from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.statistics.definitions import (
+    Statistic,
+    Value,
+    WindowSpan,
+    qualifier_of,
+    split_qualifier,
+)
+from pipeline.core.statistics.rules import Statistics
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.windows.fixed import Window
+
+FAMILY = "rollup"
+"""The family of all rows of roll-ups."""
+
+ROLLUP, PARTS, MEMBERS = "rollup", "rollup_parts", "rollup_members"
+"""What the keys begin with."""
+
+SENSORS, EXPECTED = "sensors", "expected"
+"""Columns beside those of aggregate rows."""
+
+_VERSION_US = 1000
+_VALUE = re.compile(r"[A-Za-z0-9_.~%/-]{0,200}")
+_RISEN = ("increase", "rate")
+_LEFT_OUT = ("rises", "first", "last", "held", "sloped")  # parts, or cells that only serve merging
+
+
+class RollupKey(NamedTuple):
+    """The parts of a key of a group's row."""
+
+    name: str
+    value: str
+    start_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollupRecord:
+    """What the sensors of a group have in one window, merged. Metrics are sorted by name.
+
+    Attributes:
+        name: the roll-up.
+        value: the group, as row keys contain it.
+        start_us: the window's start.
+        window: the window.
+        sensors: the number of sensors that contributed.
+        expected: the number of sensors that the schema declares; None if it does not tell.
+        reading_count: the number of events.
+        metrics: the statistics of each metric.
+    """
+
+    name: str
+    value: str
+    start_us: int
+    window: Window
+    sensors: int
+    expected: int | None
+    reading_count: int
+    metrics: dict[str, MetricSummary]
+
+
+class Versioned(NamedTuple):
+    """A cell's version, from 1, and its value."""
+
+    version: int
+    value: bytes
+
+
+def rollup_key(window: Window, name: str, value: str, start_us: int, kind: str = ROLLUP) -> bytes:
+    """Returns the key of a group's row, or with :data:`PARTS` that of its parts."""
+    return f"{kind}#{window.label}#{name}#{value}#{window.start_text(start_us)}".encode()
+
+
+def members_key(window: Window, shard: int, start_us: int) -> bytes:
+    """Returns the key of what the sensors of a shard have in a window."""
+    return f"{MEMBERS}#{window.label}#{shard}#{window.start_text(start_us)}".encode()
+
+
+def rollup_range(window: Window, name: str, value: str, start_us: int, end_us: int) -> KeyRange:
+    """Returns the keys of a group's windows that start in [``start_us``, ``end_us``), oldest first."""
+    first, end = window.first_start(start_us), window.first_start(end_us)
+    return KeyRange(rollup_key(window, name, value, first), rollup_key(window, name, value, end))
+
+
+def members_range(window: Window, shard: int, start_us: int, end_us: int) -> KeyRange:
+    """Returns the keys of what a shard's sensors have in windows that start in [``start_us``, ``end_us``)."""
+    first, end = window.first_start(start_us), window.first_start(end_us)
+    return KeyRange(members_key(window, shard, first), members_key(window, shard, end))
+
+
+def groups_range(window: Window, name: str, kind: str = ROLLUP) -> KeyRange:
+    """Returns the keys of all groups of a roll-up."""
+    return prefix_range(f"{kind}#{window.label}#{name}#".encode())
+
+
+def parse_rollup_key(window: Window, key: bytes, kind: str = ROLLUP) -> RollupKey:
+    """Parses the key of a group's row. Raises ValueError for another key."""
+    parts = key.decode("ascii", errors="replace").split("#")
+    if len(parts) != 5 or parts[:2] != [kind, window.label] or not _VALUE.fullmatch(parts[3]):
+        raise ValueError(f"it is not the key of a roll-up's window of {window.text}")
+    return RollupKey(parts[2], parts[3], _start(window, parts[4]))
+
+
+def parse_members_key(window: Window, key: bytes) -> tuple[int, int]:
+    """Returns the shard and the start in µs that a key names. Raises ValueError for another key."""
+    parts = key.decode("ascii", errors="replace").split("#")
+    if len(parts) != 4 or parts[:2] != [MEMBERS, window.label] or not parts[2].isdigit():
+        raise ValueError(f"it is not the key of what sensors have in a window of {window.text}")
+    return int(parts[2]), _start(window, parts[3])
+
+
+def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versioned]]) -> EncodedRow:
+    """Returns a row that writes cells, by their columns, and deletes the versions before them."""
+    mutations: list[bytes] = []
+    for column, (version, value) in cells:
+        at_us = start_us + version * _VERSION_US
+        mutations += (delete_older(FAMILY, column, at_us), mutations_of([Cell(FAMILY, column, at_us, value)]))
+    return EncodedRow(key, b"".join(mutations), len(mutations))
+
+
+def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
+    """Returns the newest version of each cell, by its column."""
+    found: dict[bytes, Versioned] = {}
+    for _, column, timestamp_us, value in row.cells:
+        version = (timestamp_us - start_us) // _VERSION_US
+        if column not in found or found[column].version < version:
+            found[column] = Versioned(version, value)
+    return found
+
+
+def encoded_rollup_row(
+    window: Window,
+    key: RollupKey,
+    version: int,
+    stats: WindowStats,
+    sensors: int,
+    statistics: Statistics,
+    expected: int | None = None,
+) -> EncodedRow:
+    """Returns the row of a group's window. Without sensors, it tells only that there are none."""
+    texts: dict[str, bytes] = {SENSORS: b"%d" % sensors}
+    if sensors:
+        if expected is not None:
+            texts[EXPECTED] = b"%d" % expected
+        texts[READING_COUNT] = b"%d" % stats.events
+        for column, value in _values(statistics.span(window, key.start_us), stats, sensors, statistics):
+            texts[column] = value.to_bytes() if isinstance(value, Sketch) else format_value(value)
+    cells = ((column.encode(), Versioned(version, text)) for column, text in texts.items())
+    return versioned_row(rollup_key(window, *key), key.start_us, cells)
+
+
+def parse_rollup_row(window: Window, row: Row) -> RollupRecord | None:
+    """Parses the row of a group's window; None if the group has no sensor in it any more.
+
+    The row has to contain the column ``sensors``, whichever others were read.
+
+    Raises:
+        ValueError: :func:`encoded_rollup_row` does not write such a row.
+    """
+    name, value, start_us = parse_rollup_key(window, row.key)
+    cells = versions_in(row, start_us)
+    counted = cells.get(SENSORS.encode())
+    if counted is None:
+        raise ValueError(f"it has no {SENSORS}")
+    numbers: dict[str, int] = {SENSORS: 0, READING_COUNT: 0}
+    found: dict[str, dict[str, Value]] = defaultdict(dict)
+    for column, (version, text) in cells.items():
+        if version != counted.version:
+            continue  # of a metric that the group had before
+        try:
+            if column in (SENSORS.encode(), EXPECTED.encode(), READING_COUNT.encode()):
+                numbers[column.decode()] = _whole(text)
+            else:
+                statistic, metric = split_qualifier(column.decode())
+                found[metric][statistic.name] = parse_statistic(column, text)
+        except ValueError as error:
+            raise ValueError(f"{shown_bytes(column)}: {error}") from error
+    if not numbers[SENSORS]:
+        return None
+    metrics = {}
+    for metric in sorted(found):
+        if "count" not in found[metric]:
+            raise ValueError(f"metric {metric} has no count")
+        metrics[metric] = summary_of(found[metric])
+    return RollupRecord(
+        name, value, start_us, window, numbers[SENSORS], numbers.get(EXPECTED), numbers[READING_COUNT], metrics
+    )
+
+
+@lru_cache(maxsize=1024)
+def merged_statistics(named: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
+    """Returns those of a metric's statistics that roll-ups have: the others depend on one sensor's readings in time."""
+    return tuple(
+        each for each in named if each.name in _RISEN or (each.part not in _LEFT_OUT and each.name not in _LEFT_OUT)
+    )
+
+
+def _values(
+    span: WindowSpan, stats: WindowStats, sensors: int, statistics: Statistics
+) -> Iterator[tuple[str, float | Sketch]]:
+    of_all = span._replace(expected=span.expected and span.expected * sensors)
+    for metric, of_metric in stats.metrics.items():
+        for each in merged_statistics(statistics.of(metric)):
+            value = _value(each, of_metric, of_all)
+            if value is not None:
+                yield qualifier_of(each.name, metric), value
+
+
+def _value(statistic: Statistic, stats: MetricStats, span: WindowSpan) -> float | Sketch | None:
+    if statistic.name in _RISEN:
+        risen = (stats.parts or {}).get("risen")
+        return risen and getattr(risen, statistic.name)
+    value = statistic.value(stats, span)
+    return value if value is None or isinstance(value, Sketch) else float(value)  # type: ignore[arg-type]  # no course
+
+
+def _whole(text: bytes) -> int:
+    number = parse_value(text)
+    if number < 0 or not number.is_integer():
+        raise ValueError(f"{shown_bytes(text)} is not a number of sensors or events")
+    return int(number)
+
+
+def _start(window: Window, text: str) -> int:
+    try:
+        return window.parse_start(text)
+    except ValueError:
+        raise ValueError(f"it is not the key of a window of {window.text}") from None
