@@ -10,12 +10,8 @@ from apache_beam.transforms.window import GlobalWindows
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Pane
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import (
-    GroupedReadings,
-    groups_of_batch,
-    read_group_readings,
-    start_of_readings,
-)
+from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
+from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.fixed import HOURLY
 

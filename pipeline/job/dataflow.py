@@ -31,7 +31,7 @@ from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import firing as schedule
 from pipeline.core.panes import group_windows, grouped_readings, row_batches
-from pipeline.core.panes.grouped_readings import groups_for
+from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.flag_values import BadFlag

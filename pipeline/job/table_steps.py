@@ -10,8 +10,8 @@ from datetime import timedelta
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.results.window_results import ResultRules
+from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target
 from pipeline.transforms.aggregate import AggregateWindows, Clock
 from pipeline.transforms.alert_table import WatchedTable

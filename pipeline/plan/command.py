@@ -11,9 +11,9 @@ from pipeline.cli.options import Parsed
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
 from pipeline.core.notation.toml_lines import placed
-from pipeline.core.panes.grouped_readings import groups_for
+from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import estimate_of, limits_passed
 from pipeline.plan.prices import Prices, costs, parse_prices

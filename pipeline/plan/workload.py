@@ -5,7 +5,8 @@ from typing import Literal
 
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.schema.table_schema import Rate, TableSchema
+from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.table_schema import TableSchema
 
 START_US = 1_771_286_400_000_000
 """A midnight, at which the estimated events begin."""

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
 from pipeline.core.completion.audit import Extent, Recomputed
-from pipeline.core.panes.grouped_readings import accumulators_of, group_of, groups_for
+from pipeline.core.panes.grouped_readings import accumulators_of
+from pipeline.core.schema.rate import group_of, groups_for
 from pipeline.core.schema.table_schema import TableSchema, Tier
 
 Key = tuple[int, int]

@@ -16,17 +16,14 @@ from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, 
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import (
-    GroupedReadings,
-    groups_of_batch,
-    start_of_readings,
-)
+from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.queries.foreign import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute

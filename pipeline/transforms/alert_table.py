@@ -36,12 +36,12 @@ from pipeline.core.alerts.stored_alerts import (
     ValuesWanted,
 )
 from pipeline.core.notation.times import parse_time
-from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.queries.seeks import RowSelection, in_batches
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.proto.window_result_pb2 import WindowResult

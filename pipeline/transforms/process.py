@@ -21,9 +21,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
-from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, groups_for
+from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (

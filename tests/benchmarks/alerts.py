@@ -27,7 +27,8 @@ from pipeline.core.alerts.rules import parse_rules
 from pipeline.core.alerts.stored_alerts import StoredAlerts, StoredValues
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.schema.table_schema import Rate, TableSchema
+from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class

@@ -24,9 +24,9 @@ from pathlib import Path
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import Schedule
 from pipeline.core.panes.group_state import Bags
-from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.results.window_results import PaneResult, ResultRules, batches_of, message_of, read_batch
-from pipeline.core.schema.table_schema import Rate, TableSchema
+from pipeline.core.schema.rate import Rate, groups_for
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.benchmarks import restart
 from tests.support.groups import MINUTE, SECOND, CountingBag, Group

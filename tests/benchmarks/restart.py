@@ -20,10 +20,10 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import Schedule
-from pipeline.core.panes.grouped_readings import groups_for
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Row
-from pipeline.core.schema.table_schema import Rate, TableSchema
+from pipeline.core.schema.rate import Rate, groups_for
+from pipeline.core.schema.table_schema import TableSchema
 from tests.support.groups import HOUR, MINUTE, SECOND, Group
 from tests.support.row_server import chunks_of, response
 

@@ -12,8 +12,7 @@ from pipeline.core.panes import group_windows, grouped_readings, row_batches
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.group_sizes import group_sizes
-from pipeline.core.panes.grouped_readings import group_of
-from pipeline.core.schema.table_schema import Rate
+from pipeline.core.schema.rate import Rate, group_of
 from tests.engine.job import Job, schema_of
 from tests.engine.service import TooLarge
 from tests.model.reference import HOUR, MINUTE, Published

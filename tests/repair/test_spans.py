@@ -25,8 +25,9 @@ from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import Rate, TableSchema, Tier
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of

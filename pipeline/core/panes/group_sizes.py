@@ -12,8 +12,7 @@ from pipeline.core.accumulation.accumulator import FEW, SEAL_AT
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.panes.group_windows import PACKED_BYTES
-from pipeline.core.panes.grouped_readings import groups_for
-from pipeline.core.schema.table_schema import Rate
+from pipeline.core.schema.rate import Rate, groups_for
 
 MAX_COMMIT_BYTES = 180_000_000
 """What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""

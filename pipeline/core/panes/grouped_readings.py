@@ -16,14 +16,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
-from zlib import crc32
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
 from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.schema.identity import BY_TIME, Identity
-from pipeline.core.schema.table_schema import Rate
+from pipeline.core.schema.rate import group_of
 from pipeline.core.windows.fixed import Window
 
 VERSION = 1
@@ -33,9 +32,6 @@ _SIZE = struct.Struct("<I")
 _BLOCK = struct.Struct("<HIIB")
 _TIME, _WIDE_TIME = 8, 16
 _LONG_END = 1 << 63
-_SECOND_US = 1_000_000
-_HOUR_US = 3600 * _SECOND_US
-_MOST_GROUPS = 1 << 17
 _MOST_BYTES = 2 << 20  # of the readings in an element
 
 
@@ -67,35 +63,6 @@ class Readings(NamedTuple):
     metrics: tuple[str, ...]
     times: Sequence[int]
     values: Sequence[float]
-
-
-def groups_for(rate: Rate | None) -> int:
-    """Returns the number of groups, a power of two, for sensors with this rate and number.
-
-    It limits how many threads can aggregate at once, and sets how much a firing reads and writes: the windows of a
-    group. Sensors that send often hold more, so fewer of them share a group.
-    """
-    if rate is None or rate.every_us >= 10 * _SECOND_US:
-        least, sensors_of_group = 256, 1000
-    elif rate.every_us >= _SECOND_US:
-        least, sensors_of_group = 1024, 125
-    else:
-        least, sensors_of_group = 4096, 15
-    needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
-    return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
-
-
-def groups_of_batch(rate: Rate | None, window: Window) -> int:
-    """Returns the number of groups for a batch job, which has the readings of a group in one window in memory.
-
-    Windows longer than an hour have groups that are smaller by as much.
-    """
-    return groups_for(rate) * max(1, window.length_us // _HOUR_US)
-
-
-def group_of(sensor_id: bytes, groups: int) -> int:
-    """Returns the group of a sensor, from 0. It never changes: state is kept by it."""
-    return crc32(sensor_id) % groups
 
 
 class GroupedReadings(BundleReadings):

@@ -50,9 +50,10 @@ def encoded_value(values: Sequence[str]) -> str:
     """Encodes the values of a group's fields for a row key.
 
     Each is percent-encoded except for the unreserved characters of RFC 3986, and they are joined by slashes. Of a text
-    of more than 200 bytes, the first 180 are followed by ``~`` and 16 hexadecimal digits of its SHA-256.
+    of more than 200 bytes, the first 180 are followed by ``+``, which no other value contains, and 16
+    hexadecimal digits of its SHA-256.
     """
     text = "/".join(quote(value, safe="") for value in values)
     if len(text) <= _MOST_BYTES:
         return text
-    return f"{text[:_KEPT_BYTES]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"{text[:_KEPT_BYTES]}+{hashlib.sha256(text.encode()).hexdigest()[:16]}"

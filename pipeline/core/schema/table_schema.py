@@ -19,7 +19,11 @@ from pipeline.core.schema.key_space import KeyBindings, KeySpace
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
+from pipeline.core.schema.rate import Rate, groups_for
+from pipeline.core.schema.rollup import FAMILY, Rollup
+from pipeline.core.schema.rollup_rules import rollup_problems
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.core.windows.tier_sources import tier_problem
 
@@ -35,7 +39,7 @@ _FEW_METRICS = 8  # with no more metrics, the growth is not checked
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _READINGS_POLICY = parse_policy("maxage=90d")
 _AGGREGATES_POLICY = parse_policy("maxage=730d")
-_LATEST_POLICY = parse_policy("maxage=730d || maxversions=1")
+_NEWEST_POLICY = parse_policy("maxage=730d || maxversions=1")  # of rows whose older versions nobody reads
 
 
 class SchemaError(ValueError):
@@ -64,25 +68,6 @@ def canonical(window: Window) -> Window:
 
 
 @dataclass(frozen=True)
-class Rate:
-    """The expected data rate of one sensor, used to estimate sizes.
-
-    Args:
-        every_us: microseconds from one event to the next.
-        metrics: readings per event.
-        metadata: metadata fields per event.
-        event_bytes: the size of a serialized event; None to estimate it from the others.
-        sensors: the number of sensors, from which a job's number of groups follows; None if unknown.
-    """
-
-    every_us: int
-    metrics: int = 1
-    metadata: int = 0
-    event_bytes: int | None = None
-    sensors: int | None = None
-
-
-@dataclass(frozen=True)
 class TableSchema:
     """A table's schema. The constructor validates it, and raises :class:`SchemaError`.
 
@@ -99,6 +84,9 @@ class TableSchema:
         statistics: the statistics of each metric in aggregate rows.
         latest: the family of the newest readings; None for a table without them.
         metadata_alone: whether the table keeps events that have metadata and no readings.
+        rollups: the roll-ups of aggregates.
+        rollup_shards: the number of shards among which the sensors of roll-ups are divided; with roll-ups, None stands
+            for the number that follows from the rate. It stays with the table: a sensor keeps its shard.
     """
 
     key: KeyTemplate
@@ -112,6 +100,8 @@ class TableSchema:
     statistics: Statistics = BY_DEFAULT
     latest: str | None = None
     metadata_alone: bool = False
+    rollups: tuple[Rollup, ...] = ()
+    rollup_shards: int | None = None
 
     @classmethod
     def default(
@@ -146,9 +136,12 @@ class TableSchema:
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
         defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
         if self.latest is not None:
-            defaults[self.latest] = _LATEST_POLICY
+            defaults[self.latest] = _NEWEST_POLICY
+        if self.rollups:
+            defaults[FAMILY] = _NEWEST_POLICY
         object.__setattr__(self, "policies", defaults | dict(self.policies))
         self._check_statistics()
+        self._check_rollups()
 
     @property
     def reading_families(self) -> tuple[str, ...]:
@@ -159,7 +152,22 @@ class TableSchema:
     def families(self) -> tuple[str, ...]:
         """Every family except the table's own."""
         latest = () if self.latest is None else (self.latest,)
-        return self.reading_families + tuple(tier.family for tier in self.tiers) + latest
+        rollups = (FAMILY,) if self.rollups else ()
+        return self.reading_families + tuple(tier.family for tier in self.tiers) + latest + rollups
+
+    @cached_property
+    def member_fields(self) -> tuple[str, ...]:
+        """The metadata fields that roll-ups group by, sorted."""
+        return tuple(sorted({field for rollup in self.rollups for field in rollup.by}))
+
+    @property
+    def shards_of_rollups(self) -> int:
+        """The number of shards among which the sensors of roll-ups are divided."""
+        return self.rollup_shards or groups_for(self.rate)
+
+    def rollups_of(self, window: Window) -> tuple[Rollup, ...]:
+        """Returns the roll-ups that have rows of these windows, which are those of a tier."""
+        return tuple(rollup for rollup in self.rollups if not rollup.tiers or window.text in rollup.tiers)
 
     @cached_property
     def layout_context(self) -> LayoutContext:
@@ -255,6 +263,7 @@ class TableSchema:
         named += [("metadata", family) for family in self.metadata.families]
         named += [("tiers", tier.family) for tier in self.tiers]
         named += [("latest", self.latest)] if self.latest is not None else []
+        named += [("rollups", FAMILY)] if self.rollups else []
         seen: dict[str, str] = {}
         for key, family in named:
             if not _FAMILY.fullmatch(family):
@@ -329,6 +338,41 @@ class TableSchema:
                     f"{name} needs raw rows for two windows of {shortest.text}, and {family} is collected after "
                     f"{format_interval(age // timedelta(microseconds=1))}: keep it longer, or leave {name} out",
                 )
+
+    def _check_rollups(self) -> None:
+        """Raises SchemaError for a roll-up that can't be computed. Notes its tiers as row keys name them."""
+        for key, problem in rollup_problems(self.rollups, [tier.window for tier in self.tiers], self.metrics):
+            raise SchemaError(key, problem)
+        for rollup in self.rollups:
+            for name in rollup.by:
+                self._check_member_field(rollup, name)
+        if self.rollups:
+            object.__setattr__(self, "rollup_shards", self.shards_of_rollups)
+            object.__setattr__(self, "rollups", tuple(self._with_tiers_of_table(rollup) for rollup in self.rollups))
+
+    def _check_member_field(self, rollup: Rollup, name: str) -> None:
+        """Raises SchemaError if raw rows do not keep a field: those of a window with late data have to tell it."""
+        if self.layout.serializes or name in self.key.metadata_names:
+            return
+        key, family = f"rollups.{rollup.name}", self.metadata.family_of(name)
+        if family is None:
+            raise SchemaError(
+                key, f"raw rows don't keep metadata.{name}, which late data needs: add it to a family of [metadata]"
+            )
+        age = collected_after(self.policies[family])
+        of_readings = [collected_after(self.policies[each]) for each in self.metrics.families]
+        if age is not None and all(other is None or other > age for other in of_readings):
+            after = format_interval(age // timedelta(microseconds=1))
+            raise SchemaError(
+                key,
+                f"late data needs metadata.{name} as long as there are readings, and {family} is collected before "
+                f"them, after {after}: keep it as long",
+            )
+
+    def _with_tiers_of_table(self, rollup: Rollup) -> Rollup:
+        wanted = [parse_window(text) for text in rollup.tiers]
+        texts = (tier.window.text for tier in self.tiers if any(tier.window.same_as(each) for each in wanted))
+        return replace(rollup, tiers=tuple(texts))
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():

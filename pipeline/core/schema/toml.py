@@ -20,6 +20,12 @@
     "energy_*" = ["last", "max"]
     other = ["count", "avg", "p50", "p95"]
 
+    [rollups]                             # name = what sensors are grouped by; default: all tiers, all metrics
+    site = { by = "metadata.site", tiers = ["1h"], metrics = ["temperature", "energy_*"] }
+    model = { by = ["metadata.site", "metadata.model"] }
+    fleet = { by = [] }                   # all sensors
+    shards = 256                          # how the work is divided; stays with the table
+
     [policies]                            # family = policy, as cbt setgcpolicy takes it
     raw = "maxage=90d"
 
@@ -34,6 +40,7 @@ Omitted keys have the values of the default schema; a serializing layout has no 
 ``latest`` has no newest readings; a file for a new table has them.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -47,26 +54,32 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
+from pipeline.core.schema.rate import MAX_GROUPS, Rate
+from pipeline.core.schema.rollup import Rollup
+from pipeline.core.schema.rollup_rules import SHARDS
+from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.rules import Statistics
 from pipeline.core.windows.calendars import parse_window
 
 _T = TypeVar("_T")
 
-_TABLES = ("metrics", "metadata", "tiers", "statistics", "policies", "rate")
+_TABLES = ("metrics", "metadata", "tiers", "statistics", "rollups", "policies", "rate")
 _KEYS = ("key", "layout", "values", "latest", "metadata_alone", *_TABLES)
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
+_ROLLUP_KEYS = ("by", "tiers", "metrics")
 _RATE_KEYS = ("every", "metrics", "metadata", "event_bytes", "sensors")
 _MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains smaller excesses
 _MAX_SENSORS = 1_000_000_000
+_BY_METADATA = "metadata."
 
 
-def parse_schema(text: str, latest: str | None = None) -> TableSchema:
+def parse_schema(text: str, latest: str | None = None, shards: int | None = None) -> TableSchema:
     """Parses a schema from TOML.
 
     Args:
         text: the TOML.
         latest: the family of newest readings if the text does not tell it and the table has tiers.
+        shards: the number of shards of roll-ups if the text does not tell it; None for the number by the rate.
 
     Raises:
         SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
@@ -79,6 +92,8 @@ def parse_schema(text: str, latest: str | None = None) -> TableSchema:
         raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}{hint}") from None
     if latest is not None and document.get("tiers") != {}:
         document.setdefault("latest", latest)
+    if shards is not None and isinstance(rollups := document.setdefault("rollups", {}), dict):
+        rollups.setdefault(SHARDS, shards)
     return schema_of(document)
 
 
@@ -103,6 +118,8 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         statistics=_statistics(document),
         latest=_text(document, "latest", "latest") if document.get("latest", False) is not False else None,
         metadata_alone=_flag(document, "metadata_alone"),
+        rollups=_rollups(document),
+        rollup_shards=_rollup_shards(document),
     )
 
 
@@ -121,6 +138,9 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
     document["tiers"] = {tier.window.text: tier.family for tier in schema.tiers}
     if schema.statistics.globs:
         document["statistics"] = {glob: list(names) for glob, names in schema.statistics.globs}
+    if schema.rollup_shards is not None:
+        document["rollups"] = {rollup.name: _document_of_rollup(rollup) for rollup in schema.rollups}
+        document["rollups"][SHARDS] = schema.rollup_shards
     document["policies"] = {family: format_policy(schema.policies[family]) for family in schema.families}
     if rate := schema.rate:
         document["rate"] = {"every": format_interval(rate.every_us), "metrics": rate.metrics, "metadata": rate.metadata}
@@ -129,6 +149,16 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         if rate.sensors is not None:
             document["rate"]["sensors"] = rate.sensors
     return document
+
+
+def _document_of_rollup(rollup: Rollup) -> dict[str, Any]:
+    by = [_BY_METADATA + name for name in rollup.by]
+    entry: dict[str, Any] = {"by": by[0] if len(by) == 1 else by}
+    if rollup.tiers:
+        entry["tiers"] = list(rollup.tiers)
+    if rollup.metrics != Rollup.metrics:
+        entry["metrics"] = list(rollup.metrics)
+    return entry
 
 
 def format_schema(schema: TableSchema, *, for_new_table: bool = False) -> str:
@@ -141,7 +171,12 @@ def format_schema(schema: TableSchema, *, for_new_table: bool = False) -> str:
     import tomlkit  # only writing needs it, and every command would wait for it
 
     has_none = for_new_table and schema.latest is None and bool(schema.tiers)
-    return tomlkit.dumps(({"latest": False} if has_none else {}) | document_of(schema))
+    document = ({"latest": False} if has_none else {}) | document_of(schema)
+    for name, entry in document.get("rollups", {}).items():
+        if name != SHARDS:
+            document["rollups"][name] = tomlkit.inline_table()
+            document["rollups"][name].update(entry)
+    return tomlkit.dumps(document)
 
 
 def _values(text: str) -> Values:
@@ -178,6 +213,48 @@ def _statistics(document: Mapping[str, Any]) -> Statistics:
 
 def _rule(names: list[str], glob: str) -> Statistics:
     return Statistics(((glob, tuple(names)),))
+
+
+def _rollups(document: Mapping[str, Any]) -> tuple[Rollup, ...]:
+    rollups = _table(document, "rollups", {})
+    return tuple(_rollup(f"rollups.{name}", name, entry) for name, entry in rollups.items() if name != SHARDS)
+
+
+def _rollup(key: str, name: str, entry: object) -> Rollup:
+    if not isinstance(entry, dict):
+        raise SchemaError(key, 'takes a table, like { by = "metadata.site" }')
+    for each in entry:
+        if each not in _ROLLUP_KEYS:
+            raise SchemaError(f"{key}.{each}", f"there is no such key; the keys are {', '.join(_ROLLUP_KEYS)}")
+    if "by" not in entry:
+        raise SchemaError(
+            f"{key}.by", 'is needed: a metadata field, like "metadata.site", a list, or [] for all sensors'
+        )
+    by = [entry["by"]] if isinstance(entry["by"], str) else entry["by"]
+    if not isinstance(by, list) or not all(isinstance(each, str) and each.startswith(_BY_METADATA) for each in by):
+        raise SchemaError(
+            f"{key}.by",
+            f'takes "metadata.site", or a list of such names, or [] for all sensors, not {entry["by"]!r:.80}',
+        )
+    return Rollup(
+        name,
+        tuple(each.removeprefix(_BY_METADATA) for each in by),
+        _texts(entry, f"{key}.tiers", ["1h", "1d"]) if "tiers" in entry else (),
+        _texts(entry, f"{key}.metrics", ["temperature", "energy_*"]) if "metrics" in entry else Rollup.metrics,
+    )
+
+
+def _texts(entry: Mapping[str, Any], key: str, example: list[str]) -> tuple[str, ...]:
+    """Returns a list of texts, at least one, from the key's last part."""
+    value = entry[key.rpartition(".")[2]]
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
+        raise SchemaError(key, f"takes a list, like {json.dumps(example)}, not {value!r:.80}; leave it out for all")
+    return tuple(value)
+
+
+def _rollup_shards(document: Mapping[str, Any]) -> int | None:
+    rollups = _table(document, "rollups", {})
+    return _number(rollups, SHARDS, 1, MAX_GROUPS, "rollups") if SHARDS in rollups else None
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:
@@ -231,10 +308,10 @@ def _flag(document: Mapping[str, Any], key: str) -> bool:
     return value
 
 
-def _number(rate: Mapping[str, Any], key: str, least: int, most: int) -> int:
-    value = rate[key]
+def _number(table: Mapping[str, Any], key: str, least: int, most: int, section: str = "rate") -> int:
+    value = table[key]
     if type(value) is not int or not least <= value <= most:
-        raise SchemaError(f"rate.{key}", f"takes a whole number from {least} to {most:,}, not {value!r:.80}")
+        raise SchemaError(f"{section}.{key}", f"takes a whole number from {least} to {most:,}, not {value!r:.80}")
     return value
 
 

@@ -11,8 +11,7 @@ from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.group_sizes import commit_problem, group_sizes, largest_group, sensor_bytes
 from pipeline.core.panes.group_state import Bags
-from pipeline.core.panes.grouped_readings import group_of
-from pipeline.core.schema.table_schema import Rate
+from pipeline.core.schema.rate import Rate, group_of
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import HOUR, LATENESS, MINUTE, SECOND, Group, Values
 

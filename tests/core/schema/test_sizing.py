@@ -6,8 +6,9 @@ from pipeline.core.notation.cell_values import Values
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.sizing import check_sizes, state_problem, warnings
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
+from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.windows.fixed import Window
 
 SECOND_US = 1_000_000

@@ -18,7 +18,8 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.table_schema import MAX_GROWTH, Rate, SchemaError, TableSchema, Tier, canonical
+from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.table_schema import MAX_GROWTH, SchemaError, TableSchema, Tier, canonical
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.strategies import events

@@ -8,7 +8,8 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.table_schema import Rate, SchemaError, TableSchema, Tier
+from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 
@@ -175,12 +176,12 @@ def test_round_trip(schema):
         (
             "keys = 1",
             "keys: there is no such key; the keys are key, layout, values, latest, metadata_alone, "
-            "metrics, metadata, tiers, statistics, policies, rate",
+            "metrics, metadata, tiers, statistics, rollups, policies, rate",
         ),
         (
             '"a\\nb" = 1',
             "'a\\nb': there is no such key; the keys are key, layout, values, latest, metadata_alone, "
-            "metrics, metadata, tiers, statistics, policies, rate",
+            "metrics, metadata, tiers, statistics, rollups, policies, rate",
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),

@@ -1,0 +1,60 @@
+"""The expected rate of sensors, and the groups into which a job puts them by it."""
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from pipeline.core.windows.fixed import Window
+
+_SECOND_US = 1_000_000
+_HOUR_US = 3600 * _SECOND_US
+
+MAX_GROUPS = 1 << 17
+"""The greatest number of groups of sensors."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The expected data rate of one sensor, used to estimate sizes.
+
+    Args:
+        every_us: microseconds from one event to the next.
+        metrics: readings per event.
+        metadata: metadata fields per event.
+        event_bytes: the size of a serialized event; None to estimate it from the others.
+        sensors: the number of sensors, from which a job's number of groups follows; None if unknown.
+    """
+
+    every_us: int
+    metrics: int = 1
+    metadata: int = 0
+    event_bytes: int | None = None
+    sensors: int | None = None
+
+
+def groups_for(rate: Rate | None) -> int:
+    """Returns the number of groups, a power of two, for sensors with this rate and number.
+
+    It limits how many threads can aggregate at once, and sets how much a firing reads and writes: the windows of a
+    group. Sensors that send often hold more, so fewer of them share a group.
+    """
+    if rate is None or rate.every_us >= 10 * _SECOND_US:
+        least, sensors_of_group = 256, 1000
+    elif rate.every_us >= _SECOND_US:
+        least, sensors_of_group = 1024, 125
+    else:
+        least, sensors_of_group = 4096, 15
+    needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
+    return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), MAX_GROUPS)
+
+
+def groups_of_batch(rate: Rate | None, window: Window) -> int:
+    """Returns the number of groups for a batch job, which has the readings of a group in one window in memory.
+
+    Windows longer than an hour have groups that are smaller by as much.
+    """
+    return groups_for(rate) * max(1, window.length_us // _HOUR_US)
+
+
+def group_of(sensor_id: bytes, groups: int) -> int:
+    """Returns the group of a sensor, from 0. It never changes: state is kept by it."""
+    return crc32(sensor_id) % groups

@@ -1,0 +1,26 @@
+import pytest
+
+from pipeline.core.schema.rollup import Rollup, encoded_value
+
+
+@pytest.mark.parametrize(
+    ("values", "encoded"),
+    [
+        (["north"], "north"),
+        (["Halle 7/Süd#1", "a~b._-"], "Halle%207%2FS%C3%BCd%231/a~b._-"),
+        ([""], ""),
+        (["n" * 200], "n" * 200),
+        (["n" * 201], "n" * 180 + "+291c4194382c6bd5"),
+        (["n" * 202], "n" * 180 + "+5b074d71f7a16acc"),
+    ],
+)
+def test_encoded_value(values, encoded):
+    """A group's value has no character with a meaning in row keys, and at most 200 bytes."""
+    assert encoded_value(values) == encoded
+
+
+def test_the_group_of_a_sensor():
+    """A sensor without one of the fields is in no group; all sensors are in the one of a roll-up by nothing."""
+    assert Rollup("model", ("site", "model")).value_of({"model": "m/1", "site": "north", "floor": "2"}) == "north/m%2F1"
+    assert Rollup("model", ("site", "model")).value_of({"site": "north"}) is None
+    assert Rollup("fleet").value_of({}) == "all"

@@ -1,0 +1,153 @@
+import pytest
+
+from pipeline.core.schema.gc_policies import format_policy
+from pipeline.core.schema.rollup import Rollup
+from pipeline.core.schema.table_schema import SchemaError
+from pipeline.core.schema.toml import format_schema, parse_schema
+
+THREE = """\
+[tiers]
+1h = "hours"
+"1d@Europe/Berlin" = "days"
+[rollups]
+site = { by = "metadata.site", tiers = ["1d@Europe/Berlin", "60m"], metrics = ["temperature", "energy_*"] }
+model = { by = ["metadata.site", "metadata.model"] }
+fleet = { by = [], tiers = ["1h"] }
+"""
+SITE = '[rollups]\na = { by = "metadata.site" }\n'
+
+
+def test_a_table_with_rollups():
+    """Roll-ups name tiers as row keys do, and add one family, whose rows outlive its age."""
+    schema = parse_schema(THREE)
+    site, model, fleet = schema.rollups
+    assert site == Rollup("site", ("site",), ("1h", "1d@Europe/Berlin"), ("temperature", "energy_*"))
+    assert model == Rollup("model", ("site", "model"), (), ("*",))
+    assert schema.member_fields == ("model", "site")
+    assert [schema.rollups_of(tier.window) for tier in schema.tiers] == [(site, model, fleet), (site, model)]
+    assert schema.families[-1] == "rollup"
+    assert format_policy(schema.policies["rollup"]) == "maxage=730d || maxversions=1"
+    assert parse_schema("").families == ("raw", "meta", "stats")
+
+
+def test_rollups_are_read_back():
+    """The text of a schema has its roll-ups a line each, and their shards."""
+    text = format_schema(parse_schema(THREE))
+    assert parse_schema(text) == parse_schema(THREE)
+    assert (
+        'model = {by = ["metadata.site", "metadata.model"]}\nfleet = {by = [], tiers = ["1h"]}\nshards = 256\n' in text
+    )
+
+
+def test_shards():
+    """The number of shards follows from the rate unless it is declared, or the table has one already."""
+    rate = '[rate]\nevery = "1m"\nsensors = 1000000'
+    assert parse_schema(SITE).shards_of_rollups == 256
+    assert parse_schema(SITE + rate).rollup_shards == 1024
+    assert parse_schema(SITE + "shards = 7\n" + rate).rollup_shards == 7
+    assert parse_schema(SITE + rate, shards=256).rollup_shards == 256
+    assert parse_schema(SITE + "shards = 7\n", shards=256).rollup_shards == 7
+    assert parse_schema("").rollup_shards is None
+    assert "shards = 256" in format_schema(parse_schema("", shards=256))  # for roll-ups that are added again
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'key = "{metadata.site}#{sensor_id}#{reverse_us}"\n[metadata]\n' + SITE,
+        'layout = "serialized"\n' + SITE,
+        '[metadata]\nmeta = ["si*"]\n' + SITE,
+        '[policies]\nraw = "maxage=7d"\nmeta = "maxage=7d"\n' + SITE,
+    ],
+)
+def test_raw_rows_keep_fields_of_rollups(text):
+    """A field may be in the row key, in the event, or in a family that keeps it as long as readings."""
+    assert parse_schema(text).member_fields == ("site",)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("rollups = 1", "rollups: must be a table: [rollups]"),
+        (
+            "[tiers]\n" + SITE,
+            "rollups: are computed from aggregates, and the table has no tiers; add one, or leave them out",
+        ),
+        (
+            '[tiers]\n1h = "rollup"\n' + SITE,
+            "rollups: family rollup is already used by tiers; each needs its own",
+        ),
+        (
+            '[metadata]\nmeta = ["floor"]\n' + SITE,
+            "rollups.a: raw rows don't keep metadata.site, which late data needs: add it to a family of [metadata]",
+        ),
+        (
+            '[policies]\nmeta = "maxage=7d"\n' + SITE,
+            "rollups.a: late data needs metadata.site as long as there are readings, and meta is collected before "
+            "them, after 7d: keep it as long",
+        ),
+        (
+            '[metrics]\nraw = ["temp_*", "h"]\n[rollups]\na = { by = [], metrics = ["temp*", "energy"] }',
+            "rollups.a.metrics: no family of [metrics] takes 'energy'; name metrics that the table stores",
+        ),
+    ],
+)
+def test_tables_without_what_rollups_need(text, problem):
+    """A roll-up that could not be computed from the table's rows is refused."""
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(text)
+    assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("a = 1", 'rollups.a: takes a table, like { by = "metadata.site" }'),
+        ("a = {}", 'rollups.a.by: is needed: a metadata field, like "metadata.site", a list, or [] for all sensors'),
+        ('a = { by = [], of = "x" }', "rollups.a.of: there is no such key; the keys are by, tiers, metrics"),
+        (
+            'a = { by = ["metadata.a", "site"] }',
+            "rollups.a.by: takes \"metadata.site\", or a list of such names, or [] for all sensors, not ['metadata.a', "
+            "'site']",
+        ),
+        (
+            "a = { by = 7 }",
+            'rollups.a.by: takes "metadata.site", or a list of such names, or [] for all sensors, not 7',
+        ),
+        (
+            'a = { by = "metadata.7" }',
+            "rollups.a.by: metadata.'7' is not a metadata field: no event can have a field of this name",
+        ),
+        ('a = { by = ["metadata.a", "metadata.a"] }', "rollups.a.by: names the same field twice"),
+        (
+            'a = { by = ["metadata.a", "metadata.b", "metadata.c", "metadata.d", "metadata.e"] }',
+            "rollups.a.by: 5 fields are more than 4",
+        ),
+        ('a = { by = [], tiers = ["1d"] }', "rollups.a.tiers: the table has no tier 1d; its tiers are 1h"),
+        (
+            'a = { by = [], tiers = ["day"] }',
+            "rollups.a.tiers: 'day' is not a duration; write a whole number and s, m, h or d, like 90s or 15m",
+        ),
+        (
+            "a = { by = [], tiers = [] }",
+            'rollups.a.tiers: takes a list, like ["1h", "1d"], not []; leave it out for all',
+        ),
+        (
+            'a = { by = [], metrics = "t" }',
+            'rollups.a.metrics: takes a list, like ["temperature", "energy_*"], not \'t\'; leave it out for all',
+        ),
+        ("shards = 0", "rollups.shards: takes a whole number from 1 to 131,072, not 0"),
+        ("shards = { by = [] }", "rollups.shards: takes a whole number from 1 to 131,072, not {'by': []}"),
+        (
+            '"a b" = { by = [] }',
+            "rollups.a b: a name has 1 to 64 of A-Za-z0-9_.- and begins with a letter or a digit",
+        ),
+        ("\n".join(f"a{number} = {{ by = [] }}" for number in range(17)), "rollups: 17 roll-ups are more than 16"),
+    ],
+)
+def test_invalid_rollups(entry, problem):
+    """What a roll-up can't be is told in one line that begins with the key at fault."""
+    with pytest.raises(SchemaError) as caught:
+        parse_schema("[rollups]\n" + entry)
+    assert str(caught.value) == problem
+    parse_schema("[rollups]\n" + "\n".join(f"a{number} = {{ by = [] }}" for number in range(16)))
