@@ -46,7 +46,7 @@ SENSORS, EXPECTED = "sensors", "expected"
 """Columns beside those of aggregate rows."""
 
 _VERSION_US = 1000
-_VALUE = re.compile(r"[A-Za-z0-9_.~%/-]{0,200}")
+_VALUE = re.compile(r"[A-Za-z0-9_.~%/+-]{0,200}")
 _RISEN = ("increase", "rate")
 _LEFT_OUT = ("rises", "first", "last", "held", "sloped")  # parts, or cells that only serve merging
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.core.schema.gc_policies import same_policy
+from pipeline.core.schema.rollup_rules import SHARDS
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.core.statistics.definitions import DEFAULT
 from pipeline.core.statistics.rules import Statistics
 
+SHARDS_KEY = f"rollups.{SHARDS}"
 _WHY_UNSAFE = {
     "key": "existing rows have the old keys, and no reader would find them",
     "layout": "existing rows have the old layout, and no reader could distinguish the two",
@@ -19,7 +21,10 @@ _WHY_UNSAFE = {
     "tiers": "the family may contain aggregates, and no reader would look for them there any more",
     "latest": "the family contains newest readings, and no reader would look for them there any more",
     "statistics": "rows that contain the statistic would keep its old value when they are written again",
+    "rollups": "existing rows are of other groups, which would stay beside the new ones",
+    SHARDS_KEY: "sensors would be in other shards, and count twice in rows that exist",
 }
+_INSTEAD = {"rollups": "declare another roll-up, with a new name", SHARDS_KEY: "leave the number as it is"}
 ALTERNATIVE = (
     "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
 )
@@ -35,7 +40,7 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether readers still find and read existing rows after the change."""
+        """Whether readers still find and read existing rows after the change, except those of dropped roll-ups."""
         section = self.key.partition(".")[0]
         if section in ("policies", "rate", "metadata_alone"):
             return True
@@ -44,7 +49,9 @@ class Change:
         if section == "statistics":
             in_order = self.key != section  # in another order, another glob may match first
             return in_order and self.wanted is not None and set(self.actual) <= set(self.wanted)
-        return section in ("tiers", "latest") and self.actual is None
+        if section == "rollups" and self.key != SHARDS_KEY:
+            return self.actual is None or not self.key.endswith(".by") or self.wanted is None
+        return section in ("tiers", "latest", "rollups") and self.actual is None
 
     def __str__(self) -> str:
         actual, wanted = map(_shown, (self.actual, self.wanted))
@@ -53,7 +60,8 @@ class Change:
     @property
     def refusal(self) -> str:
         """The message about an unsafe change: why it is refused, and what to do instead."""
-        return f"{self}: {_WHY_UNSAFE[self.key.partition('.')[0]]}; {ALTERNATIVE}"
+        of = self.key if self.key in _WHY_UNSAFE else self.key.partition(".")[0]
+        return f"{self}: {_WHY_UNSAFE[of]}; {_INSTEAD.get(of, ALTERNATIVE)}"
 
 
 def _shown(value: Any) -> str:
@@ -70,6 +78,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
         *_reordered("metrics", actual.metrics.families, wanted.metrics.families),
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
         *_statistics(actual.statistics, wanted.statistics),
+        *_rollups(actual, wanted),
     ] + [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*after, *before])
@@ -94,13 +103,31 @@ def _statistics(actual: Statistics, wanted: Statistics) -> Iterator[Change]:
             yield Change(f"statistics.{glob}", before.get(glob, everything), after.get(glob))
 
 
+def _rollups(actual: TableSchema, wanted: TableSchema) -> Iterator[Change]:
+    """Yields the changes of roll-ups: all of an added or dropped one, or each key of one that stays."""
+    before, after = _entries(actual), _entries(wanted)
+    for name in dict.fromkeys([*after, *before]):
+        key, old, new = f"rollups.{name}", before.get(name), after.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from (Change(f"{key}.{each}", old[each], new[each]) for each in old if old[each] != new[each])
+        elif old != new:
+            yield Change(key, old, new)
+
+
+def _entries(schema: TableSchema) -> dict[str, Any]:
+    """Returns the section of roll-ups, each with all of its keys."""
+    every = {"tiers": [tier.window.text for tier in schema.tiers], "metrics": ["*"]}
+    section = document_of(schema).get("rollups", {})
+    return {name: entry if name == SHARDS else {"by": entry["by"], **every, **entry} for name, entry in section.items()}
+
+
 def _same_policy(actual: TableSchema, wanted: TableSchema, family: str) -> bool:
     return family in wanted.families and same_policy(actual.policies[family], wanted.policies[family])
 
 
 def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in document.items():
-        if key == "statistics":
+        if key in ("statistics", "rollups"):
             continue
         if isinstance(value, dict) and key != "rate":
             for name, entry in value.items():

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from urllib.parse import quote
 
-from pipeline.core.rows.rollup_rows import FAMILY as FAMILY
-
 ALL = "all"
 """The value of the group of a roll-up of all sensors."""
 

@@ -11,6 +11,7 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.durations import format_interval
 from pipeline.core.notation.text import shown
+from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, parse_policy
@@ -20,7 +21,7 @@ from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
 from pipeline.core.schema.rate import Rate, groups_for
-from pipeline.core.schema.rollup import FAMILY, Rollup
+from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.rollup_rules import rollup_problems
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.windows.calendars import parse_window

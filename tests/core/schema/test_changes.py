@@ -153,3 +153,55 @@ def test_statistics(before, after, safe):
     found = changes(actual, wanted)
     assert found
     assert all(change.safe for change in found) is safe
+
+
+SITE = 'site = { by = "metadata.site", tiers = ["1h"], metrics = ["t"] }\n'
+SHOWN = "{'by': 'metadata.site', 'tiers': ['1h'], 'metrics': ['t']}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        (
+            "",
+            SITE,
+            [f"rollups.site is absent, wanted {SHOWN}", "rollups.shards is absent, wanted 256"],
+        ),
+        ("shards = 256\n", SITE, [f"rollups.site is absent, wanted {SHOWN}"]),
+        (SITE, "shards = 256", [f"rollups.site is {SHOWN}, wanted absent"]),
+        (SITE, SITE.replace('["1h"]', '["60m"]'), []),
+        (SITE, SITE.replace('tiers = ["1h"], ', ""), ["rollups.site.tiers is ['1h'], wanted ['1h', '1d']"]),
+        (SITE, SITE.replace(', metrics = ["t"]', ""), ["rollups.site.metrics is ['t'], wanted ['*']"]),
+        ("all = { by = [] }", 'all = { by = [], tiers = ["1h", "1d"], metrics = ["*"] }', []),
+        ("a = { by = [] }\nb = { by = [] }", "b = { by = [] }\na = { by = [] }", []),
+        ('a = { by = "metadata.b" }', 'a = { by = ["metadata.b"] }', []),
+    ],
+)
+def test_rollups(before, after, changed):
+    """Roll-ups may be added, dropped, and have other tiers and metrics; only what they mean counts."""
+    tiers = '[tiers]\n1h = "hours"\n1d = "days"\n[rollups]\n'
+    found = changes(parse_schema(tiers + before), parse_schema(tiers + after))
+    assert [str(change) for change in found if change.key != "policies.rollup"] == changed
+    assert all(change.safe for change in found)
+
+
+@pytest.mark.parametrize(
+    ("after", "refusal"),
+    [
+        (
+            SITE.replace('"metadata.site"', '["metadata.site", "metadata.floor"]'),
+            "rollups.site.by is 'metadata.site', wanted ['metadata.site', 'metadata.floor']: existing rows are of "
+            "other groups, which would stay beside the new ones; declare another roll-up, with a new name",
+        ),
+        (
+            SITE + "shards = 512",
+            "rollups.shards is 256, wanted 512: sensors would be in other shards, and count twice in rows that exist; "
+            "leave the number as it is",
+        ),
+    ],
+)
+def test_unsafe_changes_of_rollups(after, refusal):
+    """Other groups of the same name, and other shards, would mix with the rows that exist."""
+    (change,) = changes(parse_schema("[rollups]\n" + SITE), parse_schema("[rollups]\n" + after))
+    assert not change.safe
+    assert change.refusal == refusal

@@ -1,6 +1,8 @@
 import pytest
 
+from pipeline.core.rows.rollup_rows import parse_rollup_key, rollup_key
 from pipeline.core.schema.rollup import Rollup, encoded_value
+from pipeline.core.windows.fixed import HOURLY
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,8 @@ from pipeline.core.schema.rollup import Rollup, encoded_value
 def test_encoded_value(values, encoded):
     """A group's value has no character with a meaning in row keys, and at most 200 bytes."""
     assert encoded_value(values) == encoded
+    key = rollup_key(HOURLY, "site", encoded, 0)
+    assert parse_rollup_key(HOURLY, key) == ("site", encoded, 0)
 
 
 def test_the_group_of_a_sensor():
