@@ -14,6 +14,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.newest_row import latest_key
+from pipeline.core.rows.rollup_rows import rollup_key
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import DAY_US
 from pipeline.core.schema.sizing import warnings
@@ -34,6 +35,10 @@ def _examples(schema: TableSchema) -> tuple[str, dict[str, str], dict[str, str]]
         for tier in schema.tiers
     }
     others = {} if schema.latest is None else {"latest": latest_key("sensor-1").decode()}
+    for rollup in schema.rollups:
+        window = next(tier.window for tier in schema.tiers if rollup in schema.rollups_of(tier.window))
+        value = rollup.value_of({name: name for name in rollup.by}) or ""
+        others[f"roll-up {rollup.name}"] = rollup_key(window, rollup.name, value, window.start_of(_AT_US)).decode()
     others["schema"] = SCHEMA_KEY.decode()
     return schema.key.render(event, "temperature").decode(), aggregates, others
 

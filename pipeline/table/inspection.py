@@ -18,6 +18,7 @@ from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
 from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.rollup_rows import ROLLUP
 from pipeline.core.rows.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
@@ -33,6 +34,7 @@ from pipeline.table.fitting import (
     raw_key_ranges,
     shown_key,
 )
+from pipeline.table.rollup_fitting import KINDS, check_rollup_row
 
 _MOST_NAMED = 3  # misfits of each kind in the report
 _MOST_PARTS = 20  # parts of the table to sample from
@@ -112,6 +114,7 @@ class Inspection:
                     self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
         self._check_other_windows()
         self._check_work_list()
+        self._check_rollups()
         if self._schema.tiers and all(family in self._policies for family in self._schema.families):
             self._compare()
 
@@ -185,6 +188,19 @@ class Inspection:
                 check_listed(self._schema.tiers[0], row.key)
             except Mismatch as mismatch:
                 self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
+
+    def _check_rollups(self) -> None:
+        for kind, name in KINDS.items():
+            keys = prefix_range(f"{kind}#".encode())
+            if not self._schema.rollups and self._first_key(keys) is None:
+                continue
+            for row in self._rows(name, [keys], len(kind) + 1):
+                try:
+                    check_rollup_row(self._schema, kind, row)
+                except Mismatch as mismatch:
+                    self._report.mismatch(name, f"{shown_key(row.key)}: {mismatch}")
+        if self._schema.rollups and not self._report.inspected[KINDS[ROLLUP]]:
+            self._report.notes.append(f"the table has no {KINDS[ROLLUP]}: 'tidetable repair --rollups' creates them")
 
     # Compares aggregates with raw rows, as a repair does
 

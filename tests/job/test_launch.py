@@ -131,13 +131,15 @@ def test_the_advice_creates_a_matching_table(resources, capsys, ran):
 
 def test_the_advice_for_a_stored_schema(resources, capsys, ran):
     """The suggested command creates a family that the stored schema has and the table lacks."""
-    schema = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"')
+    schema = parse_schema(
+        'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"\n[rollups]\nall = { by = [] }'
+    )
     name = resources.table_of(TableSchema.default())
     tables.apply(name, tables.differences(tables.describe(name), {"h": schema.policies["h"]}))
     write_schema(name, schema, over=text_of(TableSchema.default()))
     flags = resources.flags(bigtable_table=name.table)
     line = refusal(capsys, flags)[1]
-    assert "has no family d (it has h, meta, raw, stats, tidetable)" in line
+    assert "has no family d, rollup (it has h, meta, raw, stats, tidetable)" in line
     run_advice(line)
     assert main(flags) == 0
     (target,) = ran.pop()
