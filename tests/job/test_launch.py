@@ -132,7 +132,8 @@ def test_the_advice_creates_a_matching_table(resources, capsys, ran):
 def test_the_advice_for_a_stored_schema(resources, capsys, ran):
     """The suggested command creates a family that the stored schema has and the table lacks."""
     schema = parse_schema(
-        'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[tiers]\n1h = "h"\n1d = "d"\n[rollups]\nall = { by = [] }'
+        'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n'
+        '[tiers]\n1h = "h"\n1d = "d"\n[rollups]\nall = { by = [] }'
     )
     name = resources.table_of(TableSchema.default())
     tables.apply(name, tables.differences(tables.describe(name), {"h": schema.policies["h"]}))

@@ -85,6 +85,22 @@ def test_of_several_families_the_first_to_be_collected_counts():
     assert bounds_of(Retention.of(schema, kept), {HOURS: timedelta(0)}, NOW)[HOURS].raw_us == NOW - 2 * DAY
 
 
+@pytest.mark.parametrize(
+    ("key", "fields", "days"),
+    [
+        ("{sensor_id}", '"metadata.site"', 1),
+        ("{sensor_id}", "[]", 2),
+        ("{metadata.site}#{sensor_id}", '["metadata.site"]', 2),
+    ],
+)
+def test_metadata_of_rollups_has_to_be_kept(key, fields, days):
+    """Windows of tables with roll-ups are computed only where the metadata that they group by is still there."""
+    schema = parse_schema(f'key = "{key}#{{reverse_us}}"\n[tiers]\n1h = "hours"\n[rollups]\na = {{ by = {fields} }}')
+    kept = policies(raw="maxage=3d", meta="maxage=2d", hours="never", rollup="never")
+    (bounds,) = bounds_of(Retention.of(schema, kept), {schema.tiers[0]: timedelta(0)}, NOW).values()
+    assert bounds.raw_us == NOW - days * DAY
+
+
 def test_versions_that_are_events():
     """With a limit on versions, newer events remove older ones, so no window is known to be complete."""
     cells = replace(

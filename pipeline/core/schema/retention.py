@@ -22,6 +22,7 @@ class Retention:
     Attributes:
         ages: the least age at which each family loses cells; None for a family that keeps them for ever.
         readings: the families of readings.
+        members: the families of metadata that roll-ups group by, which have to be there where windows are computed.
         since: the time from which a family has kept its cells, if later than its age implies.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
         repeats: spans of time in which aggregate rows may count more than raw rows, because a job without
@@ -34,6 +35,7 @@ class Retention:
 
     ages: Mapping[str, timedelta | None]
     readings: tuple[str, ...]
+    members: tuple[str, ...] = ()
     since: Mapping[str, int] = field(default_factory=dict)
     loses_events: bool = False
     repeats: tuple[tuple[int, int], ...] = ()
@@ -71,13 +73,14 @@ class Retention:
         for family in schema.families:
             of_family = [collected_after(each[family]) for each in every if family in each]
             ages[family] = min((age for age in of_family if age is not None), default=None)
-        readings = schema.metrics.families
+        readings, members = schema.metrics.families, schema.member_families
         loses_events = schema.versions_are_events and any(
-            counts_versions(each[family]) for each in every for family in readings if family in each
+            counts_versions(each[family]) for each in every for family in readings + members if family in each
         )
         return cls(
             ages,
             readings,
+            members,
             since or {},
             loses_events,
             repeats,
@@ -92,10 +95,10 @@ class Retention:
         return cls(cls.of(schema).ages, schema.metrics.families, known=False)
 
     def readings_from_us(self, now_us: int) -> int:
-        """Returns the event time from which raw rows certainly contain all their readings."""
+        """Returns the event time from which raw rows certainly contain all that windows are computed from."""
         if not self.known or self.loses_events:
             return FOR_EVER_US
-        return max(self._from_us(family, now_us) for family in self.readings)
+        return max(self._from_us(family, now_us) for family in self.readings + self.members)
 
     def aggregates_from_us(self, tier: Tier, now_us: int) -> int:
         """Returns the window start from which the tier's aggregate rows certainly still exist."""

@@ -2,9 +2,12 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from urllib.parse import quote
+
+from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.fixed import Window
 
 ALL = "all"
 """The value of the group of a roll-up of all sensors."""
@@ -27,6 +30,12 @@ class Rollup:
     by: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("*",)
+
+    def with_tiers_of(self, windows: Sequence[Window]) -> "Rollup":
+        """Returns the roll-up with the texts that a table's windows have for the same windows."""
+        wanted = [parse_window(text) for text in self.tiers]
+        texts = (window.text for window in windows if any(window.same_as(each) for each in wanted))
+        return replace(self, tiers=tuple(texts))
 
     def value_of(self, member: Mapping[str, str | None]) -> str | None:
         """Returns the value of a sensor's group, as row keys contain it; None for a sensor without one of the fields.

@@ -1,11 +1,14 @@
 """The rules for the roll-ups of a table: what can be computed, and how many there may be."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 
 from pipeline.core.events.event import is_name
+from pipeline.core.notation.durations import format_interval
 from pipeline.core.notation.text import shown
 from pipeline.core.schema.family_rules import FamilyRules
+from pipeline.core.schema.gc_policies import Policy, collected_after
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import Window
@@ -51,6 +54,29 @@ def rollup_problems(
                     f"{key}.metrics",
                     f"no family of [metrics] takes {shown(glob)}; name metrics that the table stores",
                 )
+
+
+def member_problem(
+    name: str, family: str | None, policies: Mapping[str, Policy], of_readings: Iterable[str]
+) -> str | None:
+    """Returns why raw rows can't tell a field for late data, whose windows are computed from them; None if they can.
+
+    Args:
+        name: the metadata field.
+        family: the family that takes it, if any.
+        policies: the policies of the table's families.
+        of_readings: the families of readings.
+    """
+    if family is None:
+        return f"raw rows don't keep metadata.{name}, which late data needs: add it to a family of [metadata]"
+    age, ages = collected_after(policies[family]), [collected_after(policies[each]) for each in of_readings]
+    if age is None or any(other is not None and other <= age for other in ages):
+        return None
+    after = format_interval(age // timedelta(microseconds=1))
+    return (
+        f"late data needs metadata.{name} as long as there are readings, and {family} is collected before them, after "
+        f"{after}: keep it as long"
+    )
 
 
 def _field_problems(rollup: Rollup) -> Iterator[str]:

@@ -22,9 +22,8 @@ from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import rollup_problems
+from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.core.windows.tier_sources import tier_problem
 
@@ -160,6 +159,17 @@ class TableSchema:
     def member_fields(self) -> tuple[str, ...]:
         """The metadata fields that roll-ups group by, sorted."""
         return tuple(sorted({field for rollup in self.rollups for field in rollup.by}))
+
+    @cached_property
+    def member_families(self) -> tuple[str, ...]:
+        """The families of those fields: none of fields that are in row keys, or in events that are stored whole."""
+        in_cells = set(self.member_fields) - self._always_kept
+        return tuple(sorted({self.metadata.family_of(name) or "" for name in in_cells}))
+
+    @property
+    def _always_kept(self) -> frozenset[str]:
+        """The fields of roll-ups that raw rows keep as long as readings."""
+        return frozenset(self.member_fields if self.layout.serializes else self.key.metadata_names)
 
     @property
     def shards_of_rollups(self) -> int:
@@ -342,38 +352,17 @@ class TableSchema:
 
     def _check_rollups(self) -> None:
         """Raises SchemaError for a roll-up that can't be computed. Notes its tiers as row keys name them."""
-        for key, problem in rollup_problems(self.rollups, [tier.window for tier in self.tiers], self.metrics):
+        windows = [tier.window for tier in self.tiers]
+        for key, problem in rollup_problems(self.rollups, windows, self.metrics):
             raise SchemaError(key, problem)
         for rollup in self.rollups:
-            for name in rollup.by:
-                self._check_member_field(rollup, name)
+            for name in sorted(set(rollup.by) - self._always_kept):
+                of_name = self.metadata.family_of(name)
+                if problem := member_problem(name, of_name, self.policies, self.metrics.families):
+                    raise SchemaError(f"rollups.{rollup.name}", problem)
         if self.rollups:
             object.__setattr__(self, "rollup_shards", self.shards_of_rollups)
-            object.__setattr__(self, "rollups", tuple(self._with_tiers_of_table(rollup) for rollup in self.rollups))
-
-    def _check_member_field(self, rollup: Rollup, name: str) -> None:
-        """Raises SchemaError if raw rows do not keep a field: those of a window with late data have to tell it."""
-        if self.layout.serializes or name in self.key.metadata_names:
-            return
-        key, family = f"rollups.{rollup.name}", self.metadata.family_of(name)
-        if family is None:
-            raise SchemaError(
-                key, f"raw rows don't keep metadata.{name}, which late data needs: add it to a family of [metadata]"
-            )
-        age = collected_after(self.policies[family])
-        of_readings = [collected_after(self.policies[each]) for each in self.metrics.families]
-        if age is not None and all(other is None or other > age for other in of_readings):
-            after = format_interval(age // timedelta(microseconds=1))
-            raise SchemaError(
-                key,
-                f"late data needs metadata.{name} as long as there are readings, and {family} is collected before "
-                f"them, after {after}: keep it as long",
-            )
-
-    def _with_tiers_of_table(self, rollup: Rollup) -> Rollup:
-        wanted = [parse_window(text) for text in rollup.tiers]
-        texts = (tier.window.text for tier in self.tiers if any(tier.window.same_as(each) for each in wanted))
-        return replace(rollup, tiers=tuple(texts))
+            object.__setattr__(self, "rollups", tuple(rollup.with_tiers_of(windows) for rollup in self.rollups))
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():
