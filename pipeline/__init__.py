@@ -39,14 +39,18 @@ if TYPE_CHECKING:
     from pipeline.core.queries.bounds import TooManyRows as TooManyRows
     from pipeline.core.rows.newest_row import LatestRecord as LatestRecord
     from pipeline.core.rows.records import AggregateRecord as AggregateRecord
+    from pipeline.core.rows.records import GroupRecord as GroupRecord
     from pipeline.core.rows.records import MetricSummary as MetricSummary
     from pipeline.core.rows.records import RawRecord as RawRecord
+    from pipeline.core.rows.records import SensorGroup as SensorGroup
     from pipeline.proto.sensor_event_pb2 import SensorEvent as SensorEvent
 else:
     _HOMES = {
         "AggregateRecord": "core.rows.records",
         "AlertRecord": "core.alerts.alert_rows",
         "ForeignRowProblem": "cloud.reading.reader",
+        "SensorGroup": "core.rows.records",
+        "GroupRecord": "core.rows.records",
         "LatestRecord": "core.rows.newest_row",
         "MetricSummary": "core.rows.records",
         "Points": "core.answers.points",

@@ -39,6 +39,7 @@ EXAMPLES = {
     "read range": "tidetable read range balloon-1 --from -2h",
     "read prefix": "tidetable read prefix --sensors balloon- --from yesterday --to today",
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
+    "read rollups": "tidetable read rollups site north --from -7d",
     "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
     "read alerts": "tidetable read alerts --from -1d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",

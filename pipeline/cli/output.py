@@ -31,6 +31,7 @@ def output_option(command: Command) -> Command:
     """Adds ``--output``, and ``--json`` as its short form; passes ``output``, an Output, to the command."""
 
     @click.option(
+        "-o",
         "--output",
         type=click.Choice([each.value for each in Output]),
         default=Output.TABLE.value,

@@ -1,10 +1,11 @@
-"""``tidetable read``: sensors, readings and aggregates of a table with any schema."""
+"""``tidetable read``: sensors, readings, aggregates and roll-ups of a table with any schema."""
 
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, islice
+from typing import TypeVar
 
 import click
 
@@ -15,6 +16,7 @@ from pipeline.core.answers.points import FROM_READINGS, Points
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.windows.fixed import Window
 from pipeline.reading.absences import (
@@ -45,12 +47,15 @@ from pipeline.reading.options import (
     window_option,
 )
 from pipeline.reading.plot import plot
-from pipeline.reading.views import AGGREGATES, LATEST, RAW, Record, print_records
+from pipeline.reading.rollups import rollups
+from pipeline.reading.views import AGGREGATES, LATEST, RAW, print_records
+
+_Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
 
 
 @click.group(cls=ExampleGroup)
 def read() -> None:
-    """Read a table's sensors, readings and aggregates.
+    """Read a table's sensors, readings, aggregates and roll-ups.
 
     The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
     except for read prefix without a prefix.
@@ -67,13 +72,14 @@ def read() -> None:
          the first ones, and all other rows are printed
          the table can't be read: it doesn't exist, stores no schema or one that differs
          from the flags, or the server is unavailable
-      2  wrong usage: a range that does not end after it starts, a tier that the table
-         lacks, missing metadata that locates a sensor, a file that is not a PNG
+      2  wrong usage: a range that does not end after it starts, a tier or a roll-up that
+         the table lacks, missing metadata that locates a sensor, a file that is not a PNG
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
 
 
 read.add_command(plot)
 read.add_command(alerts)
+read.add_command(rollups)
 
 
 @read.command()
@@ -333,7 +339,7 @@ class _Seen:
     sensors: set[str] = field(default_factory=set)
     metrics: set[str] = field(default_factory=set)
 
-    def through(self, records: Iterable[Record]) -> Iterator[Record]:
+    def through(self, records: Iterable[_Record]) -> Iterator[_Record]:
         for record in records:
             if isinstance(record, AggregateRecord) and record.filled:
                 yield record

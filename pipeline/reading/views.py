@@ -13,18 +13,18 @@ from rich.text import Text
 
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.output import Output, print_arrow
-from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
-from pipeline.core.answers.record_json import aggregate_json, event_json, latest_json
+from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
+from pipeline.core.answers.record_json import aggregate_json, event_json, group_record_json, latest_json
 from pipeline.core.notation.cell_values import rounded
-from pipeline.core.notation.text import joined, plain
+from pipeline.core.notation.text import counted, joined, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
 
 if TYPE_CHECKING:
     import pyarrow
 
-Record = TypeVar("Record", RawRecord, AggregateRecord, LatestRecord)
+Record = TypeVar("Record", RawRecord, AggregateRecord, LatestRecord, GroupRecord)
 
 # For pipes: lines are as long as they need to be, and nothing is folded.
 _UNBOUNDED = Console(width=1_000_000, highlight=False, emoji=False)
@@ -36,9 +36,10 @@ class View(Generic[Record]):
 
     json: Callable[[Record], dict[str, Any]]
     arrow: Callable[[Iterable[Record]], "pyarrow.Table"]
-    table: Callable[[Sequence[Record], bool], Table]  # with a column for the sensor if True
+    table: Callable[[Sequence[Record], bool], Table]  # with a column for the sensor or the fields of groups if True
     heading: Callable[[Record], str]  # on a narrow terminal, headings and named lines replace the table
     lines: Callable[[Record], dict[str, Text]]
+    subject: Callable[[Record], str]  # what it is about, for a heading
 
 
 def print_records(records: Iterable[Record], view: View[Record], output: Output, *, several: bool = False) -> None:
@@ -50,7 +51,7 @@ def print_records(records: Iterable[Record], view: View[Record], output: Output,
         records: the records to print.
         view: the view that renders the records.
         output: the format.
-        several: whether records may belong to several sensors; each is then printed with its sensor.
+        several: whether records may belong to several sensors or groups; each is then printed with its own.
     """
     if output == Output.JSON:
         for record in records:
@@ -69,7 +70,7 @@ def _print_table(records: Sequence[Record], view: View[Record], several: bool) -
         console.print(table)
         return
     for record in records:
-        heading = f"{record.sensor_id}, {view.heading(record)}" if several else view.heading(record)
+        heading = f"{view.subject(record)}, {view.heading(record)}" if several else view.heading(record)
         grid = Table.grid("name", Column(overflow="fold"), padding=(0, 2))
         for name, line in view.lines(record).items():
             grid.add_row(Text(plain(name)), line)
@@ -149,7 +150,38 @@ def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Table
     return table
 
 
-def _aggregate_lines(record: AggregateRecord) -> dict[str, Text]:
+def _group_table(records: Sequence[GroupRecord], several: bool) -> Table:
+    names = statistic_names(record.metrics.values() for record in records)
+    fields = list(dict.fromkeys(field for record in records for field in record.group.fields)) if several else []
+    with_expected = any(record.expected is not None for record in records)
+    with_windows = any(record.windows > 1 for record in records)
+    table = _table(
+        *(_word(plain(field)) for field in fields),
+        _word("window start"),
+        *([_number("windows")] if with_windows else []),
+        _number("sensors"),
+        *([_number("expected")] if with_expected else []),
+        _number("events"),
+        _word("metric"),
+        *map(_number, names),
+    )
+    for record in records:
+        for metric, summary in record.metrics.items() or _NO_METRIC:
+            found = summary.statistics()
+            table.add_row(
+                *(_printable(record.group.fields.get(field, "")) for field in fields),
+                record.window.shown(record.start_us),
+                *([str(record.windows)] if with_windows else []),
+                str(record.sensors),
+                *(["" if record.expected is None else str(record.expected)] if with_expected else []),
+                str(record.reading_count),
+                Text(plain(metric)),
+                *(_statistic(name, found[name]) if name in found else "" for name in names),
+            )
+    return table
+
+
+def _aggregate_lines(record: AggregateRecord | GroupRecord) -> dict[str, Text]:
     return {
         metric: _joined({name: _statistic(name, x) for name, x in summary.statistics().items()})
         for metric, summary in record.metrics.items()
@@ -162,6 +194,7 @@ RAW = View(
     _raw_table,
     lambda record: format_time(record.event_time_us),
     _raw_lines,
+    lambda record: record.sensor_id,
 )
 LATEST = View(
     latest_json,
@@ -169,6 +202,7 @@ LATEST = View(
     _latest_table,
     lambda record: format_time(record.event_time_us),
     _latest_lines,
+    lambda record: record.sensor_id,
 )
 AGGREGATES = View(
     aggregate_json,
@@ -176,6 +210,15 @@ AGGREGATES = View(
     _aggregate_table,
     lambda record: f"{record.window.shown(record.start_us)}, {record.reading_count} events",
     _aggregate_lines,
+    lambda record: record.sensor_id,
+)
+GROUPS = View(
+    group_record_json,
+    lambda records: GroupRecords(records).to_arrow(),
+    _group_table,
+    lambda record: f"{record.window.shown(record.start_us)}, {counted(record.sensors, 'sensor')}",
+    _aggregate_lines,
+    lambda record: record.group.label,
 )
 
 

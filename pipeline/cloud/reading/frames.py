@@ -3,18 +3,19 @@
 A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[frames]'``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
-from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord, statistic_names
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
 from pipeline.core.statistics.definitions import qualifier_of
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-_Record = TypeVar("_Record", RawRecord, AggregateRecord)
+_Record = TypeVar("_Record", bound=RawRecord | AggregateRecord | GroupRecord)
+_Window = TypeVar("_Window", bound=AggregateRecord | GroupRecord)
 
 
 class _Records(Generic[_Record]):
@@ -83,18 +84,11 @@ class RawRecords(_Records[RawRecord]):
         return columns
 
 
-class AggregateRecords(_Records[AggregateRecord]):
-    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds), ``window``, ``reading_count``.
-
-    Starts are in UTC; those of windows of a time zone's calendar are in that zone.
-
-    Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
-    window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
-    sum that overflowed is infinite. If gaps were filled, ``filled`` tells which windows have no row.
-    """
+class _Windows(_Records[_Window]):
+    """Windows, whose answer knows which may be missing."""
 
     def __init__(
-        self, records: Iterable[AggregateRecord], incomplete_before_us: Callable[[], int | None] = lambda: None
+        self, records: Iterable[_Window], incomplete_before_us: Callable[[], int | None] = lambda: None
     ) -> None:
         super().__init__(records)
         self._incomplete_before_us = incomplete_before_us
@@ -108,19 +102,62 @@ class AggregateRecords(_Records[AggregateRecord]):
         """
         return self._incomplete_before_us()
 
+
+class AggregateRecords(_Windows[AggregateRecord]):
+    """Windows. Columns: ``sensor_id``, ``window_start`` (microseconds), ``window``, ``reading_count``.
+
+    Starts are in UTC; those of windows of a time zone's calendar are in that zone.
+
+    Each metric adds ``count_temperature``, ``sum_temperature`` and so on, named as the table's columns; null if a
+    window has none. Counts are whole numbers, times of readings are like ``window_start``, other statistics doubles; a
+    sum that overflowed is infinite. If gaps were filled, ``filled`` tells which windows have no row.
+    """
+
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
-        zone = records[0].window.zone if records else "UTC"
-        columns = {
-            "sensor_id": arrow.array([record.sensor_id for record in records], arrow.string()),
-            "window_start": arrow.array([record.start_us for record in records], _instant(arrow, zone)),
-            "window": arrow.array([record.window.text for record in records], arrow.string()),
-            "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
-        }
-        if any(record.filled for record in records):
-            columns["filled"] = arrow.array([record.filled for record in records], arrow.bool_())
-        for metric in _names(record.metrics for record in records):
-            columns |= _metric_columns(arrow, metric, [record.metrics.get(metric) for record in records])
-        return columns
+        columns = {"sensor_id": arrow.array([record.sensor_id for record in records], arrow.string())}
+        return columns | _window_columns(arrow, records) | _statistic_columns(arrow, records)
+
+
+class GroupRecords(_Windows[GroupRecord]):
+    """Windows of groups of sensors. Columns: the fields of the roll-up, and those of windows of a sensor.
+
+    Beside ``reading_count`` they have ``sensors``, ``expected`` if the schema tells it, and ``windows`` if each record
+    is what several amount to. A field that has the name of another column, such as ``window``, becomes
+    ``metadata.window``.
+    """
+
+    def _columns(self, arrow: Any, records: list[GroupRecord]) -> dict[str, Any]:
+        others = _window_columns(arrow, records)
+        others["sensors"] = arrow.array([record.sensors for record in records], arrow.int64())
+        if any(record.expected is not None for record in records):
+            others["expected"] = arrow.array([record.expected for record in records], arrow.int64())
+        if any(record.windows > 1 for record in records):
+            others["windows"] = arrow.array([record.windows for record in records], arrow.int64())
+        others |= _statistic_columns(arrow, records)
+        columns = {}
+        for name in dict.fromkeys(name for record in records for name in record.group.fields):
+            texts = [record.group.fields.get(name) for record in records]
+            columns[metadata_column(name) if name in others else name] = arrow.array(texts, arrow.string())
+        return columns | others
+
+
+def _window_columns(arrow: Any, records: Sequence[AggregateRecord | GroupRecord]) -> dict[str, Any]:
+    zone = records[0].window.zone if records else "UTC"
+    columns = {
+        "window_start": arrow.array([record.start_us for record in records], _instant(arrow, zone)),
+        "window": arrow.array([record.window.text for record in records], arrow.string()),
+        "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
+    }
+    if any(record.filled for record in records):
+        columns["filled"] = arrow.array([record.filled for record in records], arrow.bool_())
+    return columns
+
+
+def _statistic_columns(arrow: Any, records: Sequence[AggregateRecord | GroupRecord]) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for metric in _names(record.metrics for record in records):
+        columns |= _metric_columns(arrow, metric, [record.metrics.get(metric) for record in records])
+    return columns
 
 
 def _metric_columns(arrow: Any, metric: str, summaries: list[MetricSummary | None]) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Self, TypeVar, overload
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
+from pipeline.cloud.reading.rollups import RollupReads
 from pipeline.cloud.scanning.read_ahead import ReadAhead
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.answers.gaps import Fill
-from pipeline.core.answers.read_arguments import OPEN_FOR, listed_sensors, named_metrics, within_keys
+from pipeline.core.answers.read_arguments import MAX_ROWS, OPEN_FOR, listed_sensors, named_metrics, within_keys
 from pipeline.core.answers.window_answers import WindowQuery, answers, incomplete_before
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.times import Time
@@ -44,8 +45,6 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 _MICROSECOND = timedelta(microseconds=1)
 
-MAX_ROWS = 200_000  # for an answer from raw rows: a day of two sensors at 1 Hz
-
 NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
 
@@ -54,7 +53,7 @@ class ForeignRowProblem(ServerProblem):
     """A strict reader met a row that the table's schema does not write."""
 
 
-class SensorTable:
+class SensorTable(RollupReads):
     """Reads one table with any schema. Create it with :meth:`open`.
 
     The server sends only the requested families, columns, versions and times of a row. A time is an aware datetime, ISO

@@ -6,13 +6,17 @@ TimescaleDB, nothing is carried into windows before the first with a row, or int
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
+from typing import TypeVar
 
-from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, summary_of
 from pipeline.core.windows.fixed import Window
 
 MAX_WINDOWS = 100_000
 """The most windows in a range whose gaps are filled."""
+
+Record = TypeVar("Record", AggregateRecord, GroupRecord)
 
 _LEVELS = frozenset({"avg", "min", "max", "first", "last", "time_weighted_mean"})
 
@@ -45,37 +49,29 @@ def check_fill(window: Window, start_us: int, end_us: int, most: int = MAX_WINDO
         )
 
 
-def filled(
-    records: Iterable[AggregateRecord], window: Window, sensor_id: str, start_us: int, end_us: int, fill: Fill
-) -> Iterator[AggregateRecord]:
-    """Yields a record for every window of one sensor that starts in the range, oldest first.
+def filled(records: Iterable[Record], empty: Record, start_us: int, end_us: int, fill: Fill) -> Iterator[Record]:
+    """Yields a record for every window of one sensor, or of one group, that starts in the range, oldest first.
 
     Args:
         records: the existing records, oldest first.
-        window: the length of the records' windows.
-        sensor_id: the sensor.
+        empty: a filled record without metrics, of any start.
         start_us: the earliest start.
         end_us: the end of the range of starts.
         fill: the content of windows without a record.
     """
-    starts = iter(window.starts(start_us, end_us))
-    before: AggregateRecord | None = None
+    starts = iter(empty.window.starts(start_us, end_us))
+    before: Record | None = None
     for record in records:
         gap = list(iter(starts.__next__, record.start_us))
-        yield from _gap(window, sensor_id, gap, before, record, fill)
+        yield from _gap(empty, gap, before, record, fill)
         yield record
         before = record
-    yield from _gap(window, sensor_id, starts, before, None, fill)
+    yield from _gap(empty, starts, before, None, fill)
 
 
 def _gap(
-    window: Window,
-    sensor_id: str,
-    starts: Iterable[int],
-    before: AggregateRecord | None,
-    after: AggregateRecord | None,
-    fill: Fill,
-) -> Iterator[AggregateRecord]:
+    empty: Record, starts: Iterable[int], before: Record | None, after: Record | None, fill: Fill
+) -> Iterator[Record]:
     for start_us in starts:
         metrics: Mapping[str, Mapping[str, float]] = {}
         if fill == Fill.PREVIOUS and before is not None:
@@ -87,8 +83,9 @@ def _gap(
                 for metric, summary in before.metrics.items()
                 if metric in after.metrics
             }
-        found = {metric: _summary(levels) for metric, levels in metrics.items()}
-        yield AggregateRecord(sensor_id, start_us, window, 0, found, filled=True)
+        yield replace(
+            empty, start_us=start_us, metrics={metric: _summary(levels) for metric, levels in metrics.items()}
+        )
 
 
 def _levels(summary: MetricSummary) -> dict[str, float]:

@@ -9,6 +9,9 @@ from pipeline.core.notation.times import Time, format_time, to_us
 OPEN_FOR = timedelta(minutes=15)
 """The time after its end in which a window counts as open: the job's allowed lateness, and time for its panes."""
 
+MAX_ROWS = 200_000
+"""The most rows that an answer reads by default: of raw rows, a day of two sensors at 1 Hz."""
+
 
 def named_metrics(metrics: Iterable[str] | None) -> tuple[str, ...] | None:
     """Returns the names without repetition, or None for all metrics. Raises ValueError for an empty list or name."""

@@ -8,7 +8,7 @@ from pipeline.core.events import protobuf_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup
 
 
 def event_json(record: RawRecord) -> dict[str, Any]:
@@ -42,10 +42,34 @@ def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
         "window": record.window.text,
         "reading_count": record.reading_count,
         **({"filled": True} if record.filled else {}),
-        "metrics": {
-            metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
-            for metric, summary in record.metrics.items()
-        },
+        "metrics": _metrics(record),
+    }
+
+
+def group_json(group: SensorGroup) -> dict[str, Any]:
+    """Returns a group: the roll-up's name, the text that names the group in row keys, and the values by field."""
+    return {"rollup": group.rollup, "group": group.text, "fields": dict(group.fields)}
+
+
+def group_record_json(record: GroupRecord) -> dict[str, Any]:
+    """Returns a group's window with the statistics of each metric; what several amount to has ``windows``."""
+    return {
+        **group_json(record.group),
+        "window_start": record.window.shown(record.start_us),
+        "window": record.window.text,
+        **({"windows": record.windows} if record.windows > 1 else {}),
+        "sensors": record.sensors,
+        **({"expected": record.expected} if record.expected is not None else {}),
+        "reading_count": record.reading_count,
+        **({"filled": True} if record.filled else {}),
+        "metrics": _metrics(record),
+    }
+
+
+def _metrics(record: AggregateRecord | GroupRecord) -> dict[str, dict[str, float | str]]:
+    return {
+        metric: {statistic: json_number(value) for statistic, value in summary.statistics().items()}
+        for metric, summary in record.metrics.items()
     }
 
 
@@ -62,17 +86,18 @@ def latest_rows(record: LatestRecord) -> Iterator[dict[str, Any]]:
         yield {"time": format_time(at.time_us), "sensor_id": record.sensor_id, "metric": metric, "value": at.value}
 
 
-def aggregate_rows(record: AggregateRecord, metrics: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+def aggregate_rows(record: AggregateRecord | GroupRecord, metrics: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
     """Yields an object for each metric of a window, with its statistics by name.
 
     A window without a row that was filled has one for each of ``metrics``.
     """
-    common = {
-        "time": record.window.shown(record.start_us),
-        "sensor_id": record.sensor_id,
-        "window": record.window.text,
-        **({"filled": True} if record.filled else {}),
-    }
+    common: dict[str, Any] = {"time": record.window.shown(record.start_us)}
+    if isinstance(record, GroupRecord):
+        common |= {"rollup": record.group.rollup, "group": record.group.text, "label": record.group.label}
+        common |= {"sensors": record.sensors}
+    else:
+        common |= {"sensor_id": record.sensor_id}
+    common |= {"window": record.window.text, **({"filled": True} if record.filled else {})}
     for metric in dict.fromkeys([*record.metrics, *(metrics if record.filled else ())]):
         statistics = record.metrics[metric].statistics() if metric in record.metrics else {}
         yield common | {"metric": metric} | {name: json_number(value) for name, value in statistics.items()}

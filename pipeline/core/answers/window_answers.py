@@ -14,7 +14,7 @@ from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.queries.windows import tier_of, windows_of
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows.fixed import Window
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -58,7 +58,17 @@ def incomplete_before(schema: TableSchema, retention: Retention, query: WindowQu
     if query.fresh:
         open_us = tier.window.start_of(now_us - query.open_for // _MICROSECOND)
         from_us = min(from_us, max(open_us, retention.has_events_from_us(now_us)))
-    return min(from_us, query.end_us) if from_us > tier.window.first_start(query.start_us) < query.end_us else None
+    return _within(from_us, tier.window, query.start_us, query.end_us)
+
+
+def group_incomplete_before(tier: Tier, retention: Retention, start_us: int, end_us: int) -> int | None:
+    """Returns the start before which windows of groups may be missing, as their rows may have been collected."""
+    from_us = retention.has_windows_from_us(tier, time.time_ns() // 1000)
+    return _within(from_us, tier.window, start_us, end_us)
+
+
+def _within(from_us: int, window: Window, start_us: int, end_us: int) -> int | None:
+    return min(from_us, end_us) if from_us > window.first_start(start_us) < end_us else None
 
 
 def answers(
@@ -88,6 +98,7 @@ def answers(
             found = windows_of(tier, read, sensor_id, start_us, end_us, metrics, page_rows, on_foreign)
         if query.fill == Fill.NONE:
             return found
-        return filled(found, tier.window, sensor_id, start_us, end_us, query.fill)
+        empty = AggregateRecord(sensor_id, 0, tier.window, 0, {}, filled=True)
+        return filled(found, empty, start_us, end_us, query.fill)
 
     return answer

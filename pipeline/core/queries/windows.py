@@ -1,28 +1,36 @@
 """Queries for the aggregates of one sensor, oldest first. Like other queries, they are pure functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection, skip_scan
 from pipeline.core.queries.sweeps import sensor_prefix
 from pipeline.core.rows import aggregate_rows as aggregates
-from pipeline.core.rows.records import AggregateRecord
+from pipeline.core.rows.records import AggregateRecord, GroupRecord
 from pipeline.core.rows.rows import after_prefix, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows.fixed import Window
 
+Record = TypeVar("Record", AggregateRecord, GroupRecord)
+
 
 def tier_of(schema: TableSchema, window: Window | None) -> Tier:
     """Returns the tier with windows of that length; the shortest for None. Raises ValueError if the table lacks it."""
+    return tier_among(schema.tiers, window, "table")
+
+
+def tier_among(tiers: Sequence[Tier], window: Window | None, owner: str) -> Tier:
+    """Returns the tier with windows of that length; the first for None. Raises ValueError that tells what lacks it."""
     prefix = window and aggregates.aggregate_prefix(window)  # keys decide: 60m is 1h, but 5400s is not 90m
-    found = next((tier for tier in schema.tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
+    found = next((tier for tier in tiers if prefix in (None, aggregates.aggregate_prefix(tier.window))), None)
     if found is None:
-        available = ", ".join(tier.window.text for tier in schema.tiers) or "none"
+        available = ", ".join(tier.window.text for tier in tiers) or "none"
         requested = f"of {window.text}" if window else "at all"
-        raise ValueError(f"the table has no aggregates {requested}; its tiers: {available}")
+        raise ValueError(f"the {owner} has no aggregates {requested}; its tiers: {available}")
     return found
 
 
@@ -67,7 +75,7 @@ def sensors_with_windows(tier: Tier, read: ReadRows, prefix: str, after: str, on
     return (key.sensor_id for _, key in found)
 
 
-def selected(record: AggregateRecord, metrics: tuple[str, ...] | None) -> AggregateRecord | None:
+def selected(record: Record, metrics: tuple[str, ...] | None) -> Record | None:
     """Returns the window with only these metrics, or with all for None; None if it has none of them."""
     if metrics is None:
         return record

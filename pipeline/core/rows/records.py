@@ -1,4 +1,4 @@
-"""The records that readers return: one event, and one window of one sensor."""
+"""The records that readers return: one event, and one window of one sensor or of a group of sensors."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,3 +127,50 @@ class AggregateRecord:
     reading_count: int
     metrics: dict[str, MetricSummary]
     filled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SensorGroup:
+    """A group of sensors in a roll-up.
+
+    Attributes:
+        rollup: the roll-up's name.
+        text: the values of its fields as row keys contain them.
+        fields: the values by metadata field. If the text is shortened, the last value that it tells ends with ``…``.
+    """
+
+    rollup: str
+    text: str
+    fields: Mapping[str, str] = field(compare=False)
+
+    @property
+    def label(self) -> str:
+        """The values as people read them."""
+        return " / ".join(self.fields.values()) or self.text
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """One window of one group of sensors, or what its windows in a range of time amount to. Metrics are sorted by name.
+
+    Attributes:
+        group: the group.
+        start_us: the window's start; of several windows, that of the first.
+        window: the length of windows.
+        sensors: the number of sensors that contributed; of several windows, the most.
+        expected: the number of sensors that the schema declares for the group; None if it does not tell.
+        reading_count: the number of events.
+        metrics: the statistics of each metric.
+        filled: whether the window has no row: it counts nothing.
+        windows: the number of windows.
+    """
+
+    group: SensorGroup
+    start_us: int
+    window: Window
+    sensors: int
+    expected: int | None
+    reading_count: int
+    metrics: dict[str, MetricSummary]
+    filled: bool = False
+    windows: int = 1

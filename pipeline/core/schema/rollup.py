@@ -1,10 +1,11 @@
 """A roll-up: which sensors belong together, in which tiers, and which of their metrics are merged."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import Window
@@ -13,6 +14,7 @@ ALL = "all"
 """The value of the group of a roll-up of all sensors."""
 
 _MOST_BYTES, _KEPT_BYTES = 200, 180  # of a value; and of one that is longer, before its digest
+_SHORTENED = re.compile(rf"(?P<kept>.{{{_KEPT_BYTES}}})\+[0-9a-f]{{16}}")
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,16 @@ def encoded_value(values: Sequence[str]) -> str:
     if len(text) <= _MOST_BYTES:
         return text
     return f"{text[:_KEPT_BYTES]}+{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def is_shortened(value: str) -> bool:
+    """Returns whether a row key tells only the beginning of a group's values."""
+    return _SHORTENED.fullmatch(value) is not None
+
+
+def decoded_values(value: str) -> list[str]:
+    """Returns the values of a group's fields from a row key. Of a shortened text, the last one ends with ``…``."""
+    shortened = _SHORTENED.fullmatch(value)
+    text = re.sub("%.?$", "", shortened["kept"]) if shortened else value
+    values = [unquote(each, errors="ignore") for each in text.split("/")]
+    return [*values[:-1], values[-1] + "…"] if shortened else values

@@ -1,5 +1,6 @@
 """Windows without a row."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -21,7 +22,8 @@ def record(hour, metric="t", **statistics):
 
 
 RECORDS = [record(1, avg=10.0, p95=20.0, increase=3.0), record(4, avg=40.0, p95=50.0, increase=5.0)]
-hours = partial(filled, window=HOURLY, sensor_id="s", start_us=START, end_us=START + 6 * HOUR)
+EMPTY = AggregateRecord("s", 0, HOURLY, 0, {}, filled=True)
+hours = partial(filled, empty=EMPTY, start_us=START, end_us=START + 6 * HOUR)
 
 
 def shown(records):
@@ -66,7 +68,7 @@ def test_days_of_a_zone():
     """A zone's days are filled with their own starts, also across a change of clocks."""
     window = parse_window("1d@Europe/Berlin")
     start_us, end_us = parse_time("2026-03-28T23:00"), parse_time("2026-03-30T22:00")
-    found = list(filled([], window, "s", start_us, end_us, Fill.NULL))
+    found = list(filled([], replace(EMPTY, window=window), start_us, end_us, Fill.NULL))
     assert [window.shown(each.start_us) for each in found] == ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
 
 

@@ -1,0 +1,190 @@
+"""``tidetable read rollups``: the roll-ups of a table, their groups, and the windows and sensors of a group."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.cli.console import out
+from pipeline.cli.options import COUNT, TIME
+from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.events.file_columns import SENSOR_ID
+from pipeline.core.notation.text import joined, plain
+from pipeline.core.notation.times import format_time
+from pipeline.core.queries.rollup_windows import group_named, rollup_of, tiers_of
+from pipeline.core.schema.rollup import Rollup
+from pipeline.core.windows.fixed import Window
+from pipeline.reading.absences import missing_before
+from pipeline.reading.options import (
+    OpenTable,
+    fill_option,
+    metrics_option,
+    reading_options,
+    usage_errors,
+    window_option,
+)
+from pipeline.reading.views import GROUPS, print_records
+
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reading.reader import SensorTable
+
+_DAY_US = 86_400_000_000
+_COLUMNS = "rollup", "by", "tiers", "metrics"
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.argument("values", nargs=-1, metavar="[VALUE]...")
+@click.option("--from", "start_us", type=TIME, help="The start of the range, inclusive. For a group, by default a day.")
+@click.option("--to", "end_us", type=TIME, help="The end of the range, exclusive. By default now.")
+@window_option
+@metrics_option
+@click.option("--top", type=COUNT, help="Print at most this many groups, the first by --by.")
+@click.option(
+    "--by",
+    metavar="COLUMN",
+    help="Rank the groups, the greatest first, by a statistic of a metric such as avg_temperature, by sensors, or by "
+    "reading_count.",
+)
+@click.option("--sensors", is_flag=True, help="Print the ids of the group's sensors in its last window before --to.")
+@fill_option
+@reading_options
+@output_option
+def rollups(
+    name: str | None,
+    values: tuple[str, ...],
+    start_us: int | None,
+    end_us: int | None,
+    tier: Window | None,
+    metrics: tuple[str, ...],
+    top: int | None,
+    by: str | None,
+    sensors: bool,
+    fill: str,
+    open_table: OpenTable,
+    output: Output,
+) -> None:
+    """Print the windows of a group of sensors, the groups of the roll-up NAME, or the roll-ups of the table.
+
+    Each VALUE is that of one of the roll-up's fields: read rollups site north. A roll-up of all sensors has one group,
+    and takes no value. Windows are printed oldest first, each with the number of sensors that contributed.
+
+    Without a VALUE, prints the groups: those of the newest window, or with --from what their windows in the range
+    amount to. An average is that of all readings, not one of averages. With --by, they are ranked.
+    """
+    ranking = top is not None or by is not None
+    if top is not None and by is None:
+        raise click.UsageError("--top needs --by, such as --by avg_temperature")
+    if name is None and (ranking or sensors):
+        raise click.UsageError(f"name the roll-up whose {'sensors' if sensors else 'groups'} to print")
+    if ranking and (sensors or values):
+        raise click.UsageError("--by ranks all groups of a roll-up; remove --sensors and the values")
+    with open_table() as table, usage_errors():
+        if name is None:
+            _print_rollups(table, output)
+            return
+        rollup = rollup_of(table.schema, name)
+        if sensors:
+            _print_sensors(table, rollup, values, end_us, tier, output)
+        elif ranking or (rollup.by and not values):
+            _print_groups(table, rollup, (start_us, end_us), tier, metrics, by, top, output)
+        else:
+            _print_windows(table, rollup, values, (start_us, end_us), tier, metrics, fill, output)
+
+
+def _print_rollups(table: "SensorTable", output: Output) -> None:
+    found = [
+        {
+            "rollup": rollup.name,
+            "by": list(rollup.by),
+            "tiers": [tier.window.text for tier in tiers_of(table.schema, rollup)],
+            "metrics": list(rollup.metrics),
+        }
+        for rollup in table.schema.rollups
+    ]
+    if output != Output.TABLE:
+        print_flat(found, _COLUMNS, output)
+    elif found:
+        shown = Table(*_COLUMNS, box=box.SIMPLE, pad_edge=False)
+        for each in found:
+            texts = (each["rollup"], *(", ".join(each[column]) for column in _COLUMNS[1:]))
+            shown.add_row(*(Text(plain(str(text))) for text in texts))
+        out.print(shown)
+    if not found:
+        click.echo("the table has no roll-ups; declare them in its schema's [rollups]", err=True)
+
+
+def _print_windows(
+    table: "SensorTable",
+    rollup: Rollup,
+    values: Sequence[str],
+    span_us: tuple[int | None, int | None],
+    tier: Window | None,
+    metrics: tuple[str, ...],
+    fill: str,
+    output: Output,
+) -> None:
+    start_us, end_us = _range(*span_us)
+    records = table.rollups(rollup.name, values, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill)
+    found = list(records)
+    print_records(found, GROUPS, output)
+    if all(record.filled for record in found):
+        group = group_named(rollup, values)
+        what = f"{' or '.join(metrics)} of " if metrics else ""
+        where = f"{plain(joined(group.fields) or group.text)} in the roll-up {rollup.name}"
+        click.echo(f"no windows of {what}{where}{_between(start_us, end_us)}", err=True)
+    if lost := missing_before(records.incomplete_before_us, "windows"):
+        click.echo(lost, err=True)
+
+
+def _print_groups(
+    table: "SensorTable",
+    rollup: Rollup,
+    span_us: tuple[int | None, int | None],
+    tier: Window | None,
+    metrics: tuple[str, ...],
+    by: str | None,
+    top: int | None,
+    output: Output,
+) -> None:
+    start_us, end_us = span_us
+    if start_us is not None:
+        start_us, end_us = _range(start_us, end_us)
+    records = table.groups(rollup.name, start_us, end_us, tier=tier, metrics=metrics or None, by=by, top=top)
+    found = list(records)
+    print_records(found, GROUPS, output, several=True)
+    if not found:
+        which = f" with {by}" if by else f" with {' or '.join(metrics)}" if metrics else ""
+        when = "" if start_us is None or end_us is None else _between(start_us, end_us)
+        click.echo(f"no group of the roll-up {rollup.name}{which}{when}", err=True)
+
+
+def _print_sensors(
+    table: "SensorTable",
+    rollup: Rollup,
+    values: Sequence[str],
+    end_us: int | None,
+    tier: Window | None,
+    output: Output,
+) -> None:
+    found = sorted(table.sensors_of_group(rollup.name, values, end_us, tier=tier))
+    if output == Output.TABLE:
+        for sensor_id in found:
+            click.echo(plain(sensor_id))
+    else:
+        print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
+    if not found:
+        click.echo("the group has no sensor", err=True)
+
+
+def _range(start_us: int | None, end_us: int | None) -> tuple[int, int]:
+    end_us = time.time_ns() // 1000 if end_us is None else end_us
+    return end_us - _DAY_US if start_us is None else start_us, end_us
+
+
+def _between(start_us: int, end_us: int) -> str:
+    return f" that start between {format_time(start_us)} and {format_time(end_us)}"

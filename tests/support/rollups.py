@@ -1,0 +1,87 @@
+"""A table with roll-ups: all rows of events, as the job writes them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from google.cloud.bigtable_v2.types import MutateRowsRequest
+
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.events.event import Event
+from pipeline.core.rollups.contributions import Contributed, Order, contribution_bytes
+from pipeline.core.rollups.group_windows import GroupWindows, update_bytes
+from pipeline.core.rollups.shard_windows import Part, ShardWindows
+from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell, EncodedRow, Row
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.member import Member, member_text
+from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.tables import created, write
+
+Windows = Mapping[tuple[int, str, int], WindowStats]
+
+
+def table_with_rollups(schema: TableSchema, events: Iterable[Event]) -> TableName:
+    """Creates a table with the rows of events, and the aggregate rows and roll-ups of their windows."""
+    name = created(schema)
+    write(name, rows_with_rollups(schema, list(events)))
+    return name
+
+
+def rows_with_rollups(schema: TableSchema, events: list[Event]) -> list[Row]:
+    """Returns the rows of events, and the aggregate rows and roll-ups of their windows."""
+    windows = windows_of(schema, events)
+    of_windows = [
+        aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
+        for (index, sensor_id, start_us), stats in windows.items()
+        for tier in [schema.tiers[index]]
+    ]
+    raw = [row for event in events for row in schema.rows(event)]
+    return [*raw, *of_windows, *rollup_rows(schema, windows)]
+
+
+def windows_of(schema: TableSchema, events: Iterable[Event]) -> Windows:
+    """Returns the statistics of windows by the index of the tier, the sensor and the start."""
+    of_window: dict[tuple[int, str, int], list[Event]] = defaultdict(list)
+    for event in events:
+        for index, tier in enumerate(schema.tiers):
+            of_window[index, event.sensor_id, tier.window.start_of(event.event_time_us)].append(event)
+    found = {}
+    for key, some in of_window.items():
+        readings = WindowReadings()
+        for event in some:
+            readings.add(event.event_time_us, event.readings)
+        found[key] = stats = readings.pane(schema.tiers[key[0]].statistics).stats
+        newest = max(some, key=lambda event: event.event_time_us)
+        stats.member = Member(newest.event_time_us, member_text(schema.member_fields, newest.metadata))
+    return found
+
+
+def rollup_rows(schema: TableSchema, windows: Windows, shard_of: Callable[[str], int] = len) -> Iterator[Row]:
+    """Yields the rows of roll-ups of windows, none of which is stored yet."""
+    of_shard: dict[int, list[Contributed]] = defaultdict(list)
+    for (index, sensor_id, start_us), stats in windows.items():
+        tier = schema.tiers[index]
+        data = contribution_bytes(stats, tier.statistics.span(tier.window, start_us), lambda _: True)
+        of_shard[shard_of(sensor_id)].append(Contributed(index, start_us, sensor_id, data))
+    parts: list[Part] = []
+    for number, contributed in of_shard.items():
+        shard = ShardWindows(schema.rollups, schema.tiers, number, lambda *_: {})
+        shard.add(contributed, Order(1, 1), now_us=0, kept_us=1)
+        parts += shard.parts
+        yield from map(set_cells, shard.rows)
+    for group in {part.group for part in parts}:
+        rollup = next(rollup for rollup in schema.rollups if rollup.name == group.name)
+        expected = schema.rate.sensors if schema.rate and not rollup.by else None
+        merged = GroupWindows(rollup, group, schema.tiers, lambda *_: {}, expected=expected)
+        merged.add([update_bytes(part) for part in parts if part.group == group], now_us=0, kept_us=1)
+        yield from map(set_cells, merged.rows)
+
+
+def set_cells(row: EncodedRow) -> Row:
+    """Returns the cells that an encoded row sets."""
+    mutations = MutateRowsRequest.Entry.pb().FromString(row.mutations).mutations
+    cells = [each.set_cell for each in mutations if each.HasField("set_cell")]
+    return Row(
+        row.key, [Cell(each.family_name, each.column_qualifier, each.timestamp_micros, each.value) for each in cells]
+    )
