@@ -2,6 +2,7 @@
 
     messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
                                 ├─ AggregateWindows ─┬─ CollectAggregateRows ── aggregate rows ┘ table
+                                │                    ├─ RollUp ──────────────── rows of roll-ups, if the table has any
                                 │                    └───────────────────────── results, if asked for
                                 ├─ WatchAlerts ──────────────────────────────── alerts, if asked for
                                 └────────────────────────────────────────────── dead letters
@@ -35,12 +36,14 @@ class TableRows(NamedTuple):
         listed: ``EncodedRows`` of the work list; None for a table without aggregates.
         aggregates: ``EncodedRows`` of the windows of all tiers; None for a table without aggregates.
         alerts: ``EncodedRows`` of alerts; None for a table that is not watched.
+        rollups: ``EncodedRows`` of roll-ups; None for a table without any.
     """
 
     raw: PCollection
     listed: PCollection | None = None
     aggregates: PCollection | None = None
     alerts: PCollection | None = None
+    rollups: PCollection | None = None
 
 
 class Outputs(NamedTuple):
@@ -86,11 +89,12 @@ def build_graph(
         if of_windows is None:
             rows.append(TableRows(of_events))
         else:
-            aggregate_rows, listed, published = table.aggregate(of_windows, began_us, clock)
-            results = published if results is None else results
-            watched = table.watch(of_windows, published, began_us, clock)
+            aggregate_rows, aggregated = table.aggregate(of_windows, began_us, clock)
+            results = aggregated.results if results is None else results
+            watched = table.watch(of_windows, aggregated.results, began_us, clock)
             alerts = watched.alerts if watched else alerts
-            rows.append(TableRows(of_events, listed, aggregate_rows, watched and watched.rows))
+            rollups = table.roll_up(aggregated.contributions, clock)
+            rows.append(TableRows(of_events, aggregated.listed, aggregate_rows, watched and watched.rows, rollups))
     return Outputs(rows, dead_letters, results, alerts)
 
 
@@ -121,7 +125,7 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
     dead_letters = [outputs.dead_letters]
     for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
         dead_letters += table.write_raw_rows(rows.raw, rows.listed, rows.alerts)
-        dead_letters += table.write_aggregate_rows(rows.aggregates)
+        dead_letters += table.write_aggregate_rows(rows.aggregates, rows.rollups)
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)

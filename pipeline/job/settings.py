@@ -19,6 +19,7 @@ from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import plain
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.pane_contributions import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
@@ -125,7 +126,11 @@ class Settings:
     launch_checks: bool
 
     def aggregation_of(
-        self, schema: TableSchema, before_us: int | None = None, results: ResultRules | None = None
+        self,
+        schema: TableSchema,
+        before_us: int | None = None,
+        results: ResultRules | None = None,
+        began_us: int | None = None,
     ) -> Aggregation:
         """Returns the settings by which a table's windows are aggregated.
 
@@ -133,6 +138,7 @@ class Settings:
             schema: the schema of a table with windows.
             before_us: the time before which windows start that the table may store already; None if it stores none.
             results: the rules by which results are published; None to publish none.
+            began_us: the time at which the job began, in microseconds since the epoch; None as in ``build_graph``.
         """
         firing = FiringRules(
             schema.tiers[0].window,
@@ -140,7 +146,8 @@ class Settings:
             self.late_firing // _MICROSECOND,
             self.allowed_lateness // _MICROSECOND,
         )
-        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results)
+        rollups = RollupRules.of(schema, began_us or 0)
+        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results, rollups)
 
 
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:

@@ -6,6 +6,7 @@ Every label is fixed: Dataflow matches the steps of a running job to those of it
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -18,6 +19,7 @@ from pipeline.transforms.alert_table import WatchedTable
 from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.collect import CollectRows
+from pipeline.transforms.rollups import RollUp
 from pipeline.transforms.write import WriteRows
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,13 +45,11 @@ class TableSteps:
         marks = ["", *(f"[{target.name.table}]" for target in targets[1:])]
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
-    def aggregate(
-        self, readings: PCollection, began_us: int | None, clock: Clock
-    ) -> tuple[PCollection, PCollection, PCollection | None]:
+    def aggregate(self, readings: PCollection, began_us: int | None, clock: Clock) -> tuple[PCollection, Any]:
         """Aggregates ``(group, readings)`` in the windows of all tiers.
 
-        Returns ``EncodedRows`` of aggregates, and of the work list for windows that a repair has to check; and batches
-        of results, if the job publishes those of this table or watches it.
+        Returns ``EncodedRows`` of aggregates, and all outputs, :class:`pipeline.transforms.aggregate.Aggregated`. There
+        are results if the job publishes those of this table or watches it.
         """
         schema, settings = self.target.schema, self.settings
         # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
@@ -59,11 +59,19 @@ class TableSteps:
         rules = published and ResultRules(began_us or 0, published.early)
         if rules is None and not self.mark and settings.alerts_topic:
             rules = ResultRules(began_us or 0, early=False)
-        aggregation = settings.aggregation_of(schema, before_us, rules)
+        aggregation = settings.aggregation_of(schema, before_us, rules, began_us)
         table = self.target.name, schema, self.target.effective_retention
         found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
-        return rows, found.listed, found.results
+        return rows, found
+
+    def roll_up(self, contributions: PCollection | None, clock: Clock) -> PCollection | None:
+        """Rolls up ``(shard, contributions)`` to ``EncodedRows``; returns None for a table without roll-ups."""
+        if contributions is None:
+            return None
+        roll_up = RollUp(self.target.name, self.target.schema, clock)
+        rows: PCollection = contributions | self._label("RollUp") >> roll_up
+        return rows
 
     def watch(
         self, readings: PCollection, results: PCollection | None, began_us: int | None, clock: Clock
@@ -97,9 +105,15 @@ class TableSteps:
             raw_rows = (raw_rows, listed) | self._label("WithListed") >> beam.Flatten()
         return self._write(raw_rows, self._label("WriteRawRows"))
 
-    def write_aggregate_rows(self, aggregate_rows: PCollection | None) -> list[PCollection]:
-        """Writes aggregate rows, if the table has any; returns the dead letters, as :meth:`_write` does."""
-        return [] if aggregate_rows is None else self._write(aggregate_rows, self._label("WriteAggregateRows"))
+    def write_aggregate_rows(
+        self, aggregate_rows: PCollection | None, rollups: PCollection | None = None
+    ) -> list[PCollection]:
+        """Writes rows of aggregates and roll-ups, if the table has any; returns the dead letters, as :meth:`_write`."""
+        if aggregate_rows is None:
+            return []
+        if rollups is not None:
+            aggregate_rows = (aggregate_rows, rollups) | self._label("WithRollups") >> beam.Flatten()
+        return self._write(aggregate_rows, self._label("WriteAggregateRows"))
 
     def _write(self, rows: PCollection, label: str) -> list[PCollection]:
         """Writes with the configured writer; returns the dead letters of refused rows if that writer has any."""

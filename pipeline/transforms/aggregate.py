@@ -45,7 +45,8 @@ from pipeline.transforms.tables import CompletingFn
 
 Clock = Callable[[], float]
 
-_BATCHES, _LISTED, _RESULTS = "panes", "listed", "results"  # output tags, which an update of a job compares
+# Output tags, which an update of a job compares.
+_BATCHES, _LISTED, _RESULTS, _ROLLUPS = "panes", "listed", "results", "rollups"
 _READERS = 8  # windows of a group that are read at a time
 _MINUTE_US = 60_000_000
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
@@ -83,11 +84,14 @@ class Aggregated(NamedTuple):
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
+        contributions: ``(shard, contributions)``, as :mod:`pipeline.core.panes.pane_contributions` encodes them; None
+            for a table without roll-ups.
     """
 
     batches: PCollection
     listed: PCollection
     results: PCollection | None = None
+    contributions: PCollection | None = None
 
 
 class AggregateWindows(beam.PTransform):
@@ -108,15 +112,18 @@ class AggregateWindows(beam.PTransform):
         self._aggregate_fn = _AggregateFn(*table, aggregation, clock)
 
     def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
-        publishes = self._aggregate_fn.aggregation.results is not None
-        tags = (_LISTED, _RESULTS) if publishes else (_LISTED,)
-        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*tags, main=_BATCHES)
+        aggregation = self._aggregate_fn.aggregation
+        types: dict[str, Any] = {_LISTED: EncodedRows}
+        if aggregation.results is not None:
+            types[_RESULTS] = bytes
+        if aggregation.rollups is not None:
+            types[_ROLLUPS] = KV[int, bytes]
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types, main=_BATCHES)
         outputs[_BATCHES].element_type = KV[int, bytes]
-        outputs[_LISTED].element_type = EncodedRows
-        if not publishes:
-            return Aggregated(outputs[_BATCHES], outputs[_LISTED])
-        outputs[_RESULTS].element_type = bytes
-        return Aggregated(outputs[_BATCHES], outputs[_LISTED], outputs[_RESULTS])
+        for tag, element_type in types.items():
+            outputs[tag].element_type = element_type
+        results, contributions = (outputs[tag] if tag in types else None for tag in (_RESULTS, _ROLLUPS))
+        return Aggregated(outputs[_BATCHES], outputs[_LISTED], results, contributions)
 
 
 class _AggregateFn(CompletingFn):
@@ -228,6 +235,9 @@ class _AggregateFn(CompletingFn):
             for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.batches):
                 size += len(batch)
                 yield TaggedOutput(_RESULTS, batch)
+        for shard, batch in firing.contributions.batches(schedule.batches) if firing.contributions else ():
+            size += len(batch)
+            yield TaggedOutput(_ROLLUPS, (shard, batch))
         for rows in parts_of(firing.rows):
             batch = batch_bytes(group, schedule.batches, rows)
             size += len(batch)

@@ -34,18 +34,34 @@ _STAGES = {
     "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard"],
     "collect": ["CollectAggregateRows/Collect"],
 }
-_WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None")}
-_SHUFFLED = {("process", "gathered_0"): "aggregate", ("aggregate", "None"): "collect"}
+_OF_ROLLUPS = {"shards": ["RollUp/MergeShards"], "groups": ["RollUp/MergeGroups"], "rollups": ["RollUp/Collect"]}
+_BEFORE = {
+    "aggregate": "process",
+    "collect": "aggregate",
+    "shards": "aggregate",
+    "groups": "shards",
+    "rollups": "groups",
+}
+_WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None"), ("rollups", "None")}
+_SHUFFLED = {
+    ("process", "gathered_0"): "aggregate",
+    ("aggregate", "None"): "collect",
+    ("aggregate", "rollups"): "shards",
+    ("shards", "parts"): "groups",
+    ("shards", "None"): "rollups",
+    ("groups", "None"): "rollups",
+}
 _RESULTS = ("aggregate", "results")
 _FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
 _MOST_BUNDLES = 5_000
 _SMALL = {("aggregate", "state", "schedule"), ("collect", "state", "order")}
+_STAYS = {("shards", "state", "shard"), ("groups", "state", "groups")}  # until something else comes
 
 
-def schema_of(*tiers):
-    """Returns the schema of a table with these tiers, whose rows stay."""
+def schema_of(*tiers, rollups=()):
+    """Returns the schema of a table with these tiers and roll-ups, whose rows stay."""
     policies = tuple((family, "never") for family in ("raw", "meta", *(f"tier_{text}" for text in tiers)))
-    return Spec("wide", "{sensor_id}#{reverse_us}", KIND, "text", tiers, policies).schema
+    return Spec("wide", "{sensor_id}#{reverse_us}", KIND, "text", tiers, policies, rollups=rollups).schema
 
 
 class Job:
@@ -72,7 +88,7 @@ class Job:
         self.now_us, self.source_us, self.random = now_us, MIN_TIMESTAMP.micros, Random(seed)
         self._began_us, self._cache_mb = now_us, cache_mb
         self.results = []
-        states = {name: StateService() for name in _STAGES}
+        states = {name: StateService() for name in self.names}
         self.stages = {}
         for name, fragment in self._fragments(states, changes).items():
             self.stages[name] = Stage(fragment, **(limits or {}))
@@ -83,7 +99,13 @@ class Job:
         messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
         build_graph(messages, [Target(settings.tables[0], self.schema, None)], settings, clock, self._began_us)
         proto = pipeline.to_runner_api()
-        return {name: Fragment(proto, steps, states[name], self._cache_mb) for name, steps in _STAGES.items()}
+        steps = {**_STAGES, **_OF_ROLLUPS}
+        return {name: Fragment(proto, steps[name], states[name], self._cache_mb) for name in self.names}
+
+    @property
+    def names(self):
+        """The names of the stages."""
+        return [*_STAGES, *(_OF_ROLLUPS if self.schema.rollups else ())]
 
     @contextmanager
     def running(self):
@@ -109,14 +131,13 @@ class Job:
         """Advances the source's watermark or the clock, and the watermarks of all stages."""
         self.source_us = max(self.source_us, self.source_us if source_us is None else source_us)
         self.now_us = max(self.now_us, now_us or 0)
-        before_us = self.source_us
-        for stage in self.stages.values():
+        for name, stage in self.stages.items():
+            before_us = self.stages[_BEFORE[name]].output_us if name in _BEFORE else self.source_us
             stage.advance(before_us, self.now_us)
-            before_us = stage.output_us
 
-    def work(self, failure=None, stages=_STAGES):
-        """Runs a bundle of any of these stages. Returns whether there was one."""
-        due = [name for name in stages if self.stages[name].due()]
+    def work(self, failure=None, stages=None):
+        """Runs a bundle of any of these stages, or of all. Returns whether there was one."""
+        due = [name for name in stages or self.stages if self.stages[name].due()]
         if not due:
             return False
         name = self.random.choice(due)
@@ -134,8 +155,8 @@ class Job:
                 self.stages[_SHUFFLED[name, tag]].add([value])
         self.advance()
 
-    def settle(self, stages=_STAGES):
-        """Runs bundles of these stages until nothing is due there."""
+    def settle(self, stages=None):
+        """Runs bundles of these stages, or of all, until nothing is due there."""
         for _ in range(_MOST_BUNDLES):
             if not self.work(stages=stages):
                 return
@@ -163,9 +184,9 @@ class Job:
         self.settle()
 
     def left(self):
-        """Returns what is left anywhere, except for the groups' schedules and the numbers of their last batches."""
+        """Returns what is left anywhere, except for what stays of groups, which is bounded."""
         left = [(name, *each) for name, stage in self.stages.items() for each in stage.left()]
-        return [each for each in left if each not in _SMALL]
+        return [each for each in left if each not in _SMALL | _STAYS]
 
     def rows(self):
         """Returns the aggregate rows: values by column, by window length, sensor and start."""

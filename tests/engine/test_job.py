@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from tests.engine.job import KIND, Job, schema_of
 from tests.engine.service import LOST, REFUSED
-from tests.model.reference import DAY, HOUR, MINUTE, SECOND, Published, Truth
+from tests.model.reference import DAY, HOUR, MINUTE, SECOND, Published, Truth, start_of
 from tests.model.world import START_US, message
 from tests.support.exhaustive import examples
+from tests.support.merged_rollups import differences, expected_rollups, found_rollups
 from tests.support.results import newest_columns
 
 _AGES = [0, 10 * SECOND, 5 * MINUTE, 40 * MINUTE, 2 * HOUR, 30 * HOUR, -20 * MINUTE]
@@ -22,6 +23,9 @@ _STEPS = st.one_of(
     st.tuples(st.just("lag"), _bys, _lags),
     st.tuples(st.sampled_from(["update", "drain", "cancel"])),
 )
+
+
+ROLLUPS = ('site = { by = "metadata.location" }', 'fleet = { by = [], tiers = ["1h"] }', "shards = 2")
 
 
 class History:
@@ -45,7 +49,7 @@ class History:
             match what, how:
                 case "publish", (events,):
                     base_us = job.now_us // 1000 * 1000
-                    of = [Published(sensor, base_us - age_us + ms * 1000, ("t",)) for sensor, age_us, ms in events]
+                    of = [published(sensor, base_us - age_us + ms * 1000) for sensor, age_us, ms in events]
                     self.published += of
                     job.publish(*(message(each) for each in of))
                 case "publish again", (which,):
@@ -86,6 +90,23 @@ class History:
         results = [*self.results, *self.job.results]
         assert len({result.event_id for result in results}) == len(results)
         assert newest_columns(results) == rows
+        expected = expected_rollups(self.schema, rows, self._member)
+        assert differences(found_rollups(self.schema, self.job.table), expected) == []
+
+    def _member(self, text, sensor_id, start_us):
+        """Returns the metadata of the newest event of a sensor's window."""
+        times = [each.time_us for each in self.published if each.sensor_id == sensor_id]
+        newest_us = max(time_us for time_us in times if start_of(time_us, text) == start_us)
+        return {"location": location_of(sensor_id, newest_us)}
+
+
+def published(sensor_id, time_us):
+    return Published(sensor_id, time_us, ("t",), location_of(sensor_id, time_us))
+
+
+def location_of(sensor_id, time_us):
+    """Returns where a sensor is at a time: it moves each ten minutes."""
+    return "north" if time_us // (10 * MINUTE) * len(sensor_id) % 2 else "south"
 
 
 @given(
@@ -94,14 +115,16 @@ class History:
     cache_mb=st.sampled_from([0, 100]),
     which_results=st.sampled_from(["final", "all"]),
     steps=st.lists(_STEPS, max_size=30),
+    rollups=st.sampled_from([(), ROLLUPS]),
 )
 @settings(max_examples=examples(25), deadline=None, derandomize=True)
-def test_random_histories_on_the_engine(tiers, seed, cache_mb, which_results, steps):
+def test_random_histories_on_the_engine(tiers, seed, cache_mb, which_results, steps, rollups):
     """Aggregates are those of all published events, after any bundles, failures, updates, drains and restarts.
 
-    A drain leaves nothing, and does not wait for the clock. The greatest result of each window is its row.
+    A drain leaves nothing, and does not wait for the clock. The greatest result of each window is its row. The row of
+    each group is the merge of its sensors' rows.
     """
-    history = History(schema_of(*tiers), seed, cache_mb, which_results)
+    history = History(schema_of(*tiers, rollups=rollups), seed, cache_mb, which_results)
     for step in steps:
         history.step(*step)
     with history.job.running():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
@@ -17,6 +18,7 @@ from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job import dataflow as dataflow_job
@@ -250,6 +252,16 @@ def test_flags_that_do_not_change_the_graph():
     """Names and durations do not change the graph; dropping dead letters does."""
     assert graph_of(window="15m", bigtable_table="other", early_firing="0", raw_family="r") == graph_of()
     assert graph_of(dead_letters="drop") != graph_of()
+
+
+def test_rollups_are_steps_of_their_own():
+    """Tables without roll-ups have no step for them; with them, all other steps have the same labels."""
+    schema = TableSchema.for_new_table()
+    steps, without = graph_of(replace(schema, rollups=(Rollup("fleet"),))), graph_of(schema)
+    added = {"/".join(label.split("/")[:2]) for label in steps.keys() - without.keys()}
+    inner = ("Collect", "MergeGroups", "MergeShards", "WithGroups")
+    assert added == {"RollUp", *(f"RollUp/{each}" for each in inner), "WithRollups"}
+    assert without.keys() < steps.keys()
 
 
 def test_results_are_steps_of_their_own():

@@ -320,7 +320,7 @@ class Judge:
 
 
 def is_number(column):
-    return column != "window_sizes" and not column.startswith("rises_")
+    return column not in ("window_sizes", "member") and not column.startswith("rises_")
 
 
 def _plain(row):

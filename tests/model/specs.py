@@ -94,6 +94,7 @@ class Spec:
     policies: tuple[tuple[str, str], ...]
     latest: bool = False
     increases: tuple[str, ...] = ()
+    rollups: tuple[str, ...] = ()
 
     @cached_property
     def schema(self):
@@ -107,6 +108,7 @@ class Spec:
             lines += ["[metadata]", 'meta = ["*"]']
         lines += ["[tiers]", *(f'"{text}" = "{family_of(text)}"' for text in self.tiers)]
         lines += ["[statistics]", *(f"{metric} = {STATISTICS}" for metric in self.increases)]
+        lines += ["[rollups]", *self.rollups] if self.rollups else []
         lines += ["[policies]", *(f'{family} = "{policy}"' for family, policy in self.policies)]
         return parse_schema("\n".join(lines))
 

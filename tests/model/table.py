@@ -8,7 +8,6 @@ from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.gc_policies import Intersection, MaxAge, MaxVersions, Union
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY
 from tests.support.memory import Memory
-from tests.support.rows import decoded
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -46,7 +45,10 @@ class Table(Memory):
     def write_rows(self, rows):
         """Writes rows or encoded rows, as a sink does."""
         for row in rows:
-            self.write(decoded(row) if isinstance(row, EncodedRow) else row)
+            if isinstance(row, EncodedRow):
+                self.write_encoded(row)
+            else:
+                self.write(row)
 
     # As pipeline.cloud.writing.rewriter.Rewriter
 

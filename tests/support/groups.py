@@ -67,13 +67,14 @@ class Group:
         early_us=MINUTE,
         late_us=MINUTE,
         results=None,
+        rollups=None,
     ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
         firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
-        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest, results)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
-        self.listed, self.written, self.counts, self.published = [], [], Counter(), []
+        self.listed, self.written, self.counts, self.published, self.contributed = [], [], Counter(), [], []
 
     @property
     def chunks(self):
@@ -135,6 +136,8 @@ class Group:
         schedule.done(due)
         if firing.results:
             self.publish(firing.results.found, schedule.batches)
+        if firing.contributions:
+            self.contributed += firing.contributions.batches(schedule.batches)
         schedule.batches += len(list(parts_of(firing.rows)))
         state.write(firing)
         schedule.rearm(self.aggregation.firing)
@@ -187,7 +190,8 @@ def restarted(group):
         table=group.table,
         deduplicate=group.aggregation.deduplicate,
         results=group.aggregation.results and group.aggregation.results._replace(began_us=group.now_us + 1),
+        rollups=group.aggregation.rollups and group.aggregation.rollups._replace(began_us=group.now_us + 1),
     )
     new.now_us += 1
-    new.written, new.published = group.written, group.published
+    new.written, new.published, new.contributed = group.written, group.published, group.contributed
     return new

@@ -5,7 +5,8 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from itertools import islice
 
-from pipeline.core.rows.rows import Row, disjoint
+from pipeline.core.rows.rows import Cell, Row, disjoint
+from tests.support.rows import mutations_of
 
 
 class Memory:
@@ -24,6 +25,20 @@ class Memory:
             insort(self._keys, row.key)
         for cell in row.cells:
             self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
+
+    def write_encoded(self, row):
+        """Applies the mutations of an encoded row in order: cells, and deletions of a column's older versions."""
+        for each in mutations_of(row):
+            if each.HasField("set_cell"):
+                cell = each.set_cell
+                value = Cell(cell.family_name, cell.column_qualifier, cell.timestamp_micros, cell.value)
+                self.write(Row(row.key, [value]))
+            else:
+                older = each.delete_from_column
+                column, end_us = (older.family_name, older.column_qualifier), older.time_range.end_timestamp_micros
+                cells = self._cells.get(row.key, {})
+                for of_cell in [of_cell for of_cell in cells if of_cell[:2] == column and of_cell[2] < end_us]:
+                    del cells[of_cell]
 
     def __call__(self, selection):
         _, wanted, pattern, _, reverse = selection

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.pane_contributions import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
@@ -20,6 +21,7 @@ class Aggregation:
         deduplicate: whether a repeated reading counts once.
         latest: the family of the newest readings; None if the table has no rows of them.
         results: the rules by which results are published; None for a job that publishes none.
+        rollups: the rules by which panes contribute to roll-ups; None for a table without any.
     """
 
     tiers: tuple[Tier, ...]
@@ -28,6 +30,7 @@ class Aggregation:
     deduplicate: bool = True
     latest: str | None = None
     results: ResultRules | None = None
+    rollups: RollupRules | None = None
 
     @cached_property
     def sources(self) -> tuple[int, ...]:

@@ -49,6 +49,7 @@ from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
 from pipeline.core.panes.longer_windows import LongerWindows
+from pipeline.core.panes.pane_contributions import PaneContributions
 from pipeline.core.panes.pane_results import PaneResults
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
@@ -87,6 +88,7 @@ class GroupFiring:
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
         results: the results to publish; None for a job that publishes none.
+        contributions: the panes' contributions to roll-ups; None for a table without any.
     """
 
     def __init__(
@@ -129,6 +131,7 @@ class GroupFiring:
             )
         rules = aggregation.results
         self.results = rules and PaneResults(rules, windows, schedule, now_us)
+        self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups, self._tiers)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
         self.deferred: GroupWindows | None = None
@@ -355,6 +358,8 @@ class GroupFiring:
         self.counts[timing] += len(written)
         if self.results is not None:
             self.results.add(tier, start_us, written, timing)
+        if self.contributions is not None:
+            self.contributions.add(tier, start_us, changed)
         for longer, source in enumerate(self._sources):
             if changed and source == tier:
                 self._put(longer, start_us, changed)

@@ -1,0 +1,265 @@
+"""Rolls up what panes contribute: a step with state for each shard of sensors, and one for the groups of roll-ups.
+
+    contributions ─ MergeShards ─┬─ rows of members ────────────────────────────── Collect ─ rows
+                                 └─ parts of groups ─ MergeGroups ─ their rows ──┘
+
+State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. Their rows wait
+for the parts of other shards, because each of them changes the same rows, and then for other rows, because a request
+costs more than a row.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.coders import BytesCoder, VarIntCoder
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import (
+    BagRuntimeState,
+    BagStateSpec,
+    ReadModifyWriteRuntimeState,
+    ReadModifyWriteStateSpec,
+    RuntimeTimer,
+    TimerSpec,
+    on_timer,
+)
+from apache_beam.typehints import KV
+from apache_beam.utils.timestamp import Timestamp
+
+from pipeline.cloud.connection.names import TableName
+from pipeline.core.panes.firing import END_US, KEPT_US
+from pipeline.core.panes.row_batches import parts_of, shards_for
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.rollups.bucket_windows import BucketWindows, buckets_for, parts_of_buckets
+from pipeline.core.rollups.contributions import read_batch
+from pipeline.core.rollups.shard_windows import Group, ShardWindows
+from pipeline.core.rows.rollup_rows import FAMILY, PARTS, Versioned, members_key, rollup_key, versions_in
+from pipeline.core.rows.row_bytes import read_rows, rows_bytes
+from pipeline.core.rows.rows import EncodedRows, KeyRange
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.private_apis import state_cache
+from pipeline.private_apis.timer_holds import set_clock_timer
+from pipeline.transforms.aggregate import Clock
+from pipeline.transforms.tables import RETRY_S, TableReadingFn
+
+_ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
+_TOGETHER_S = 4.0  # the time for which changes of a group wait for each other
+_COLLECT_S = 1.0  # the time for which rows wait for each other
+_MOST_ROWS = 500  # in an output element
+
+# Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
+_SHARD_SPEC = BagStateSpec("shard", BytesCoder())
+_SHARD = beam.DoFn.StateParam(_SHARD_SPEC)
+
+_GROUPS_SPEC, _CHANGES_SPEC = BagStateSpec("groups", BytesCoder()), BagStateSpec("changes", BytesCoder())
+_ANY_CHANGE_SPEC = ReadModifyWriteStateSpec("any_change", VarIntCoder())
+_DUE_SPEC = TimerSpec("rollups_due", TimeDomain.REAL_TIME)
+_END_SPEC = TimerSpec("rollups_end", TimeDomain.WATERMARK)
+_GROUPS, _CHANGES, _ANY_CHANGE = map(beam.DoFn.StateParam, (_GROUPS_SPEC, _CHANGES_SPEC, _ANY_CHANGE_SPEC))
+_DUE, _END = map(beam.DoFn.TimerParam, (_DUE_SPEC, _END_SPEC))
+
+_ROWS_SPEC = BagStateSpec("rollup_rows", BytesCoder())
+_ANY_ROW_SPEC = ReadModifyWriteStateSpec("any_row", VarIntCoder())
+_ROWS_DUE_SPEC = TimerSpec("rollup_rows_due", TimeDomain.REAL_TIME)
+_ROWS_END_SPEC = TimerSpec("rollup_rows_end", TimeDomain.WATERMARK)
+_WAITING, _ANY_ROW = map(beam.DoFn.StateParam, (_ROWS_SPEC, _ANY_ROW_SPEC))
+_ROWS_DUE, _ROWS_END = map(beam.DoFn.TimerParam, (_ROWS_DUE_SPEC, _ROWS_END_SPEC))
+
+
+class RollUp(beam.PTransform):
+    """Rolls up ``(shard, contributions)`` to ``EncodedRows``.
+
+    The rows are shuffled before they are written. So only those of committed bundles are: if a bundle is repeated, a
+    version of a cell may have another content.
+
+    Args:
+        name: the table.
+        schema: the table's schema, which has roll-ups.
+        clock: a function that returns the current time.
+    """
+
+    def __init__(self, name: TableName, schema: TableSchema, clock: Clock = time.time) -> None:
+        super().__init__()
+        self._name, self._schema, self._clock = name, schema, clock
+
+    def expand(self, contributions: PCollection) -> PCollection:
+        shards_fn = _ShardsFn(self._name, self._schema, self._clock)
+        outputs = contributions | "MergeShards" >> beam.ParDo(shards_fn).with_outputs(_PARTS, main=_ROWS)
+        outputs[_ROWS].element_type = outputs[_PARTS].element_type = KV[int, bytes]
+        groups_fn = _GroupsFn(self._name, self._schema, self._clock)
+        groups = outputs[_PARTS] | "MergeGroups" >> beam.ParDo(groups_fn).with_output_types(KV[int, bytes])
+        return (
+            (outputs[_ROWS], groups)
+            | "WithGroups" >> beam.Flatten()
+            | "Collect" >> beam.ParDo(_CollectRollupsFn(self._clock)).with_output_types(EncodedRows)
+        )
+
+
+class _RollupFn(TableReadingFn):
+    """Keeps state of roll-ups, and reads their rows.
+
+    Args:
+        name: the table.
+        schema: the table's schema.
+        clock: a function that returns the current time.
+    """
+
+    def __init__(self, name: TableName, schema: TableSchema, clock: Clock) -> None:
+        super().__init__(name, RETRY_S)
+        self._schema, self._clock = schema, clock
+        self._collectors = shards_for(schema.shards_of_rollups)
+
+    def setup(self) -> None:
+        super().setup()
+        state_cache.make_cheap()
+
+    def _versions(self, key: bytes, start_us: int) -> dict[bytes, Versioned]:
+        """Returns the newest version of each cell of a row, by column."""
+        selection = RowSelection(KeyRange(key, key + b"\x00"), CellSelection((FAMILY,), versions=1))
+        return {column: cell for row in self._read(selection) for column, cell in versions_in(row, start_us).items()}
+
+    def _collected(self, number: int, rows: EncodedRows) -> Iterator[tuple[int, bytes]]:
+        for part in parts_of(rows):
+            yield number % self._collectors, rows_bytes(part)
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1_000_000)
+
+
+class _ShardsFn(_RollupFn):
+    """Merges the contributions of a shard's sensors to parts of groups."""
+
+    def process(self, element: tuple[int, bytes], kept: BagRuntimeState = _SHARD) -> Iterator[Any]:
+        number, batch = element
+        order, contributed = read_batch(batch)
+        schema = self._schema
+
+        def read(tier: int, start_us: int) -> dict[str, Versioned]:
+            key = members_key(schema.tiers[tier].window, number, start_us)
+            return {column.decode(): cell for column, cell in self._versions(key, start_us).items()}
+
+        windows = ShardWindows(schema.rollups, schema.tiers, number, read, b"".join(kept.read()) or None)
+        windows.add(contributed, order, self._now_us(), KEPT_US)
+        kept.clear()
+        kept.add(windows.to_bytes())
+        yield from self._collected(number, windows.rows)
+        for of_bucket in parts_of_buckets(windows.parts, buckets_for(schema.shards_of_rollups)):
+            yield TaggedOutput(_PARTS, of_bucket)
+
+
+class _GroupsFn(_RollupFn):
+    """Merges parts of groups to their rows."""
+
+    def process(
+        self,
+        element: tuple[int, bytes],
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+        due: RuntimeTimer = _DUE,
+        end: RuntimeTimer = _END,
+    ) -> None:
+        changes.add(element[1])
+        if not any_change.read():
+            any_change.write(1)
+            set_clock_timer(due, Timestamp(self._clock() + _TOGETHER_S))
+            end.set(Timestamp(micros=END_US))
+
+    @on_timer(_DUE_SPEC)
+    def waited(
+        self,
+        bucket: Any = beam.DoFn.KeyParam,
+        kept: BagRuntimeState = _GROUPS,
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Writes the rows of groups that changed."""
+        return self._merge(bucket, kept, changes, any_change)
+
+    @on_timer(_END_SPEC)
+    def drained(
+        self,
+        bucket: Any = beam.DoFn.KeyParam,
+        kept: BagRuntimeState = _GROUPS,
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+        due: RuntimeTimer = _DUE,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Writes the rows of groups that changed."""
+        due.clear()  # a drain would wait for it
+        return self._merge(bucket, kept, changes, any_change)
+
+    def _merge(
+        self,
+        bucket: int,
+        kept: BagRuntimeState,
+        changes: BagRuntimeState,
+        any_change: ReadModifyWriteRuntimeState,
+    ) -> Iterator[tuple[int, bytes]]:
+        if not any_change.read():
+            return
+        schema = self._schema
+
+        def read(group: Group, tier: int, start_us: int) -> dict[bytes, Versioned]:
+            return self._versions(rollup_key(schema.tiers[tier].window, *group, start_us, PARTS), start_us)
+
+        expected = schema.rate.sensors if schema.rate else None
+        windows = BucketWindows(schema.rollups, schema.tiers, read, kept.read(), expected)
+        windows.add(changes.read(), self._now_us(), KEPT_US)
+        changes.clear()
+        any_change.clear()
+        kept.clear()
+        for chunk in windows.chunks():
+            kept.add(chunk)
+        yield from self._collected(bucket, windows.rows)
+
+
+class _CollectRollupsFn(beam.DoFn):
+    """Passes on rows, those of many shards and groups at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def process(
+        self,
+        element: tuple[int, bytes],
+        waiting: BagRuntimeState = _WAITING,
+        any_row: ReadModifyWriteRuntimeState = _ANY_ROW,
+        due: RuntimeTimer = _ROWS_DUE,
+        end: RuntimeTimer = _ROWS_END,
+    ) -> None:
+        waiting.add(element[1])
+        if not any_row.read():
+            any_row.write(1)
+            set_clock_timer(due, Timestamp(self._clock() + _COLLECT_S))
+            end.set(Timestamp(micros=END_US))
+
+    @on_timer(_ROWS_DUE_SPEC)
+    def waited(
+        self, waiting: BagRuntimeState = _WAITING, any_row: ReadModifyWriteRuntimeState = _ANY_ROW
+    ) -> Iterator[EncodedRows]:
+        """Passes on what waits."""
+        return self._take(waiting, any_row)
+
+    @on_timer(_ROWS_END_SPEC)
+    def drained(
+        self,
+        waiting: BagRuntimeState = _WAITING,
+        any_row: ReadModifyWriteRuntimeState = _ANY_ROW,
+        due: RuntimeTimer = _ROWS_DUE,
+    ) -> Iterator[EncodedRows]:
+        """Passes on what waits."""
+        due.clear()  # a drain would wait for it
+        return self._take(waiting, any_row)
+
+    @staticmethod
+    def _take(waiting: BagRuntimeState, any_row: ReadModifyWriteRuntimeState) -> Iterator[EncodedRows]:
+        batches = list(waiting.read())
+        waiting.clear()
+        any_row.clear()
+        for batch in batches:
+            rows = read_rows(batch)
+            for start in range(0, len(rows), _MOST_ROWS):
+                yield EncodedRows(rows[start : start + _MOST_ROWS])
