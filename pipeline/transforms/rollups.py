@@ -9,7 +9,7 @@ costs more than a row.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -32,12 +32,14 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.panes.firing import END_US, KEPT_US
 from pipeline.core.panes.row_batches import parts_of, shards_for
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rollups.bucket_windows import BucketWindows, buckets_for, parts_of_buckets
+from pipeline.core.rollups.bucket_parts import buckets_for, parts_of_buckets, read_parts
 from pipeline.core.rollups.contributions import read_batch
-from pipeline.core.rollups.shard_windows import Group, ShardWindows
-from pipeline.core.rows.rollup_rows import FAMILY, PARTS, Versioned, members_key, rollup_key, versions_in
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_windows import RollupWindows
+from pipeline.core.rollups.shard_windows import ShardWindows
+from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes
-from pipeline.core.rows.rows import EncodedRows, KeyRange
+from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis import state_cache
@@ -110,16 +112,17 @@ class _RollupFn(TableReadingFn):
     def __init__(self, name: TableName, schema: TableSchema, clock: Clock) -> None:
         super().__init__(name, RETRY_S)
         self._schema, self._clock = schema, clock
+        self._rules = GroupRules(schema)
         self._collectors = shards_for(schema.shards_of_rollups)
 
     def setup(self) -> None:
         super().setup()
         state_cache.make_cheap()
 
-    def _versions(self, key: bytes, start_us: int) -> dict[bytes, Versioned]:
-        """Returns the newest version of each cell of a row, by column."""
-        selection = RowSelection(KeyRange(key, key + b"\x00"), CellSelection((FAMILY,), versions=1))
-        return {column: cell for row in self._read(selection) for column, cell in versions_in(row, start_us).items()}
+    def _rows(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
+        """Returns the rows of these keys, with the newest version of each cell."""
+        ranges = tuple(KeyRange(key, key + b"\x00") for key in sorted(keys))
+        return {row.key: row for row in self._read(RowSelection(ranges, CellSelection((FAMILY,), versions=1)))}
 
     def _collected(self, number: int, rows: EncodedRows) -> Iterator[tuple[int, bytes]]:
         for part in parts_of(rows):
@@ -134,19 +137,14 @@ class _ShardsFn(_RollupFn):
 
     def process(self, element: tuple[int, bytes], kept: BagRuntimeState = _SHARD) -> Iterator[Any]:
         number, batch = element
-        order, contributed = read_batch(batch)
-        schema = self._schema
-
-        def read(tier: int, start_us: int) -> dict[str, Versioned]:
-            key = members_key(schema.tiers[tier].window, number, start_us)
-            return {column.decode(): cell for column, cell in self._versions(key, start_us).items()}
-
-        windows = ShardWindows(schema.rollups, schema.tiers, number, read, b"".join(kept.read()) or None)
-        windows.add(contributed, order, self._now_us(), KEPT_US)
+        windows = ShardWindows(self._rules, number, self._rows, kept.read())
+        now_us = self._now_us()
+        windows.update(read_batch(batch), now_us)
         kept.clear()
-        kept.add(windows.to_bytes())
+        for chunk in windows.chunks(now_us, KEPT_US):
+            kept.add(chunk)
         yield from self._collected(number, windows.rows)
-        for of_bucket in parts_of_buckets(windows.parts, buckets_for(schema.shards_of_rollups)):
+        for of_bucket in parts_of_buckets(windows.parts, buckets_for(self._schema.shards_of_rollups)):
             yield TaggedOutput(_PARTS, of_bucket)
 
 
@@ -200,18 +198,13 @@ class _GroupsFn(_RollupFn):
     ) -> Iterator[tuple[int, bytes]]:
         if not any_change.read():
             return
-        schema = self._schema
-
-        def read(group: Group, tier: int, start_us: int) -> dict[bytes, Versioned]:
-            return self._versions(rollup_key(schema.tiers[tier].window, *group, start_us, PARTS), start_us)
-
-        expected = schema.rate.sensors if schema.rate else None
-        windows = BucketWindows(schema.rollups, schema.tiers, read, kept.read(), expected)
-        windows.add(changes.read(), self._now_us(), KEPT_US)
+        windows = RollupWindows(self._rules, self._rows, kept.read())
+        now_us = self._now_us()
+        windows.update((part for some in changes.read() for part in read_parts(some)), now_us)
         changes.clear()
         any_change.clear()
         kept.clear()
-        for chunk in windows.chunks():
+        for chunk in windows.chunks(now_us, KEPT_US):
             kept.add(chunk)
         yield from self._collected(bucket, windows.rows)
 

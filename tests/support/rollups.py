@@ -8,9 +8,11 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
-from pipeline.core.rollups.contributions import Contributed, Order, contribution_bytes
-from pipeline.core.rollups.group_windows import GroupWindows, update_bytes
-from pipeline.core.rollups.shard_windows import Part, ShardWindows
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.contributions import Contributions, SensorChanges
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_windows import RollupWindows
+from pipeline.core.rollups.shard_windows import ShardWindows
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.table_schema import TableSchema
@@ -59,23 +61,20 @@ def windows_of(schema: TableSchema, events: Iterable[Event]) -> Windows:
 
 def rollup_rows(schema: TableSchema, windows: Windows, shard_of: Callable[[str], int] = len) -> Iterator[Row]:
     """Yields the rows of roll-ups of windows, none of which is stored yet."""
-    of_shard: dict[int, list[Contributed]] = defaultdict(list)
+    rules = GroupRules(schema)
+    of_shard: dict[int, list[SensorChanges]] = defaultdict(list)
     for (index, sensor_id, start_us), stats in windows.items():
-        tier = schema.tiers[index]
-        data = contribution_bytes(stats, tier.statistics.span(tier.window, start_us), lambda _: True)
-        of_shard[shard_of(sensor_id)].append(Contributed(index, start_us, sensor_id, data))
+        data = Contributions(rules, index).of(start_us, stats)
+        of_shard[shard_of(sensor_id)].append(SensorChanges(index, start_us, {sensor_id.encode(): data}))
     parts: list[Part] = []
-    for number, contributed in of_shard.items():
-        shard = ShardWindows(schema.rollups, schema.tiers, number, lambda *_: {})
-        shard.add(contributed, Order(1, 1), now_us=0, kept_us=1)
+    for number, changes in of_shard.items():
+        shard = ShardWindows(rules, number, lambda _: {})
+        shard.update(changes, now_us=0)
         parts += shard.parts
         yield from map(set_cells, shard.rows)
-    for group in {part.group for part in parts}:
-        rollup = next(rollup for rollup in schema.rollups if rollup.name == group.name)
-        expected = schema.rate.sensors if schema.rate and not rollup.by else None
-        merged = GroupWindows(rollup, group, schema.tiers, lambda *_: {}, expected=expected)
-        merged.add([update_bytes(part) for part in parts if part.group == group], now_us=0, kept_us=1)
-        yield from map(set_cells, merged.rows)
+    groups = RollupWindows(rules, lambda _: {})
+    groups.update(parts, now_us=0)
+    yield from map(set_cells, groups.rows)
 
 
 def set_cells(row: EncodedRow) -> Row:

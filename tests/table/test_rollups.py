@@ -10,8 +10,10 @@ from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.rollups.contributions import contribution_bytes
-from pipeline.core.rollups.group_windows import GroupWindows, update_bytes
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.contributions import Contributions, SensorChanges
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.shard_windows import ShardWindows
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.mutation_bytes import encoded
@@ -38,9 +40,9 @@ TELLS = (
 def rows_of(schema: TableSchema, sensors: int = 3) -> list[EncodedRow]:
     """Returns the rows of an hour: raw, aggregate, and those of roll-ups."""
     (tier,) = schema.tiers
-    statistics = schema.statistics.span(tier.window, START_US)
+    rules = GroupRules(schema)
     rows: list[EncodedRow] = []
-    shards: dict[int, dict[str, bytes]] = {}
+    shards: dict[int, dict[bytes, bytes]] = {}
     for sensor_id in (f"s{number}" for number in range(sensors)):
         stats = WindowStats()
         stats.events, stats.metrics["temperature"] = 1, MetricStats.of((20.5,))
@@ -49,17 +51,16 @@ def rows_of(schema: TableSchema, sensors: int = 3) -> list[EncodedRow]:
         rows += map(encoded, schema.rows(event))
         rows.append(encoded_aggregate_row(tier.window, sensor_id, START_US, stats, tier.family, tier.statistics))
         of_shard = shards.setdefault(group_of(sensor_id.encode(), schema.shards_of_rollups), {})
-        of_shard[sensor_id] = contribution_bytes(stats, statistics, lambda _: True)
-    groups: dict[str, GroupWindows] = {}
-    for shard, contributed in shards.items():
-        of_shard_windows = ShardWindows(schema.rollups, schema.tiers, shard, lambda *_: {})
-        of_shard_windows.replace(0, START_US, contributed, START_US)
+        of_shard[sensor_id.encode()] = Contributions(rules, 0).of(START_US, stats)
+    parts: list[Part] = []
+    for shard, contributions in shards.items() if schema.rollups else ():
+        of_shard_windows = ShardWindows(rules, shard, lambda _: {})
+        of_shard_windows.update([SensorChanges(0, START_US, contributions)], START_US)
         rows += of_shard_windows.rows
-        for part in of_shard_windows.parts:
-            (rollup,) = (each for each in schema.rollups if each.name == part.group.name)
-            group = groups.setdefault(part.group.name, GroupWindows(rollup, part.group, schema.tiers, lambda *_: {}))
-            group.add([update_bytes(part)], START_US, 1)
-    return rows + [row for group in groups.values() for row in group.rows]
+        parts += of_shard_windows.parts
+    groups = RollupWindows(rules, lambda _: {})
+    groups.update(parts, START_US)
+    return [*rows, *groups.rows]
 
 
 def write(name: TableName, rows: list[EncodedRow]) -> None:

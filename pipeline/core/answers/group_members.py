@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
-from pipeline.core.rollups.contributions import member_in
+from pipeline.core.rollups.contributions import member_of
 from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, aggregate_range
 from pipeline.core.rows.records import SensorGroup
-from pipeline.core.rows.rollup_rows import FAMILY, PARTS, members_key, rollup_key
+from pipeline.core.rows.rollup_rows import FAMILY, PARTS, VERSION, members_key, rollup_key
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import Rollup
@@ -69,8 +69,8 @@ def groups_of_sensor(schema: TableSchema, read: ReadRows, sensor_id: str, on_for
 
 def _members(rollup: Rollup, row: Row, group: SensorGroup) -> list[str]:
     """Returns the sensors of the group among those of a shard."""
-    found = [(cell.qualifier.decode(), member_in(cell.value)) for cell in row.cells if cell.value]
-    return [sensor_id for sensor_id, text in found if rollup.value_of(member_fields(text.decode())) == group.text]
+    found = [(cell.qualifier, member_of(cell.value)) for cell in row.cells if cell.value and cell.qualifier != VERSION]
+    return [sensor.decode() for sensor, text in found if rollup.value_of(member_fields(text)) == group.text]
 
 
 def _one(key: bytes) -> KeyRange:

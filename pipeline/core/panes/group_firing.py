@@ -131,7 +131,7 @@ class GroupFiring:
             )
         rules = aggregation.results
         self.results = rules and PaneResults(rules, windows, schedule, now_us)
-        self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups, self._tiers)
+        self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
         self.deferred: GroupWindows | None = None

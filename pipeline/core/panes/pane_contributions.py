@@ -1,14 +1,13 @@
 """Collects what the panes of a firing contribute to roll-ups, for tables that have any."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from pipeline.core.rollups.contributions import Contributed, Order, batches_of, contribution_bytes
+from pipeline.core.rollups.contributions import Contributions, Order, batches_of
+from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 
 
@@ -18,18 +17,21 @@ class RollupRules(NamedTuple):
     Attributes:
         began_us: the time at which the job began, in µs since the epoch.
         shards: the number of shards of sensors.
-        of_tier: the roll-ups of each tier, shortest first.
+        of_tier: the contributions of each tier, shortest first; None for a tier without roll-ups.
     """
 
     began_us: int
     shards: int
-    of_tier: tuple[tuple[Rollup, ...], ...]
+    of_tier: tuple[Contributions | None, ...]
 
     @classmethod
     def of(cls, schema: TableSchema, began_us: int) -> "RollupRules | None":
         """Returns the rules for a table and the time at which the job began; None for a table without roll-ups."""
-        of_tier = tuple(schema.rollups_of(tier.window) for tier in schema.tiers)
-        return cls(began_us, schema.shards_of_rollups, of_tier) if any(of_tier) else None
+        if not schema.rollups:
+            return None
+        rules = GroupRules(schema)
+        of_tier = [Contributions(rules, tier) if rules.rollups_of(tier) else None for tier in range(len(schema.tiers))]
+        return cls(began_us, schema.shards_of_rollups, tuple(of_tier))
 
 
 class PaneContributions:
@@ -37,24 +39,21 @@ class PaneContributions:
 
     Args:
         rules: the rules.
-        tiers: the table's tiers, shortest first.
     """
 
-    def __init__(self, rules: RollupRules, tiers: Sequence[Tier]) -> None:
-        self._rules, self._tiers = rules, tiers
-        self._found: dict[int, list[Contributed]] = defaultdict(list)  # by shard
+    def __init__(self, rules: RollupRules) -> None:
+        self._rules = rules
+        self._found: dict[int, dict[tuple[int, int], dict[bytes, bytes]]] = defaultdict(lambda: defaultdict(dict))
 
     def add(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
         """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
-        rollups, shards = self._rules.of_tier[tier], self._rules.shards
-        if not rollups:
+        contributions, shards = self._rules.of_tier[tier], self._rules.shards
+        if contributions is None:
             return
-        of_tier = self._tiers[tier]
-        span = of_tier.statistics.span(of_tier.window, start_us)
+        found, of = self._found, contributions.of
         for sensor_id, (stats, _) in changed.items():
-            data = contribution_bytes(stats, span, lambda metric: _is_merged(rollups, metric))
-            shard = group_of(sensor_id.encode(), shards)
-            self._found[shard].append(Contributed(tier, start_us, sensor_id, data))
+            sensor = sensor_id.encode()
+            found[group_of(sensor, shards)][tier, start_us][sensor] = of(start_us, stats)
 
     def batches(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Yields ``(shard, batch)``, as :func:`pipeline.core.rollups.contributions.batches_of` encodes batches.
@@ -63,11 +62,6 @@ class PaneContributions:
             number: the number of batches of rows that the group of sensors had written before the firing.
         """
         order = Order(self._rules.began_us, number)
-        for shard, contributed in self._found.items():
-            for batch in batches_of(contributed, order):
+        for shard, windows in self._found.items():
+            for batch in batches_of(((*window, found) for window, found in windows.items()), order):
                 yield shard, batch
-
-
-@lru_cache(maxsize=1 << 14)
-def _is_merged(rollups: tuple[Rollup, ...], metric: str) -> bool:
-    return any(rollup.merges(metric) for rollup in rollups)

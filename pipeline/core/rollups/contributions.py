@@ -1,137 +1,161 @@
 """What one sensor contributes to the roll-ups of a window: its metadata, and its statistics in a form that merges.
 
-Little-endian:
+A contribution is encoded as the :mod:`~pipeline.core.rollups.sums` of one sensor, with its metadata as the text. An
+empty one tells that the sensor has nothing in the window any more.
 
-    contribution  version; size of the member text; the text; statistics, as
-                  :mod:`pipeline.core.accumulation.accumulator_bytes` describes
-    batch         version; the time at which the job began in µs; the number of batches of rows that the group of
-                  sensors had written before; records until the end
-    record        index of the tier; start in µs; sizes of the sensor's id and of its contribution; both
+A batch has the contributions of a shard's sensors to several windows, little-endian:
+
+    batch   version; the time at which the job began in µs; the number; windows until the end
+    window  index of the tier; start in µs; number of sensors, size of their ids; the ids, separated by line feeds; for
+            each sensor the size of its contribution in 4 bytes; the contributions
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, islice, pairwise
+from typing import Any, NamedTuple
 
-from pipeline.core.accumulation.accumulator_bytes import Reader, read_stats, stats_bytes
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.sums import parts_of_metrics_bytes, prefix_of, text_in
 from pipeline.core.statistics.courses import Risen, increase, rate
-from pipeline.core.statistics.definitions import WindowSpan
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.statistics.window_stats import WindowStats
 
 VERSION = 1
 
-_HEAD = struct.Struct("<BH")
+NOTHING = b""
+"""The contribution of a sensor that has nothing in the window any more."""
+
 _BATCH = struct.Struct("<BQQ")
-_RECORD = struct.Struct("<BqHI")
-_MOST_BYTES = 2 << 20  # of a batch
+_WINDOW = struct.Struct("<BqII")
+_MOST_SENSORS = 2000  # of a window, in a batch
 _NO_FIELDS = "{}"
+_MOST_SHAPES = 1 << 16  # of sensors' metadata and metrics, which a worker keeps for as long as it lives
 
 
 class Order(NamedTuple):
-    """The order of a job's contributions: of two by the same job, the one with the greater number counts."""
+    """The place of changes among those of the same sensors by the same job: those with a greater number are newer.
+
+    Attributes:
+        began_us: the time at which the job began in µs.
+        number: the number of batches of rows that the group of sensors had written before.
+    """
 
     began_us: int
     number: int
 
 
-class Contribution(NamedTuple):
-    """What a sensor has in a window.
-
-    Attributes:
-        member: the metadata of its newest event, as text; see :mod:`pipeline.core.statistics.member`.
-        stats: its statistics, of which only parts are left that merge with those of other sensors.
-    """
-
-    member: str
-    stats: WindowStats
-
-
-class Contributed(NamedTuple):
-    """A sensor's contribution to a window, encoded.
+class SensorChanges(NamedTuple):
+    """What sensors of a shard contribute to a window from now on.
 
     Attributes:
         tier: the index of the tier.
         start_us: the window's start.
-        sensor_id: the sensor.
-        data: the contribution; empty for a sensor that has nothing in the window any more.
+        contributions: the contributions by sensor; :data:`NOTHING` for one that is gone.
+        order: the place among other changes; None if they are in order.
     """
 
     tier: int
     start_us: int
-    sensor_id: str
-    data: bytes
+    contributions: Mapping[bytes, bytes]
+    order: Order | None = None
 
 
-def contribution_bytes(stats: WindowStats, span: WindowSpan, wanted: Callable[[str], bool]) -> bytes:
-    """Encodes what a sensor contributes.
+def batches_of(windows: Iterable[tuple[int, int, Mapping[bytes, bytes]]], order: Order) -> Iterator[bytes]:
+    """Yields batches of limited size.
 
     Args:
-        stats: the sensor's statistics of the window.
-        span: the window.
-        wanted: returns whether any roll-up merges a metric.
+        windows: the index of the tier, the start in µs, and the contributions by sensor.
+        order: their place among other changes.
     """
-    text = (stats.member.text if stats.member else _NO_FIELDS).encode()
-    kept = WindowStats()
-    kept.events = stats.events
-    for metric, of_metric in stats.metrics.items():
-        if wanted(metric):
-            kept.metrics[metric] = of_metric if not of_metric.parts else _mergeable(of_metric, span)
-    return b"".join((_HEAD.pack(VERSION, len(text)), text, stats_bytes(kept)))
-
-
-def member_in(data: bytes) -> bytes:
-    """Returns the member text of a contribution, without decoding the statistics."""
-    return data[_HEAD.size : _HEAD.size + _HEAD.unpack_from(data)[1]]
-
-
-def read_contribution(data: bytes) -> Contribution:
-    """Decodes :func:`contribution_bytes`. Raises ValueError for other bytes."""
-    if data[:1] != bytes([VERSION]):
-        raise ValueError("another release wrote this contribution to roll-ups, or it is none")
-    reader = Reader(data)
-    _, size = reader.unpack(_HEAD)
-    member = reader.take(size).decode()
-    stats = read_stats(reader)
-    reader.end()
-    return Contribution(member, stats)
-
-
-def batches_of(contributed: Iterable[Contributed], order: Order) -> Iterator[bytes]:
-    """Yields contributions in batches of limited size."""
-    parts, size = [_BATCH.pack(VERSION, *order)], 0
-    for tier, start_us, sensor_id, data in contributed:
-        encoded = sensor_id.encode()
-        parts += (_RECORD.pack(tier, start_us, len(encoded), len(data)), encoded, data)
-        size += len(data)
-        if size >= _MOST_BYTES:
-            yield b"".join(parts)
-            parts, size = [_BATCH.pack(VERSION, *order)], 0
-    if len(parts) > 1:
+    head = _BATCH.pack(VERSION, *order)
+    parts, sensors = [head], 0
+    for tier, start_us, contributions in windows:
+        items = iter(contributions.items())
+        while some := dict(islice(items, _MOST_SENSORS)):
+            ids = b"\n".join(some)
+            sizes = array("I", map(len, some.values())).tobytes()
+            parts += (_WINDOW.pack(tier, start_us, len(some), len(ids)), ids, sizes, *some.values())
+            sensors += len(some)
+            if sensors >= _MOST_SENSORS:
+                yield b"".join(parts)
+                parts, sensors = [head], 0
+    if sensors:
         yield b"".join(parts)
 
 
-def read_batch(batch: bytes) -> tuple[Order, list[Contributed]]:
-    """Decodes what :func:`batches_of` yields. Raises ValueError for other bytes."""
-    version, began_us, number = _BATCH.unpack_from(batch)
+def read_batch(batch: bytes) -> list[SensorChanges]:
+    """Parses what :func:`batches_of` yields. Raises ValueError for other bytes."""
+    version, *order = _BATCH.unpack_from(batch)
     if version != VERSION:
         raise ValueError("another release wrote these contributions; drain the job that wrote them and start a new one")
-    found: list[Contributed] = []
+    found: list[SensorChanges] = []
     end = _BATCH.size
     while end < len(batch):
-        tier, start_us, id_size, size = _RECORD.unpack_from(batch, end)
-        begin = end + _RECORD.size
-        middle, end = begin + id_size, begin + id_size + size
-        found.append(Contributed(tier, start_us, batch[begin:middle].decode(), batch[middle:end]))
-    return Order(began_us, number), found
-
-
-def _mergeable(stats: MetricStats, span: WindowSpan) -> MetricStats:
-    """Returns the statistics with those parts that merge with other sensors'."""
-    found = MetricStats()
-    found.count, found.total, found.average, found.deviation = stats.count, stats.total, stats.average, stats.deviation
-    found.minimum, found.maximum = stats.minimum, stats.maximum
-    parts = stats.parts or {}
-    found.parts = {"sketch": parts["sketch"]} if "sketch" in parts else {}
-    if "rises" in parts:
-        found.parts["risen"] = Risen(increase(parts["rises"]), rate(parts["rises"], span.start_us, span.end_us))
+        tier, start_us, count, ids_size = _WINDOW.unpack_from(batch, end)
+        ids = end + _WINDOW.size
+        sizes = ids + ids_size
+        begin = sizes + 4 * count
+        ends = list(accumulate(array("I", batch[sizes:begin]), initial=begin))
+        datas = [batch[one:other] for one, other in pairwise(ends)]
+        contributions = dict(zip(batch[ids:sizes].split(b"\n"), datas, strict=True))
+        found.append(SensorChanges(tier, start_us, contributions, Order(*order)))
+        end = ends[-1]
     return found
+
+
+class Contributions:
+    """Encodes what sensors contribute to the roll-ups of a tier.
+
+    Args:
+        rules: the table's roll-ups.
+        tier: the index of the tier.
+    """
+
+    def __init__(self, rules: GroupRules, tier: int) -> None:
+        self._of = rules, tier
+        self._window = rules.tiers[tier].window
+        self._rollups = rules.rollups_of(tier)
+        self._shapes: dict[tuple[str, ...], tuple[Any, ...]] = {}
+
+    def __reduce__(self) -> Any:
+        return Contributions, self._of
+
+    def of(self, start_us: int, stats: WindowStats) -> bytes:
+        """Encodes what a sensor contributes to the window that starts then."""
+        metrics = stats.metrics
+        key = (stats.member.text if stats.member is not None else _NO_FIELDS, *metrics)
+        prefix, pack, kept = self._shapes.get(key) or self._shape(key)
+        moments: list[float] = []
+        has_parts = False
+        for of in metrics.values() if kept is None else [metrics[name] for name in kept]:
+            moments += (of.count, of.total, of.minimum, of.maximum, of.average, of.deviation)
+            if of.parts:
+                has_parts = True
+        data: bytes = prefix + pack(1, stats.events, *moments)
+        return data + self._parts(start_us, stats, key[1:] if kept is None else kept) if has_parts else data
+
+    def _shape(self, key: tuple[str, ...]) -> tuple[Any, ...]:
+        text, *names = key
+        kept = tuple(name for name in names if any(rollup.merges(name) for rollup in self._rollups))
+        prefix, layout = prefix_of(text, kept)
+        if len(self._shapes) >= _MOST_SHAPES:
+            self._shapes.clear()
+        self._shapes[key] = found = prefix, layout.pack, None if len(kept) == len(names) else kept
+        return found
+
+    def _parts(self, start_us: int, stats: WindowStats, names: tuple[str, ...]) -> bytes:
+        """Encodes the parts that merge with those of other sensors."""
+        end_us = self._window.end_of(start_us)
+        found = {}
+        for name in names:
+            parts = stats.metrics[name].parts or {}
+            found[name] = {"sketch": parts["sketch"]} if "sketch" in parts else {}
+            if course := parts.get("rises"):
+                found[name]["risen"] = Risen(increase(course), rate(course, start_us, end_us))
+        return parts_of_metrics_bytes(names, found) if any(found.values()) else b""
+
+
+def member_of(contribution: bytes) -> str:
+    """Returns the metadata that a contribution tells; it must not be empty."""
+    return text_in(contribution).decode()

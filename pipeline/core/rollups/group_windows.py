@@ -1,176 +1,267 @@
-"""Level two of roll-ups: a group's rows, each merged from the parts of all shards.
+"""Level two of roll-ups: the rows of groups, each merged from the parts of all shards.
 
-A group has one writer. It knows every shard's newest part of a window: from its state, or from the row of parts, which
-it reads before the first change, and before each change of a window that is over.
+A group has one writer. It knows every shard's newest part of a window: from its state, or from the row of the group's
+parts, which it reads before the first change, and before each change of a window that is over.
 
-Little-endian:
+The state has the parts side by side, and only windows that change are decoded. A window in it, little-endian:
 
-    part    version of these bytes; number of sensors; statistics, as
-            :mod:`pipeline.core.accumulation.accumulator_bytes` describes
-    state   version; windows until the end
-    window  index of the tier; start in µs; version; time until which it is kept in µs; number of entries; entries
-    entry   shard; version; size of the part; the part
-    update  version; index of the tier; start in µs; shard; version of the part; the part
+    version of these bytes; index of the tier; start in µs; time until which it is kept in µs; version of the group's
+    row; sizes of the roll-up's name, of the group's value, and of the names of metrics; number of shards; number of
+    shards with more than moments; the name; the value; the names, separated by commas; the shards and the versions of
+    their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and each moment of each metric as
+    a double, each for all shards; for each shard with more, its number, the size of its part, and the part
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
-from pipeline.core.accumulation.accumulator_bytes import Reader, read_stats, stats_bytes
-from pipeline.core.rollups.shard_windows import Group, Part
-from pipeline.core.rows.rollup_rows import PARTS, RollupKey, Versioned, encoded_rollup_row, rollup_key, versioned_row
-from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.group_rules import Group, GroupRules
+from pipeline.core.rollups.shard_windows import ReadRows
+from pipeline.core.rollups.sums import (
+    NOTHING_OF,
+    WIDTH,
+    Sums,
+    aligned,
+    merged_moments,
+    merged_parts,
+    read_sums,
+    window_stats_of,
+)
+from pipeline.core.rows.rollup_rows import (
+    PARTS,
+    VERSION,
+    RollupKey,
+    Versioned,
+    encoded_rollup_row,
+    first_version,
+    rollup_key,
+    versioned_row,
+    versions_in,
+)
+from pipeline.core.rows.rows import EncodedRows, Row
 
 _VERSION = 1
-_PART = struct.Struct("<BI")
-_UPDATE = struct.Struct("<BBqII")
-_WINDOW = struct.Struct("<BqIqI")
-_ENTRY = struct.Struct("<III")
-_ROW_VERSION = b"version"  # the column of the row of parts that tells the version of the group's row
+_WINDOW = struct.Struct("<BBqqIHHIII")
+_MORE = struct.Struct("<II")
+_OTHER_RELEASE = "another release wrote these roll-ups; drain the job that wrote them and start a new one"
 
-ReadParts = Callable[[int, int], Mapping[bytes, Versioned]]
-"""Returns the cells of a group's row of parts, by column: takes the index of the tier and the start."""
+_Key = tuple[Group, int, int]  # with the index of the tier, and the start
 
 
-class _Entry(NamedTuple):
-    version: int
-    data: bytes
+class _GroupWindow:
+    """A window of a group: the part of each shard."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.names: tuple[str, ...] = ()
+        self.shards, self.versions = array("I"), array("I")
+        self.columns: list[array[Any]] = [array("Q"), array("Q")]  # sensors, events, and the moments
+        self.more: dict[int, Sums] = {}
+        self.more_data: dict[int, bytes] = {}
+
+    def put(self, shard: int, version: int, data: bytes, places: dict[int, int]) -> bool:
+        """Takes a shard's part unless a newer one is known. Returns whether it took it."""
+        at = places.get(shard)
+        if at is not None and self.versions[at] > version:
+            return False
+        sums = read_sums(data)
+        if not set(self.names).issuperset(sums.names):
+            self._widen(sums.names)
+        values = sums.sensors, sums.events, *aligned(sums, self.names)
+        if at is None:
+            places[shard] = len(self.shards)
+            self.shards.append(shard)
+            self.versions.append(version)
+            for column, value in zip(self.columns, values, strict=True):
+                column.append(value)
+        else:
+            self.versions[at] = version
+            for column, value in zip(self.columns, values, strict=True):
+                column[at] = value
+        self.more.pop(shard, None)
+        self.more_data.pop(shard, None)
+        if sums.parts:
+            self.more[shard], self.more_data[shard] = sums, data
+        return True
+
+    def _widen(self, names: tuple[str, ...]) -> None:
+        """Makes room for metrics, and leaves out those that no shard has any more."""
+        old = self.names
+        kept = {name for at, name in enumerate(old) if any(self.columns[2 + WIDTH * at])}
+        places = {name: at for at, name in enumerate(old)}
+        self.names = tuple(sorted(kept.union(names)))
+        columns = self.columns[:2]
+        for name in self.names:
+            if name in kept:
+                at = 2 + WIDTH * places[name]
+                columns += self.columns[at : at + WIDTH]
+            else:
+                columns += [array("d", [value]) * len(self.shards) for value in NOTHING_OF]
+        self.columns = columns
+
+    def merged(self) -> Sums:
+        """Returns what all shards have together."""
+        sensors, events, *moments = self.columns
+        merged = list(
+            chain.from_iterable(merged_moments(moments[at : at + WIDTH]) for at in range(0, len(moments), WIDTH))
+        )
+        sums = Sums(sum(sensors), sum(events), self.names, merged)
+        if not self.more_data:
+            return sums
+        for shard, data in self.more_data.items():
+            if shard not in self.more:
+                self.more[shard] = read_sums(data)
+        others = [
+            Sums(0, 0, self.names, list(row))
+            for shard, *row in zip(self.shards, *moments, strict=True)
+            if shard not in self.more
+        ]
+        return sums._replace(parts=merged_parts(self.names, [*self.more.values(), *others]))
+
+    def to_bytes(self, key: _Key, kept_until_us: int) -> bytes:
+        (name, value), tier, start_us = key
+        of_group, of_value, names = name.encode(), value.encode(), ",".join(self.names).encode()
+        sizes = len(of_group), len(of_value), len(names), len(self.shards), len(self.more_data)
+        head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
+        columns = [column.tobytes() for column in (self.shards, self.versions, *self.columns)]
+        more = [each for shard, data in self.more_data.items() for each in (_MORE.pack(shard, len(data)), data)]
+        return b"".join((head, of_group, of_value, names, *columns, *more))
+
+    @classmethod
+    def from_bytes(cls, chunk: bytes) -> "_GroupWindow":
+        window = cls()
+        *_, window.version, name_size, value_size, names_size, count, more = _WINDOW.unpack_from(chunk)
+        begin = _WINDOW.size + name_size + value_size
+        end = begin + names_size
+        window.names = tuple(chunk[begin:end].decode().split(",")) if names_size else ()
+        columns = []
+        for kind in ("I", "I", "Q", "Q", *("d" * WIDTH * len(window.names))):
+            column = array(kind)
+            begin, end = end, end + column.itemsize * count
+            column.frombytes(chunk[begin:end])
+            columns.append(column)
+        window.shards, window.versions, *window.columns = columns
+        for _ in range(more):
+            shard, size = _MORE.unpack_from(chunk, end)
+            begin, end = end + _MORE.size, end + _MORE.size + size
+            window.more_data[shard] = chunk[begin:end]
+        return window
 
 
-@dataclass
-class _Window:
-    version: int = 0
-    kept_until_us: int = 0
-    entries: dict[int, _Entry] = field(default_factory=dict)
-
-
-def update_bytes(part: Part) -> bytes:
-    """Encodes a part as an element for its group."""
-    head = _UPDATE.pack(_VERSION, part.tier, part.start_us, part.shard, part.version)
-    return head + _PART.pack(_VERSION, part.sensors) + stats_bytes(part.stats)
-
-
-class GroupWindows:
-    """The windows of a group.
+class RollupWindows:
+    """The windows of some groups.
 
     Args:
-        rollup: the group's roll-up.
-        group: the group.
-        tiers: the table's tiers, shortest first.
-        read: reads what the table has.
-        data: the state, as :meth:`to_bytes` returned it; None for a group that begins.
-        expected: the number of sensors that the schema declares for the group; None if it does not tell.
+        rules: the table's roll-ups.
+        read: the function that reads what the table has.
+        chunks: the state, as :meth:`chunks` returned it.
 
     Attributes:
         rows: the rows to write.
     """
 
-    def __init__(
-        self,
-        rollup: Rollup,
-        group: Group,
-        tiers: Sequence[Tier],
-        read: ReadParts,
-        data: bytes | None = None,
-        expected: int | None = None,
-    ) -> None:
-        self._rollup, self._group, self._tiers, self._read, self._expected = rollup, group, tiers, read, expected
+    def __init__(self, rules: GroupRules, read: ReadRows, chunks: Iterable[bytes] = ()) -> None:
+        self._rules, self._read = rules, read
+        self._chunks = {_key_of(chunk): chunk for chunk in chunks}
+        self._windows: dict[_Key, _GroupWindow] = {}
         self.rows = EncodedRows()
-        self._windows = {} if data is None else _read_windows(data)
 
-    def add(self, updates: Iterable[bytes], now_us: int, kept_us: int) -> None:
-        """Takes updates of parts, and writes the group's rows.
+    def update(self, parts: Iterable[Part], now_us: int) -> None:
+        """Takes parts, in any order, and merges the rows of their groups again.
 
         Args:
-            updates: the updates, as :func:`update_bytes` encodes them.
+            parts: the parts. Those of roll-ups that the schema does not have are left out: an update of the job did so.
             now_us: the current time.
-            kept_us: the time for which the state keeps a window after the last change.
         """
-        by_window: dict[tuple[int, int], dict[int, tuple[int, bytes]]] = {}
-        for update in updates:
-            version, tier, start_us, shard, of_part = _UPDATE.unpack_from(update)
-            if version != _VERSION:
-                raise ValueError("another release wrote these parts; drain the job that wrote them and start a new one")
-            of_window = by_window.setdefault((tier, start_us), {})
-            if shard not in of_window or of_window[shard][0] < of_part:
-                of_window[shard] = of_part, update[_UPDATE.size :]
-        for (tier, start_us), changes in by_window.items():
-            window = self._known(tier, start_us, now_us)
-            changed = {
-                shard: part
-                for shard, part in changes.items()
-                if shard not in window.entries or window.entries[shard].version <= part[0]
-            }
-            for shard, (version, data) in changed.items():
-                window.entries[shard] = _Entry(version, data)
-            window.kept_until_us = now_us + kept_us
-            self._write(tier, start_us, window, changed)
-        self._windows = {key: window for key, window in self._windows.items() if window.kept_until_us > now_us}
+        changes: dict[_Key, dict[int, Part]] = {}
+        for part in parts:
+            if not self._rules.has(part.group):
+                continue
+            of_window = changes.setdefault(part[:3], {})
+            known = of_window.get(part.shard)
+            if known is None or known.version <= part.version:
+                of_window[part.shard] = part
+        stored = self._stored(changes, now_us)
+        for key, of_shards in changes.items():
+            window, places, changed = self._window(key, stored, now_us)
+            taken = [part for part in of_shards.values() if window.put(part.shard, part.version, part.data, places)]
+            if taken or changed:
+                self._write(key, window, taken)
 
-    def merged(self, tier: int, start_us: int) -> tuple[WindowStats, int]:
-        """Returns a window's statistics and number of sensors, merged from the parts in the state."""
-        total, sensors = WindowStats(), 0
-        for _, (_, data) in sorted(self._windows[tier, start_us].entries.items()):
-            reader = Reader(data)
-            _, of_part = reader.unpack(_PART)
-            if of_part:
-                total.merge(read_stats(reader))
-                sensors += of_part
-        return total, sensors
+    def chunks(self, now_us: int, kept_us: int) -> Iterator[bytes]:
+        """Yields the state.
 
-    def to_bytes(self) -> bytes:
-        """Encodes the windows."""
-        parts = [bytes([_VERSION])]
-        for (tier, start_us), window in self._windows.items():
-            head = tier, start_us, window.version, window.kept_until_us, len(window.entries)
-            parts.append(_WINDOW.pack(*head))
-            for shard, (version, data) in window.entries.items():
-                parts += (_ENTRY.pack(shard, version, len(data)), data)
-        return b"".join(parts)
+        Args:
+            now_us: the current time.
+            kept_us: the time for which the state keeps a window after its last change.
+        """
+        for key, window in self._windows.items():
+            yield window.to_bytes(key, now_us + kept_us)
+        yield from (chunk for chunk in self._chunks.values() if _kept_until_us(chunk) > now_us)
 
-    def _known(self, tier: int, start_us: int, now_us: int) -> _Window:
-        window = self._windows.get((tier, start_us))
-        if window is None or self._tiers[tier].window.end_of(start_us) <= now_us:
-            window = window or self._windows.setdefault((tier, start_us), _Window())
-            for column, (version, data) in self._read(tier, start_us).items():
-                if column == _ROW_VERSION:
+    def _stored(self, keys: Iterable[_Key], now_us: int) -> dict[_Key, Row]:
+        """Reads the rows of windows that are not known, or may have been written by others."""
+        found = {}
+        for key in keys:
+            group, tier, start_us = key
+            window = self._rules.tiers[tier].window
+            if window.end_of(start_us) <= now_us or not (key in self._chunks or key in self._windows):
+                found[key] = rollup_key(window, *group, start_us, PARTS)
+        rows = self._read(list(found.values())) if found else {}
+        return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in found.items()}
+
+    def _window(self, key: _Key, stored: dict[_Key, Row], now_us: int) -> tuple[_GroupWindow, dict[int, int], bool]:
+        """Returns a window as state and table know it, the places of shards, and whether others have changed it."""
+        window = self._windows.get(key)
+        if window is None:
+            chunk = self._chunks.pop(key, None)
+            window = self._windows[key] = _GroupWindow() if chunk is None else _GroupWindow.from_bytes(chunk)
+        places = {shard: at for at, shard in enumerate(window.shards)}
+        begins, changed = not window.version, False
+        if row := stored.get(key):
+            for column, (version, data) in versions_in(row, key[2]).items():
+                if column == VERSION:
                     window.version = max(window.version, version)
                     continue
                 shard = int(column)
-                if shard not in window.entries or window.entries[shard].version < version:
-                    window.entries[shard] = _Entry(version, data)
-        return window
+                if shard not in places or window.versions[places[shard]] < version:
+                    changed |= window.put(shard, version, data, places)
+        if begins:
+            window.version = first_version(window.version, key[2], now_us)
+        return window, places, changed
 
-    def _write(self, tier: int, start_us: int, window: _Window, changed: Mapping[int, tuple[int, bytes]]) -> None:
-        of_tier, (name, value) = self._tiers[tier], self._group
+    def _write(self, key: _Key, window: _GroupWindow, taken: Sequence[Part]) -> None:
+        group, tier, start_us = key
+        of_tier = self._rules.tiers[tier]
         window.version += 1
-        cells = [(b"%d" % shard, Versioned(version, data)) for shard, (version, data) in changed.items()]
-        cells.append((_ROW_VERSION, Versioned(window.version, b"")))
-        self.rows.append(versioned_row(rollup_key(of_tier.window, name, value, start_us, PARTS), start_us, cells))
-        stats, sensors = self.merged(tier, start_us)
-        stats.metrics = {metric: of for metric, of in stats.metrics.items() if self._rollup.merges(metric)}
-        key = RollupKey(name, value, start_us)
+        cells = [(b"%d" % part.shard, Versioned(part.version, part.data)) for part in taken]
+        cells.append((VERSION, Versioned(window.version, b"")))
+        self.rows.append(versioned_row(rollup_key(of_tier.window, *group, start_us, PARTS), start_us, cells))
+        merged = window.merged()
         self.rows.append(
-            encoded_rollup_row(of_tier.window, key, window.version, stats, sensors, of_tier.statistics, self._expected)
+            encoded_rollup_row(
+                of_tier.window,
+                RollupKey(*group, start_us),
+                window.version,
+                window_stats_of(merged),
+                merged.sensors,
+                of_tier.statistics,
+                self._rules.expected_of(group),
+            )
         )
 
 
-def _read_windows(data: bytes) -> dict[tuple[int, int], _Window]:
-    if data[:1] != bytes([_VERSION]):
-        raise ValueError("another release wrote these roll-ups; drain the job that wrote them and start a new one")
-    found: dict[tuple[int, int], _Window] = {}
-    end = 1
-    while end < len(data):
-        tier, start_us, version, kept_until_us, count = _WINDOW.unpack_from(data, end)
-        window = found[tier, start_us] = _Window(version, kept_until_us)
-        end += _WINDOW.size
-        for _ in range(count):
-            shard, of_part, size = _ENTRY.unpack_from(data, end)
-            end += _ENTRY.size + size
-            window.entries[shard] = _Entry(of_part, data[end - size : end])
-    return found
+def _key_of(chunk: bytes) -> _Key:
+    version, tier, start_us, _, _, name_size, value_size, *_ = _WINDOW.unpack_from(chunk)
+    if version != _VERSION:
+        raise ValueError(_OTHER_RELEASE)
+    middle = _WINDOW.size + name_size
+    return Group(chunk[_WINDOW.size : middle].decode(), chunk[middle : middle + value_size].decode()), tier, start_us
+
+
+def _kept_until_us(chunk: bytes) -> int:
+    return int(_WINDOW.unpack_from(chunk)[3])

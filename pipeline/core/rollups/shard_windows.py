@@ -1,234 +1,283 @@
 """Level one of roll-ups: what the sensors of a shard contribute, and the shard's part of each group.
 
-A shard has one writer. It knows every sensor's newest contribution to a window: from its state, or from the row that it
-wrote, which it reads before the first change, and before each change of a window that is over. Such windows may have
-other writers: backfills, repairs and whoever forgets sensors. Nothing is ever added up: a changed sensor replaces what
-it contributed before, and the parts of its groups are merged again from all sensors of the shard.
+A shard has one writer. It knows every sensor's newest contribution to a window: from its state, or from the row of the
+shard's members, which it reads before the first change, and before each change of a window that is over. Such windows
+may have other writers: backfills, repairs and whoever forgets sensors. Nothing is ever added up: a changed sensor
+replaces what it contributed before, and the parts of its groups are merged again from all sensors of the shard.
 
-State, little-endian:
+Elements may overtake each other between steps. So a change has a number, by which older ones of the same job are left
+out, and each part has the version of the shard's row.
 
-    state   version; windows until the end
-    window  index of the tier; start in µs; version; time until which it is kept in µs; number of entries; entries
-    entry   size of the sensor's id; size of the contribution; version; the job's begin in µs and number of the order;
-            the id; the contribution
+A window in the state, little-endian:
+
+    index of the tier; start in µs; time until which it is kept in µs; version; the time at which the job of the numbers
+    began in µs; number of sensors, sizes of their ids and of the metadata that sensors had before; the ids and the
+    metadata, separated by line feeds; for each sensor the version (4 bytes), the number (8), the size of the
+    contribution (4); the contributions
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from pipeline.core.rollups.contributions import Contributed, Order, member_in, read_contribution
-from pipeline.core.rows.rollup_rows import Versioned, members_key, versioned_row
-from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.member import member_fields
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.contributions import SensorChanges
+from pipeline.core.rollups.group_rules import Group, GroupRules
+from pipeline.core.rollups.sums import Sums, merge, prefix_in, read_after, selected, sums_bytes, text_in
+from pipeline.core.rows.rollup_rows import VERSION, Versioned, first_version, members_key, versioned_row, versions_in
+from pipeline.core.rows.rows import EncodedRows, Row
 
 _VERSION = 1
-_WINDOW = struct.Struct("<BqIqI")
-_ENTRY = struct.Struct("<HIIQQ")
-_NO_ORDER = Order(0, 0)
+_WINDOW = struct.Struct("<BBqqIqIII")
+_RECENT_US = 3600 * 1_000_000
+_MOST_LEFT = 1000  # texts, in a window of a shard
+_OTHER_RELEASE = "another release wrote these roll-ups; drain the job that wrote them and start a new one"
 
-ReadMembers = Callable[[int, int], Mapping[str, Versioned]]
-"""Returns what the table has of a shard's sensors in a window, by sensor: takes the index of the tier and the start."""
-
-
-class Group(NamedTuple):
-    """A group of sensors: the roll-up's name, and the value as row keys contain it."""
-
-    name: str
-    value: str
-
-
-class Part(NamedTuple):
-    """What the sensors of a shard contribute to a group in a window.
-
-    Attributes:
-        group: the group.
-        tier: the index of the tier.
-        start_us: the window's start.
-        shard: the shard.
-        version: the version; of two, the greater counts.
-        sensors: the number of sensors.
-        stats: their statistics, merged.
-    """
-
-    group: Group
-    tier: int
-    start_us: int
-    shard: int
-    version: int
-    sensors: int
-    stats: WindowStats
+ReadRows = Callable[[Sequence[bytes]], Mapping[bytes, Row]]
+"""Returns the rows that a table has of these keys, with all versions of their cells or the newest ones."""
 
 
 class _Entry(NamedTuple):
     data: bytes
     version: int
-    order: Order
+    number: int
 
 
-@dataclass
-class _Window:
-    version: int = 0
-    kept_until_us: int = 0
-    entries: dict[str, _Entry] = field(default_factory=dict)
+_new = tuple.__new__  # makes an _Entry in half the time of its own constructor
+
+
+class _ShardWindow:
+    """A window of a shard: what each sensor contributes, and the metadata that sensors had before.
+
+    The row tells the latter too, in its cell of the version: a job that is stopped may have written that a sensor has
+    moved, and not what is left of the group that it was in.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.began_us = 0
+        self.left: dict[bytes, None] = {}
+        self.entries: dict[bytes, _Entry] = {}
+        self.changed: dict[bytes, None] = {}  # metadata of the groups that have to be merged again
+
+    def put(self, sensor: bytes, known: _Entry | None, entry: _Entry) -> None:
+        """Replaces what a sensor contributes."""
+        self.entries[sensor] = entry
+        text = text_in(entry.data) if entry.data else None
+        if text is not None:
+            self.changed[text] = None
+        if known is not None and known.data and (before := text_in(known.data)) != text:
+            self.changed[before] = None
+            if len(self.left) < _MOST_LEFT:
+                self.left[before] = None
+
+    def to_bytes(self, tier: int, start_us: int, kept_until_us: int) -> bytes:
+        datas, versions, numbers = zip(*self.entries.values(), strict=True) if self.entries else ((), (), ())
+        ids, left = b"\n".join(self.entries), b"\n".join(self.left)
+        return b"".join(
+            (
+                _WINDOW.pack(
+                    _VERSION,
+                    tier,
+                    start_us,
+                    kept_until_us,
+                    self.version,
+                    self.began_us,
+                    len(datas),
+                    len(ids),
+                    len(left),
+                ),
+                ids,
+                left,
+                array("I", versions).tobytes(),
+                array("Q", numbers).tobytes(),
+                array("I", map(len, datas)).tobytes(),
+                *datas,
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, chunk: bytes) -> "_ShardWindow":
+        window = cls()
+        *_, window.version, window.began_us, count, size, left_size = _WINDOW.unpack_from(chunk)
+        ends = list(accumulate((size, left_size, 4 * count, 8 * count, 4 * count), initial=_WINDOW.size))
+        ids = chunk[ends[0] : ends[1]].split(b"\n") if count else []
+        if left_size:
+            window.left = dict.fromkeys(chunk[ends[1] : ends[2]].split(b"\n"))
+        versions, numbers, sizes = (
+            array(kind, chunk[begin:end]) for kind, (begin, end) in zip("IQI", pairwise(ends[2:]), strict=True)
+        )
+        datas = [chunk[begin:end] for begin, end in pairwise(accumulate(sizes, initial=ends[-1]))]
+        window.entries = {
+            sensor: _new(_Entry, entry)
+            for sensor, entry in zip(ids, zip(datas, versions, numbers, strict=True), strict=True)
+        }
+        return window
 
 
 class ShardWindows:
     """The windows of a shard.
 
     Args:
-        rollups: the table's roll-ups.
-        tiers: the table's tiers, shortest first.
+        rules: the table's roll-ups.
         shard: the number of the shard.
-        read: reads what the table has.
-        data: the state, as :meth:`to_bytes` returned it; None for a shard that begins.
+        read: the function that reads what the table has.
+        chunks: the state, as :meth:`chunks` returned it.
 
     Attributes:
         rows: the rows to write.
         parts: the parts that changed.
     """
 
-    def __init__(
-        self,
-        rollups: Sequence[Rollup],
-        tiers: Sequence[Tier],
-        shard: int,
-        read: ReadMembers,
-        data: bytes | None = None,
-    ) -> None:
-        self._tiers, self._shard, self._read = tiers, shard, read
-        self._of_tier = [
-            [each for each in rollups if not each.tiers or tier.window.text in each.tiers] for tier in tiers
-        ]
+    def __init__(self, rules: GroupRules, shard: int, read: ReadRows, chunks: Iterable[bytes] = ()) -> None:
+        self._rules, self._shard, self._read = rules, shard, read
+        self._chunks = {_window_of(chunk): chunk for chunk in chunks}
+        self._windows: dict[tuple[int, int], _ShardWindow] = {}
         self.rows = EncodedRows()
         self.parts: list[Part] = []
-        self._windows = {} if data is None else _read_windows(data)
 
-    def add(self, contributed: Iterable[Contributed], order: Order, now_us: int, kept_us: int) -> None:
-        """Takes contributions.
+    def update(self, changes: Sequence[SensorChanges], now_us: int) -> None:
+        """Takes changes, in order.
 
         Args:
-            contributed: the contributions.
-            order: their order among those of the same job.
+            changes: the changes.
             now_us: the current time.
-            kept_us: the time for which the state keeps a window after the last change.
         """
-        by_window: dict[tuple[int, int], dict[str, bytes]] = {}
-        for tier, start_us, sensor_id, data in contributed:
-            by_window.setdefault((tier, start_us), {})[sensor_id] = data
-        for (tier, start_us), changes in by_window.items():
-            self._change(tier, start_us, changes, order, now_us).kept_until_us = now_us + kept_us
-        self._windows = {key: window for key, window in self._windows.items() if window.kept_until_us > now_us}
+        stored = self._stored(changes, now_us)
+        for each in changes:
+            begins = each[:2] not in self._chunks and each[:2] not in self._windows
+            window = self._window(each, stored, now_us)
+            version = window.version + 1
+            if each.order and each.order.began_us != window.began_us:
+                window.began_us = each.order.began_us
+                window.entries = {sensor: entry._replace(number=0) for sensor, entry in window.entries.items()}
+            entries, number = window.entries, each.order.number + 1 if each.order else 0
+            cells: list[tuple[bytes, Versioned]] = []
+            for sensor, data in each.contributions.items():
+                known = entries.get(sensor)
+                if known is None:
+                    if not data:
+                        continue
+                elif 0 < number <= known.number:
+                    continue  # it was overtaken, or comes twice
+                elif known.data == data and not begins:
+                    entries[sensor] = known._replace(number=number or known.number)
+                    continue
+                window.put(sensor, known, _new(_Entry, (data, version, number or (known.number if known else 0))))
+                cells.append((sensor, Versioned(version, data)))
+            if window.changed:
+                is_recent = begins and self._rules.tiers[each.tier].window.end_of(each.start_us) + _RECENT_US > now_us
+                self._merge(each, window, cells, all_groups=is_recent)
 
-    def replace(self, tier: int, start_us: int, contributed: Mapping[str, bytes], now_us: int) -> None:
-        """Takes the contributions of all sensors of the shard that have any in a window."""
-        window = self._known(tier, start_us, now_us)[0]
-        gone = {sensor_id: b"" for sensor_id, entry in window.entries.items() if entry.data}
-        changes = {
-            sensor_id: data
-            for sensor_id, data in {**gone, **contributed}.items()
-            if sensor_id not in window.entries or window.entries[sensor_id].data != data
-        }
-        self._change(tier, start_us, changes, _NO_ORDER, now_us)
+    def chunks(self, now_us: int, kept_us: int) -> Iterator[bytes]:
+        """Yields the state.
 
-    def to_bytes(self) -> bytes:
-        """Encodes the windows."""
-        parts = [bytes([_VERSION])]
+        Args:
+            now_us: the current time.
+            kept_us: the time for which the state keeps a window after its last change.
+        """
         for (tier, start_us), window in self._windows.items():
-            parts.append(_WINDOW.pack(tier, start_us, window.version, window.kept_until_us, len(window.entries)))
-            for sensor_id, (data, version, order) in window.entries.items():
-                encoded = sensor_id.encode()
-                parts += (_ENTRY.pack(len(encoded), len(data), version, *order), encoded, data)
-        return b"".join(parts)
+            yield window.to_bytes(tier, start_us, now_us + kept_us)
+        yield from (chunk for chunk in self._chunks.values() if _kept_until_us(chunk) > now_us)
 
-    def _known(self, tier: int, start_us: int, now_us: int) -> tuple[_Window, dict[str, bytes]]:
-        """Returns a window as state and table know it; and what others have written, as it was before."""
-        window = self._windows.get((tier, start_us))
-        others: dict[str, bytes] = {}
-        if window is None or self._tiers[tier].window.end_of(start_us) <= now_us:
-            begins = window is None
-            window = window or self._windows.setdefault((tier, start_us), _Window())
-            for sensor_id, (version, data) in self._read(tier, start_us).items():
-                known = window.entries.get(sensor_id)
-                if known is None or known.version < version:
-                    window.entries[sensor_id] = _Entry(data, version, _NO_ORDER)
-                    window.version = max(window.version, version)
-                    if not begins:
-                        others[sensor_id] = known.data if known else b""
-        return window, others
+    def _stored(self, changes: Iterable[SensorChanges], now_us: int) -> dict[tuple[int, int], Row]:
+        """Reads the rows of windows that are not known, or may have been written by others."""
+        keys = {}
+        for tier, start_us, *_ in changes:
+            window, key = self._rules.tiers[tier].window, (tier, start_us)
+            if window.end_of(start_us) <= now_us or not (key in self._chunks or key in self._windows):
+                keys[key] = members_key(window, self._shard, start_us)
+        rows = self._read(list(keys.values())) if keys else {}
+        return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in keys.items()}
 
-    def _change(self, tier: int, start_us: int, changes: Mapping[str, bytes], order: Order, now_us: int) -> _Window:
-        window, before = self._known(tier, start_us, now_us)
-        version = window.version + 1
-        cells: list[tuple[bytes, Versioned]] = []
-        for sensor_id, data in changes.items():
-            known = window.entries.get(sensor_id)
-            if known is not None and known.order.began_us == order.began_us and known.order.number > order.number:
-                continue  # it was overtaken
-            before.setdefault(sensor_id, known.data if known else b"")
-            window.entries[sensor_id] = _Entry(data, version, order)
-            cells.append((sensor_id.encode(), Versioned(version, data)))
-        if cells:
-            window.version = version
-            key = members_key(self._tiers[tier].window, self._shard, start_us)
-            self.rows.append(versioned_row(key, start_us, cells))
-        if before:
-            texts = {member_in(data) for data in before.values() if data}
-            texts |= {
-                member_in(window.entries[sensor_id].data) for sensor_id in before if window.entries[sensor_id].data
-            }
-            self._merge(tier, start_us, window, texts)
+    def _window(self, changes: SensorChanges, stored: dict[tuple[int, int], Row], now_us: int) -> _ShardWindow:
+        """Returns a window as state and table know it."""
+        key, start_us = changes[:2], changes.start_us
+        window = self._windows.get(key)
+        if window is None:
+            chunk = self._chunks.pop(key, None)
+            window = self._windows[key] = _ShardWindow() if chunk is None else _ShardWindow.from_bytes(chunk)
+        row = stored.pop(key, None)
+        if row is None:
+            return window
+        begins = not window.version
+        for sensor, (version, data) in versions_in(row, start_us).items():
+            known = window.entries.get(sensor)
+            if sensor == VERSION:
+                window.left.update(dict.fromkeys(data.split(b"\n")) if data else {})
+            elif known is None or known.version < version:
+                window.put(sensor, known, _Entry(data, version, known.number if known else 0))
+            window.version = max(window.version, version)
+        if begins:
+            window.version = first_version(window.version, start_us, now_us)
+            window.changed.clear()  # by nobody else
         return window
 
-    def _merge(self, tier: int, start_us: int, window: _Window, changed: set[bytes]) -> None:
-        """Merges the parts of the groups that sensors with these member texts are in."""
-        rollups = self._of_tier[tier]
-        groups = dict.fromkeys(group for text in changed for group in _groups(rollups, text))
-        of_text: dict[bytes, list[bytes]] = {}
-        for data, _, _ in window.entries.values():
-            if data:
-                of_text.setdefault(member_in(data), []).append(data)
-        merged: dict[Group, tuple[WindowStats, int]] = {group: (WindowStats(), 0) for group in groups}
-        for text, contributions in of_text.items():
-            wanted = [group for group in _groups(rollups, text) if group in merged]
-            if not wanted:
-                continue
-            stats = WindowStats()
-            for data in contributions:
-                stats.merge(read_contribution(data).stats)
+    def _merge(
+        self,
+        changes: SensorChanges,
+        window: _ShardWindow,
+        cells: Iterable[tuple[bytes, Versioned]],
+        *,
+        all_groups: bool,
+    ) -> None:
+        """Writes changes, and merges the parts of groups again, first of sensors with the same metadata and metrics.
+
+        Args:
+            changes: the changes.
+            window: the window after them.
+            cells: the cells to write.
+            all_groups: whether all groups are merged, not only those of sensors that have changed.
+        """
+        tier, start_us, entries = changes.tier, changes.start_us, window.entries
+        if all_groups:
+            window.changed.update(window.left)
+            window.changed.update(dict.fromkeys(text_in(entry.data) for entry in entries.values() if entry.data))
+        window.version += 1
+        version = VERSION, Versioned(window.version, b"\n".join(window.left))
+        key = members_key(self._rules.tiers[tier].window, self._shard, start_us)
+        self.rows.append(versioned_row(key, start_us, [*cells, version]))
+        groups = [group for text in window.changed for group in self._rules.groups_of(tier, text)]
+        window.changed.clear()
+        contributions = [entry.data for entry in entries.values() if entry.data]
+        for group, sums in parts_of(self._rules, tier, contributions, groups).items():
+            self.parts.append(Part(group, tier, start_us, self._shard, window.version, sums_bytes(sums)))
+
+
+def parts_of(
+    rules: GroupRules, tier: int, contributions: Iterable[bytes], groups: Iterable[Group] | None = None
+) -> dict[Group, Sums]:
+    """Returns what sensors have together, by group: those with the same metadata and metrics are merged first.
+
+    Args:
+        rules: the table's roll-ups.
+        tier: the index of the tier.
+        contributions: the contributions of the sensors; none of them is empty.
+        groups: the groups to merge, also those of no sensor; None for all groups of the sensors.
+    """
+    of_prefix: dict[bytes, list[bytes]] = {}
+    for data in contributions:
+        of_prefix.setdefault(prefix_in(data), []).append(data)
+    of_groups: dict[Group, list[Sums]] = {group: [] for group in groups or ()}
+    for prefix, datas in of_prefix.items():
+        of_text = rules.groups_of(tier, text_in(prefix))
+        wanted = of_text if groups is None else [group for group in of_text if group in of_groups]
+        if wanted:
+            sums = merge([read_after(prefix, data) for data in datas])
             for group in wanted:
-                total, sensors = merged[group]
-                total.merge(stats)
-                merged[group] = total, sensors + len(contributions)
-        self.parts += [
-            Part(group, tier, start_us, self._shard, window.version, sensors, stats)
-            for group, (stats, sensors) in merged.items()
-        ]
+                of_groups.setdefault(group, []).append(sums)
+    merged = ((group, merge(found)) for group, found in of_groups.items())
+    return {group: selected(sums, rules.merged_of(group, sums.names)) for group, sums in merged}
 
 
-def _groups(rollups: Iterable[Rollup], text: bytes) -> list[Group]:
-    """Returns the groups of a sensor with this member text."""
-    member = member_fields(text.decode())
-    values = ((rollup.name, rollup.value_of(member)) for rollup in rollups)
-    return [Group(name, value) for name, value in values if value is not None]
+def _window_of(chunk: bytes) -> tuple[int, int]:
+    version, tier, start_us, *_ = _WINDOW.unpack_from(chunk)
+    if version != _VERSION:
+        raise ValueError(_OTHER_RELEASE)
+    return tier, start_us
 
 
-def _read_windows(data: bytes) -> dict[tuple[int, int], _Window]:
-    if data[:1] != bytes([_VERSION]):
-        raise ValueError("another release wrote these roll-ups; drain the job that wrote them and start a new one")
-    found: dict[tuple[int, int], _Window] = {}
-    end = 1
-    while end < len(data):
-        tier, start_us, version, kept_until_us, count = _WINDOW.unpack_from(data, end)
-        window = found[tier, start_us] = _Window(version, kept_until_us)
-        end += _WINDOW.size
-        for _ in range(count):
-            id_size, size, of_entry, began_us, number = _ENTRY.unpack_from(data, end)
-            begin = end + _ENTRY.size
-            middle, end = begin + id_size, begin + id_size + size
-            window.entries[data[begin:middle].decode()] = _Entry(data[middle:end], of_entry, Order(began_us, number))
-    return found
+def _kept_until_us(chunk: bytes) -> int:
+    return int(_WINDOW.unpack_from(chunk)[3])

@@ -53,10 +53,27 @@ def delete_column(family: str, qualifier: bytes) -> bytes:
     return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier)))
 
 
-def delete_older(family: str, qualifier: bytes, before_us: int) -> bytes:
-    """Encodes a ``DeleteFromColumn``: the versions before a time."""
-    versions = _field(0x1A, b"\x10" + _varint(before_us))
-    return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier) + versions))
+def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]]) -> bytes:
+    """Encodes, for each cell, a ``DeleteFromColumn`` of the versions before its timestamp, and a ``SetCell``.
+
+    Args:
+        family: the family of the cells.
+        cells: the qualifier, timestamp in µs, and value of each cell.
+
+    Raises:
+        ValueError: a timestamp is negative.
+    """
+    parts: list[bytes] = []
+    last_us = -1
+    time = before = b""
+    for qualifier, timestamp_us, value in cells:
+        if timestamp_us != last_us:
+            last_us, time = timestamp_us, timestamp_of(timestamp_us)
+            before = _field(0x1A, b"\x10" + time[1:])
+        delete = _deleted(family, len(qualifier), len(before))
+        set_cell, between = _around_qualifier(family, len(qualifier), len(time), len(value))
+        parts += (delete, qualifier, before, set_cell, qualifier, time, between, value)
+    return b"".join(parts)
 
 
 def delete_row() -> bytes:
@@ -123,6 +140,25 @@ def _around(family: str, qualifier: bytes, time_size: int, value_size: int) -> t
     return b"\x12" + _varint(mutation_size) + set_cell + column, between
 
 
+@lru_cache(maxsize=4096)
+def _deleted(family: str, qualifier_size: int, time_size: int) -> bytes:
+    """Encodes the bytes before the qualifier of a ``DeleteFromColumn`` with a range of time."""
+    column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
+    size = len(column) + qualifier_size + time_size
+    delete = b"\x12" + _varint(size)
+    return b"\x12" + _varint(len(delete) + size) + delete + column
+
+
+@lru_cache(maxsize=4096)
+def _around_qualifier(family: str, qualifier_size: int, time_size: int, value_size: int) -> tuple[bytes, bytes]:
+    """Encodes the bytes of a ``SetCell`` before its qualifier, and those between its timestamp and its value."""
+    column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
+    between = _tag(0x22, value_size)
+    size = len(column) + qualifier_size + time_size + len(between) + value_size
+    set_cell = b"\x0a" + _varint(size)
+    return b"\x12" + _varint(len(set_cell) + size) + set_cell + column, between
+
+
 def timestamp_of(time_us: int) -> bytes:
     """Encodes the timestamp of a cell. Raises ValueError if it is negative."""
     if time_us < 0:
@@ -134,7 +170,11 @@ def timestamp_of(time_us: int) -> bytes:
 
 
 def _field(tag: int, value: bytes) -> bytes:
-    return bytes((tag,)) + _varint(len(value)) + value if value else b""
+    return _tag(tag, len(value)) + value
+
+
+def _tag(tag: int, size: int) -> bytes:
+    return bytes((tag,)) + _varint(size) if size else b""
 
 
 @lru_cache(maxsize=1024)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
-from pipeline.core.rows.mutation_bytes import delete_older, mutations_of
+from pipeline.core.rows.mutation_bytes import replacing
 from pipeline.core.rows.records import MetricSummary, summary_of
-from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.statistics.definitions import (
     Statistic,
     Value,
@@ -44,6 +44,15 @@ ROLLUP, PARTS, MEMBERS = "rollup", "rollup_parts", "rollup_members"
 
 SENSORS, EXPECTED = "sensors", "expected"
 """Columns beside those of aggregate rows."""
+
+VERSION = b"#version"
+"""A column whose version counts, in rows of parts and of members. No sensor has such an id.
+
+Of parts, it is the version of the group's row. Of members, it is that of their parts: so the version is known even if
+the newest cell is gone, as that of a sensor that was forgotten. Its value is the metadata that sensors had before.
+"""
+
+_SECOND_US = 1_000_000
 
 _VERSION_US = 1000
 _VALUE = re.compile(r"[A-Za-z0-9_.~%/+-]{0,200}")
@@ -136,11 +145,22 @@ def parse_members_key(window: Window, key: bytes) -> tuple[int, int]:
 
 def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versioned]]) -> EncodedRow:
     """Returns a row that writes cells, by their columns, and deletes the versions before them."""
-    mutations: list[bytes] = []
-    for column, (version, value) in cells:
-        at_us = start_us + version * _VERSION_US
-        mutations += (delete_older(FAMILY, column, at_us), mutations_of([Cell(FAMILY, column, at_us, value)]))
-    return EncodedRow(key, b"".join(mutations), len(mutations))
+    timed = [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells]
+    return EncodedRow(key, replacing(FAMILY, timed), 2 * len(timed))
+
+
+def first_version(version: int, start_us: int, now_us: int) -> int:
+    """Returns the version that a writer continues from when it reads a row first.
+
+    A writer that was stopped may have written others, which are still on their way. Few writers write a row every
+    second for long. So versions are not below the number of seconds since the window's start.
+
+    Args:
+        version: the greatest version in the row.
+        start_us: the window's start.
+        now_us: the current time.
+    """
+    return max(version, (now_us - start_us) // _SECOND_US)
 
 
 def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
@@ -163,15 +183,28 @@ def encoded_rollup_row(
     expected: int | None = None,
 ) -> EncodedRow:
     """Returns the row of a group's window. Without sensors, it tells only that there are none."""
+    texts = rollup_texts(window, key.start_us, stats, sensors, statistics, expected)
+    cells = ((column.encode(), Versioned(version, text)) for column, text in texts.items())
+    return versioned_row(rollup_key(window, *key), key.start_us, cells)
+
+
+def rollup_texts(
+    window: Window,
+    start_us: int,
+    stats: WindowStats,
+    sensors: int,
+    statistics: Statistics,
+    expected: int | None = None,
+) -> dict[str, bytes]:
+    """Returns the values of the row of a group's window by column. Without sensors, it tells only that."""
     texts: dict[str, bytes] = {SENSORS: b"%d" % sensors}
     if sensors:
         if expected is not None:
             texts[EXPECTED] = b"%d" % expected
         texts[READING_COUNT] = b"%d" % stats.events
-        for column, value in _values(statistics.span(window, key.start_us), stats, sensors, statistics):
+        for column, value in _values(statistics.span(window, start_us), stats, sensors, statistics):
             texts[column] = value.to_bytes() if isinstance(value, Sketch) else format_value(value)
-    cells = ((column.encode(), Versioned(version, text)) for column, text in texts.items())
-    return versioned_row(rollup_key(window, *key), key.start_us, cells)
+    return texts
 
 
 def parse_rollup_row(window: Window, row: Row) -> RollupRecord | None:

@@ -358,8 +358,8 @@ class TableSchema:
         for rollup in self.rollups:
             for name in sorted(set(rollup.by) - self._always_kept):
                 of_name = self.metadata.family_of(name)
-                if problem := member_problem(name, of_name, self.policies, self.metrics.families):
-                    raise SchemaError(f"rollups.{rollup.name}", problem)
+                if lost := member_problem(name, of_name, self.policies, self.metrics.families):
+                    raise SchemaError(f"rollups.{rollup.name}", lost)
         if self.rollups:
             object.__setattr__(self, "rollup_shards", self.shards_of_rollups)
             object.__setattr__(self, "rollups", tuple(rollup.with_tiers_of(windows) for rollup in self.rollups))

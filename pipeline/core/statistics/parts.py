@@ -7,7 +7,8 @@ aggregate row. Merging gives exactly the part of all readings.
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
@@ -49,6 +50,10 @@ class PartKind(ABC):
     @abstractmethod
     def merged(self, one: Any, other: Any) -> Any:
         """Returns the part of the readings of both; None if only the readings tell it."""
+
+    def merged_all(self, parts: Sequence[Any]) -> Any:
+        """Returns the part of the readings of all, at least one; None if only the readings tell it."""
+        return reduce(lambda one, other: one and self.merged(one, other), parts)
 
     @abstractmethod
     def of_cells(self, *values: Any) -> Any:
@@ -126,10 +131,13 @@ class _Sketched(_OneCell):
         return Sketch.of(series.values)
 
     def merged(self, one: Sketch, other: Sketch) -> Sketch:
-        both = Sketch()
-        both.merge(one)
-        both.merge(other)
-        return both
+        return self.merged_all((one, other))
+
+    def merged_all(self, parts: Sequence[Sketch]) -> Sketch:
+        found = Sketch()
+        for part in parts:
+            found.merge(part)
+        return found
 
 
 class _Coursed(_OneCell):
@@ -190,6 +198,13 @@ def merged(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> di
         return None
     both = {name: PARTS[name].merged(part, other[name]) for name, part in one.items() if name in other}
     return {name: part for name, part in both.items() if part is not None}
+
+
+def merged_all(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the parts of the readings of all, at least one. A part that one of them lacks is not known of all."""
+    known = {name: [parts[name] for parts in found] for name in found[0] if all(name in parts for parts in found)}
+    merged = {name: PARTS[name].merged_all(parts) for name, parts in known.items()}
+    return {name: part for name, part in merged.items() if part is not None}
 
 
 def last_of(parts: Mapping[str, Any] | None) -> At | None:

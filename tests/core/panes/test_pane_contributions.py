@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.pane_contributions import RollupRules
-from pipeline.core.rollups.contributions import read_batch, read_contribution
+from pipeline.core.rollups.contributions import read_batch
+from pipeline.core.rollups.sums import read_sums, window_stats_of
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import READINGS, SCHEMA
@@ -18,10 +19,11 @@ HOURS = '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n[rollups
 def last_contributions(group):
     """Returns the last contribution by tier, start and sensor, whatever the order of batches."""
     found = {}
-    for _, contributed in sorted((read_batch(batch) for _, batch in group.contributed), key=lambda each: each[0]):
-        for tier, start_us, sensor_id, data in contributed:
-            text = group.schema.tiers[tier].window.text
-            found[text, start_us, sensor_id] = read_contribution(data).stats
+    changes = [each for _, batch in group.contributed for each in read_batch(batch)]
+    for tier, start_us, contributions, _ in sorted(changes, key=lambda each: each.order):
+        text = group.schema.tiers[tier].window.text
+        for sensor, data in contributions.items():
+            found[text, start_us, sensor.decode()] = window_stats_of(read_sums(data))
     return found
 
 
@@ -68,4 +70,4 @@ def test_tiers_metrics_and_shards():
         ("1d", MIDNIGHT, name): ["t"] for name in names
     }
     for shard, batch in group.contributed:
-        assert {group_of(each.sensor_id.encode(), 4) for each in read_batch(batch)[1]} == {shard}
+        assert {group_of(sensor, 4) for each in read_batch(batch) for sensor in each.contributions} == {shard}

@@ -1,0 +1,243 @@
+"""What windows of several sensors have together, and how it is encoded: the statistics of each metric, side by side.
+
+They are merged by columns, many at a time: merging one after the other takes several times as long.
+
+Little-endian:
+
+    sums    version; size of the text, size of the names of metrics; the text; the names, separated by commas; number
+            of sensors, number of events; for each metric its count, sum, minimum, maximum, average and deviation as
+            doubles; [for each metric the size of its parts, and they, as
+            :mod:`pipeline.core.statistics.parts` describes]
+"""
+
+import math
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
+
+from pipeline.core.statistics.parts import merged_all, parts_bytes, read_parts
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+
+VERSION = 1
+
+WIDTH = 6
+"""The number of statistics of a metric, in the order of the encoding."""
+
+NOTHING_OF = (0.0, 0.0, math.inf, -math.inf, 0.0, 0.0)
+"""The statistics of a metric without readings."""
+
+HEAD = struct.Struct("<BII")
+
+_SIZE = struct.Struct("<I")
+_LEAST, _MOST = 1e-250, 1e250  # between these, squares neither underflow nor overflow
+_NO_PARTS: Mapping[str, Any] = {}
+_new = tuple.__new__
+
+Parts = Mapping[str, Mapping[str, Any]]
+"""The parts of each metric that has any."""
+
+
+class Sums(NamedTuple):
+    """What windows have together.
+
+    Attributes:
+        sensors: the number of sensors.
+        events: the number of events.
+        names: the metrics.
+        moments: :data:`WIDTH` statistics for each metric.
+        parts: the parts of metrics that have any.
+    """
+
+    sensors: int
+    events: int
+    names: tuple[str, ...]
+    moments: Sequence[float]
+    parts: Parts = _NO_PARTS
+
+
+NO_SUMS = Sums(0, 0, (), ())
+
+
+def moments_of(stats: MetricStats) -> tuple[float, float, float, float, float, float]:
+    """Returns the statistics of a metric in the order of the encoding."""
+    return stats.count, stats.total, stats.minimum, stats.maximum, stats.average, stats.deviation
+
+
+def merge(found: Sequence[Sums]) -> Sums:
+    """Returns what all have together."""
+    if len(found) < 2:
+        return found[0] if found else NO_SUMS
+    names = found[0].names
+    if any(sums.names != names for sums in found):
+        names = tuple(sorted({name for sums in found for name in sums.names}))
+    columns = list(zip(*[aligned(sums, names) for sums in found], strict=True))
+    moments = list(
+        chain.from_iterable(merged_moments(columns[at : at + WIDTH]) for at in range(0, len(columns), WIDTH))
+    )
+    parts = merged_parts(names, found) if any(sums.parts for sums in found) else _NO_PARTS
+    return Sums(sum([sums.sensors for sums in found]), sum([sums.events for sums in found]), names, moments, parts)
+
+
+def aligned(sums: Sums, names: tuple[str, ...]) -> Sequence[float]:
+    """Returns the moments of these metrics."""
+    if sums.names == names:
+        return sums.moments
+    moments = sums.moments
+    known = {name: moments[WIDTH * index : WIDTH * (index + 1)] for index, name in enumerate(sums.names)}
+    return [value for name in names for value in known.get(name, NOTHING_OF)]
+
+
+def merged_moments(columns: Sequence[Sequence[float]]) -> Sequence[float]:
+    """Returns the statistics of a metric out of those of several sensors, as :meth:`MetricStats.merge` merges them.
+
+    Args:
+        columns: the counts, the sums, and so on.
+    """
+    counts, totals, minima, maxima, averages, deviations = columns
+    count = sum(counts)
+    if not count:
+        return NOTHING_OF
+    try:
+        total = math.fsum(totals)
+    except (OverflowError, ValueError):
+        total = math.nan
+    extremes = sum(minima) - sum(maxima)
+    if -math.inf < total < math.inf and extremes == extremes:  # nothing is NaN
+        minimum, maximum = min(minima), max(maxima)
+        average = min(max(total / count, minimum), maximum)
+        variance = (
+            sum(
+                [
+                    one * ((apart := mean - average) * apart + deviation * deviation)
+                    for one, mean, deviation in zip(counts, averages, deviations, strict=True)
+                ]
+            )
+            / count
+        )
+        if minimum == maximum:
+            return count, total, minimum, maximum, average, 0.0
+        if _LEAST < variance < _MOST:
+            return count, total, minimum, maximum, average, math.sqrt(variance)
+    merged = MetricStats()
+    for moments in zip(*columns, strict=True):
+        merged.merge(stats_of_metric(moments))
+    return moments_of(merged)
+
+
+def stats_of_metric(moments: Sequence[float], parts: Mapping[str, Any] | None = None) -> MetricStats:
+    """Returns a metric's statistics."""
+    stats = MetricStats()
+    count, stats.total, stats.minimum, stats.maximum, stats.average, stats.deviation = moments
+    stats.count = int(count)
+    stats.parts = parts
+    return stats
+
+
+def window_stats_of(sums: Sums) -> WindowStats:
+    """Returns the statistics of all metrics with readings, sorted by name."""
+    stats = WindowStats()
+    stats.events = sums.events
+    for index, name in sorted(enumerate(sums.names), key=lambda each: each[1]):
+        moments = sums.moments[WIDTH * index : WIDTH * (index + 1)]
+        if moments[0]:
+            stats.metrics[name] = stats_of_metric(moments, sums.parts.get(name))
+    return stats
+
+
+def merged_parts(names: Iterable[str], found: Iterable[Sums]) -> Parts:
+    """Returns the parts of the metrics that are known of all sums in which the metric has readings."""
+    of_names: dict[str, list[Mapping[str, Any]]] = {}
+    for sums in found:
+        for index, name in enumerate(sums.names):
+            if sums.moments[WIDTH * index]:
+                of_names.setdefault(name, []).append(sums.parts.get(name, _NO_PARTS))
+    merged = ((name, merged_all(of_names[name])) for name in names if name in of_names)
+    return {name: parts for name, parts in merged if parts}
+
+
+def selected(sums: Sums, names: tuple[str, ...]) -> Sums:
+    """Returns the sums of these metrics alone, of which it has all."""
+    if names == sums.names:
+        return sums
+    parts = {name: sums.parts[name] for name in names if name in sums.parts}
+    return Sums(sums.sensors, sums.events, names, aligned(sums, names), parts)
+
+
+def sums_bytes(sums: Sums, text: str = "") -> bytes:
+    """Encodes sums, with a text that :func:`text_in` returns."""
+    prefix, layout = prefix_of(text, sums.names)
+    data = prefix + layout.pack(sums.sensors, sums.events, *sums.moments)
+    return data + parts_of_metrics_bytes(sums.names, sums.parts) if sums.parts else data
+
+
+def parts_of_metrics_bytes(names: Iterable[str], parts: Parts) -> bytes:
+    """Encodes the parts of metrics."""
+    texts = [parts_bytes(parts.get(name)) for name in names]
+    return b"".join([each for text in texts for each in (_SIZE.pack(len(text)), text)])
+
+
+@lru_cache(maxsize=4096)
+def prefix_of(text: str, names: tuple[str, ...]) -> tuple[bytes, struct.Struct]:
+    """Returns what encoded sums begin with, and the layout of what follows."""
+    encoded, of_names = text.encode(), ",".join(names).encode()
+    return HEAD.pack(VERSION, len(encoded), len(of_names)) + encoded + of_names, layout_of(len(names))
+
+
+@lru_cache(maxsize=256)
+def layout_of(metrics: int) -> struct.Struct:
+    """Returns the layout of the numbers of so many metrics."""
+    return struct.Struct(f"<IQ{WIDTH * metrics}d")
+
+
+def prefix_in(data: bytes) -> bytes:
+    """Returns what encoded sums begin with: those with equal prefixes have the same text and metrics."""
+    version, text_size, names_size = HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ValueError("another release wrote this part of a roll-up, or it is none")
+    return data[: HEAD.size + text_size + names_size]
+
+
+def text_in(data: bytes) -> bytes:
+    """Returns the text that sums were encoded with."""
+    return data[HEAD.size : HEAD.size + HEAD.unpack_from(data)[1]]
+
+
+def read_sums(data: bytes) -> Sums:
+    """Parses what :func:`sums_bytes` returned. Raises ValueError for other bytes."""
+    try:
+        return read_after(prefix_in(data), data)
+    except struct.error as error:
+        raise ValueError("this part of a roll-up is cut off") from error
+
+
+def read_after(prefix: bytes, data: bytes) -> Sums:
+    """Parses sums, given what they begin with. Raises ValueError or struct.error for other bytes."""
+    names, layout = _shape_of(prefix)
+    sensors, events, *moments = layout.unpack_from(data, len(prefix))
+    end = len(prefix) + layout.size
+    parts = _NO_PARTS if end == len(data) else _read_parts(names, data, end)
+    return _new(Sums, (sensors, events, names, moments, parts))
+
+
+@lru_cache(maxsize=4096)
+def _shape_of(prefix: bytes) -> tuple[tuple[str, ...], struct.Struct]:
+    _, text_size, names_size = HEAD.unpack_from(prefix)
+    begin = HEAD.size + text_size
+    text = prefix[begin : begin + names_size].decode()
+    names = tuple(text.split(",")) if text else ()
+    return names, layout_of(len(names))
+
+
+def _read_parts(names: Iterable[str], data: bytes, begin: int) -> Parts:
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in names:
+        (size,) = _SIZE.unpack_from(data, begin)
+        end = begin + _SIZE.size + size
+        if parts := read_parts(data[begin + _SIZE.size : end]):
+            found[name] = parts
+        begin = end
+    if begin != len(data):
+        raise ValueError("this part of a roll-up is cut off, or has bytes after its end")
+    return found

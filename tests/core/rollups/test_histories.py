@@ -1,0 +1,298 @@
+"""Whatever happens on the way, a group's row is the merge of what its sensors have."""
+
+import json
+import math
+from collections import Counter
+from random import Random
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.rollups.bucket_parts import parts_of_buckets, read_parts
+from pipeline.core.rollups.contributions import NOTHING, Contributions, Order, SensorChanges, batches_of, read_batch
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_windows import RollupWindows
+from pipeline.core.rollups.shard_windows import ShardWindows
+from pipeline.core.rows.rollup_rows import ROLLUP, parse_rollup_row
+from pipeline.core.schema.rollup import encoded_value
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.member import Member, member_text
+from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.versioned_table import VersionedTable
+
+SCHEMA = parse_schema(
+    """
+[tiers]
+1h = "hours"
+1d = "days"
+[statistics]
+"water" = ["count", "sum", "avg", "increase", "rate"]
+"power" = ["count", "min", "max", "stddev", "p50", "first"]
+[rollups]
+site = { by = "metadata.site", metrics = ["t*", "water"] }
+model = { by = ["metadata.site", "metadata.model"], tiers = ["1h"] }
+fleet = { by = [] }
+shards = 3
+"""
+)
+RULES = GroupRules(SCHEMA)
+HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
+START_US = 20_000 * DAY_US
+KEPT_US = HOUR_US // 3
+SENSORS = [f"sensor-{number}".encode() for number in range(9)]
+SITES = ["north", "sü d", "a/b", "#1", "", "x" * 300, "%2F"]
+METRICS = ["temperature", "water", "power", "other"]
+
+
+class Story:
+    """A job, what disturbs it, and what is true."""
+
+    def __init__(self, random):
+        self.random = random
+        self.table = VersionedTable()
+        self.truth = {}
+        self.now_us = START_US
+        self.number = 0
+        self.encoders = [Contributions(RULES, tier) for tier in range(2)]
+        self.changes, self.parts, self.rows = [], [], []
+        self.shown = Counter()
+        self.start()
+
+    def start(self):
+        """Begins a job: without any state."""
+        self.now_us += 60_000_000
+        self.began_us = self.now_us
+        self.shards, self.groups = {}, {}
+
+    def touch(self):
+        """A pane of some sensors fires: with more readings, another member, or other metrics."""
+        random, tier = self.random, self.random.randrange(2)
+        span_us = (HOUR_US, DAY_US)[tier]
+        start_us = (self.now_us - random.choice([0, 0, 0, HOUR_US // 2])) // span_us * span_us
+        found = {}
+        for sensor in random.sample(SENSORS, random.randint(1, 4)):
+            stats = self.truth[tier, start_us, sensor] = self.stats_of(start_us)
+            found[sensor] = self.encoders[tier].of(start_us, stats)
+        self.number += 1
+        for shard in range(3):
+            of_shard = {sensor: data for sensor, data in found.items() if crc32(sensor) % 3 == shard}
+            if of_shard:
+                order = Order(self.began_us, self.number)
+                self.changes.append((shard, SensorChanges(tier, start_us, of_shard, order)))
+
+    def stats_of(self, start_us):
+        random = self.random
+        names = random.sample(METRICS, random.randint(1, 4))
+        count = random.randint(1, 4)
+        times = sorted(random.sample(range(start_us, start_us + HOUR_US, 1000), count))
+        columns = {name: [random.gauss(1e3, 10) for _ in times] for name in names}
+        stats = SCHEMA.statistics.stats_of(times, columns)
+        if random.random() < 0.9:
+            fields = {"site": random.choice(SITES), "model": random.choice("ab")}
+            for name in [name for name in fields if random.random() < 0.1]:
+                del fields[name]
+            stats.member = Member(times[-1], member_text(("model", "site"), fields))
+        return stats
+
+    def merge_shards(self, most=2):
+        """Some elements reach their shards: in any order, and one may come again."""
+        random = self.random
+        random.shuffle(self.changes)
+        for shard, changes in self.take(self.changes, most):
+            windows = ShardWindows(RULES, shard, self.table.read, self.shards.get(shard, ()))
+            (batch,) = batches_of([changes[:3]], changes.order)
+            windows.update(read_batch(batch) * random.choice([1, 1, 2]), self.now_us)
+            self.shards[shard] = list(windows.chunks(self.now_us, KEPT_US))
+            self.rows += windows.rows
+            self.parts += (part for _, some in parts_of_buckets(windows.parts, 2) for part in read_parts(some))
+
+    def merge_groups(self, most=5):
+        """Some parts reach their groups: in any order."""
+        self.random.shuffle(self.parts)
+        buckets = {}
+        for part in self.take(self.parts, most):
+            buckets.setdefault(crc32(part.group.value.encode()) % 2, []).append(part)
+        for bucket, parts in buckets.items():
+            windows = RollupWindows(RULES, self.table.read, self.groups.get(bucket, ()))
+            windows.update(parts, self.now_us)
+            self.groups[bucket] = list(windows.chunks(self.now_us, KEPT_US))
+            self.rows += windows.rows
+
+    def write(self, most=10):
+        """Some rows reach the table: in any order, and one may come again."""
+        self.random.shuffle(self.rows)
+        for row in self.take(self.rows, most):
+            for _ in range(self.random.choice([1, 1, 2])):
+                self.table.apply(row)
+        self.check_versions()
+
+    def check_versions(self):
+        """No row is replaced by an older version."""
+        for row in self.table.rows(b"rollup"):
+            for cell in row.cells:
+                place = row.key, cell.qualifier
+                newest = max(other.timestamp_us for other in row.cells if other.qualifier == cell.qualifier)
+                assert newest >= self.shown[place]
+                self.shown[place] = newest
+
+    def settle(self):
+        """All that is on its way arrives."""
+        while self.changes or self.parts or self.rows:
+            self.merge_shards(100)
+            self.merge_groups(100)
+            self.write(1000)
+
+    def forget_state(self):
+        """Nothing comes for so long that the state keeps nothing."""
+        self.settle()
+        self.now_us += KEPT_US + 1
+
+    def restart(self):
+        """The job is drained, and another one begins."""
+        self.settle()
+        self.start()
+
+    def lose(self):
+        """The job is stopped: what waits is lost, except for rows that are on their way. Panes fire again."""
+        rows = self.random.sample(self.rows, len(self.rows) // 2)
+        self.changes, self.parts, self.rows = [], [], []
+        self.start()
+        for tier, start_us in {key[:2] for key in self.truth}:
+            for shard in range(3):
+                found = {
+                    sensor: self.encoders[tier].of(start_us, stats)
+                    for (of_tier, of_start_us, sensor), stats in self.truth.items()
+                    if (of_tier, of_start_us) == (tier, start_us) and crc32(sensor) % 3 == shard and stats
+                }
+                if found:
+                    order = Order(self.began_us, self.number)
+                    self.changes.append((shard, SensorChanges(tier, start_us, found, order)))
+        self.merge_shards(1)
+        self.merge_groups(1)
+        self.rows += rows
+
+    def batch(self):
+        """Another writer changes a window that is over: sensors count more, or are forgotten."""
+        self.settle()
+        over = {
+            (tier, start_us) for tier, start_us, _ in self.truth if start_us + (HOUR_US, DAY_US)[tier] <= self.now_us
+        }
+        if not over:
+            return
+        tier, start_us = self.random.choice(sorted(over))
+        for sensor in self.random.sample(SENSORS, 3):
+            if (tier, start_us, sensor) in self.truth or self.random.random() < 0.3:
+                self.truth[tier, start_us, sensor] = self.stats_of(start_us) if self.random.random() < 0.5 else None
+        groups = RollupWindows(RULES, self.table.read)
+        for shard in range(3):
+            found = {
+                sensor: self.encoders[tier].of(start_us, stats) if stats else NOTHING
+                for (of_tier, of_start_us, sensor), stats in self.truth.items()
+                if (of_tier, of_start_us) == (tier, start_us) and crc32(sensor) % 3 == shard
+            }
+            windows = ShardWindows(RULES, shard, self.table.read)
+            windows.update([SensorChanges(tier, start_us, found)], self.now_us)
+            groups.update(windows.parts, self.now_us)
+            self.rows += windows.rows
+        self.rows += groups.rows
+        self.settle()
+
+    def wait(self):
+        """Time passes, and nothing is on its way for long."""
+        self.settle()
+        self.now_us += self.random.choice([1, KEPT_US // 2, HOUR_US, HOUR_US, DAY_US])
+
+    def take(self, waiting, most):
+        taken = [waiting.pop() for _ in range(min(len(waiting), self.random.randint(1, most)))]
+        return taken + self.random.sample(taken, len(taken) // 3)
+
+    def check(self):
+        self.settle()
+        self.check_rows()
+
+    def check_rows(self):
+        expected = {}
+        for (tier, start_us, _), stats in self.truth.items():
+            if stats is None:
+                continue
+            window = SCHEMA.tiers[tier].window
+            for name, value in groups_of(stats, tier):
+                merged, sensors = expected.setdefault((window.text, name, value, start_us), (WindowStats(), []))
+                of_group = WindowStats()
+                of_group.events = stats.events
+                of_group.metrics = {
+                    metric: of for metric, of in stats.metrics.items() if name != "site" or metric[0] in "tw"
+                }
+                merged.merge(of_group)
+                sensors.append(stats)
+        found = {}
+        for tier in SCHEMA.tiers:
+            for row in self.table.rows(f"{ROLLUP}#{tier.window.label}#".encode()):
+                record = parse_rollup_row(tier.window, row)
+                if record is not None:
+                    found[tier.window.text, record.name, record.value, record.start_us] = record
+        assert found.keys() == expected.keys()
+        for key, record in found.items():
+            assert_same(record, *expected[key])
+
+
+def groups_of(stats, tier):
+    fields = {} if stats.member is None else json.loads(stats.member.text)
+    yield "fleet", "all"
+    if fields.get("site") is not None:
+        yield "site", encoded_value([fields["site"]])
+        if fields.get("model") is not None and tier == 0:
+            yield "model", encoded_value([fields["site"], fields["model"]])
+
+
+def assert_same(record, merged, sensors):
+    assert (record.sensors, record.reading_count) == (len(sensors), merged.events)
+    assert record.metrics.keys() == merged.metrics.keys()
+    for metric, summary in record.metrics.items():
+        of = merged.metrics[metric]
+        assert summary.count == of.count
+        assert (summary.min, summary.max) in ((None, None), (of.minimum, of.maximum))
+        for one, other in ((summary.sum, of.total), (summary.avg, of.average), (summary.stddev, of.deviation)):
+            assert one is None or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-6)
+        if metric == "power":
+            sketch = None
+            for stats in sensors:
+                if metric in stats.metrics:
+                    one = stats.metrics[metric].parts["sketch"]
+                    sketch = one if sketch is None else sketch_of_both(sketch, one)
+            assert summary.sketch == sketch
+            assert summary.more["p50"] == sketch.quantile(0.5)
+            assert "first" not in summary.more
+        if metric == "water":
+            rises = [stats.metrics[metric].parts["rises"] for stats in sensors if metric in stats.metrics]
+            assert math.isclose(summary.more["increase"], sum(course.amount for course in rises), rel_tol=1e-9)
+
+
+def sketch_of_both(one, other):
+    both = type(one)()
+    both.merge(one)
+    both.merge(other)
+    return both
+
+
+ACTS = (
+    *[Story.touch] * 6,
+    *[Story.merge_shards] * 6,
+    *[Story.merge_groups] * 4,
+    *[Story.write] * 4,
+    Story.forget_state,
+    Story.restart,
+    Story.lose,
+    *[Story.batch] * 2,
+    *[Story.wait] * 2,
+)
+
+
+@given(st.integers(0, 1 << 64), st.integers(1, 80))
+def test_any_history_leads_to_what_sensors_have(seed, length):
+    """Every row is the merge of its sensors' newest contributions, and no cell is replaced by an older version."""
+    story = Story(Random(seed))
+    for _ in range(length):
+        story.random.choice(ACTS)(story)
+    story.check()
