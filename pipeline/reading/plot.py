@@ -1,26 +1,26 @@
-"""``tidetable read plot``: draws metrics of sensors over time."""
+"""``tidetable read plot``: draws metrics of sensors, or of groups of sensors, over time."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.charts.charts import MAX_SERIES, BandPoint, Chart, PngPath, Reading, Series
+from pipeline.charts.charts import MAX_SERIES, Chart, PngPath, Series
 from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
 from pipeline.cli.options import Parsed
-from pipeline.core.notation.text import json_number, plain
-from pipeline.core.notation.times import format_time
-from pipeline.core.rows.records import AggregateRecord, MetricSummary
+from pipeline.core.notation.text import plain
+from pipeline.core.queries.rollup_windows import group_named, rollup_of
+from pipeline.core.rows.records import SensorGroup
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from pipeline.reading.absences import missing_before, no_readings
+from pipeline.core.windows.fixed import DAILY, Window
+from pipeline.reading.absences import no_readings
+from pipeline.reading.curves import Curve
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
@@ -28,7 +28,6 @@ from pipeline.reading.options import (
     metadata_option,
     range_options,
     reading_options,
-    sensors_argument,
     usage_errors,
     window_option,
 )
@@ -37,7 +36,6 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable
 
 _MAX_EVENTS = 2000  # drawn
-_LINES = "avg", "time_weighted_mean", "p50", "last", "first", "increase", "rate", "max", "min"  # the first is drawn
 _MIN_WIDTH, _MAX_WIDTH = 60, 100  # characters of a terminal chart
 
 
@@ -63,7 +61,10 @@ def _band(text: str) -> tuple[str, str]:
 
 
 @click.command()
-@sensors_argument
+@click.argument("sensors", nargs=-1, metavar="[SENSOR]...")
+@click.option(
+    "--rollup", metavar="NAME", help="Draw groups of this roll-up. Arguments are the values of their fields: north m1."
+)
 @click.option(
     "--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric to draw. Repeatable."
 )
@@ -91,7 +92,8 @@ def _band(text: str) -> tuple[str, str]:
 @reading_options
 @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each window and event.")
 def plot(
-    sensors: list[str],
+    sensors: tuple[str, ...],
+    rollup: str | None,
     metrics: tuple[str, ...],
     start_us: int,
     end_us: int,
@@ -105,7 +107,7 @@ def plot(
     open_table: OpenTable,
     as_json: bool,
 ) -> None:
-    """Draw metrics of each SENSOR over a time range, in the terminal or as a PNG.
+    """Draw metrics of each SENSOR, or of groups of sensors, over a time range, in the terminal or as a PNG.
 
     Draws a band from minimum to maximum and a line of means, from the aggregates of all windows that overlap the range;
     without these statistics, the outer quantiles and the median. Missing windows leave a gap. Adds the events if they
@@ -117,178 +119,82 @@ def plot(
     other. A chart has at most eight lines, which share the 2,000 events. A terminal shows several lines without bands,
     and without events if they have means.
 
+    With --rollup, draws the windows of groups: --rollup site north south, or --rollup fleet for all sensors.
+
     JSON is one line for each window and event drawn, instead of a chart. Without data, no file is written and the exit
     code is 1.
     """
     names = list(dict.fromkeys(metrics))
-    panels = _panels(names, dict(units), sensors)
+    panels = _panels(names, dict(units))
     _check_limits(y_min, y_max, len(panels))
+    if rollup is None and not sensors:
+        raise click.UsageError("name a sensor, or with --rollup a group")
+    _check_lines(panels, 1 if rollup else len(set(sensors)))
     if not as_json:
         check_installed("charts")
     span_us = (start_us, end_us)
-    found: dict[tuple[str, str], _Curve] = {}
+    found: dict[tuple[str, str], Curve] = {}
     with open_table() as table:
-        fields = metadata_of_one(table.schema.key, metadata)
+        fields = metadata_of_one(table.schema.key, metadata) if rollup is None else {}
+        with usage_errors():
+            drawn = list(dict.fromkeys(sensors)) if rollup is None else _groups(table, rollup, sensors)
+        _check_lines(panels, len(drawn))
         for of_axis in panels.values():
-            most = _MAX_EVENTS // (len(sensors) * len(of_axis))
-            for sensor in sensors:
+            most = _MAX_EVENTS // (len(drawn) * len(of_axis))
+            for each in drawn:
                 for metric in of_axis:
-                    series = _Curve.read(table, sensor, metric, span_us, tier, fields, most, band)
-                    if series.band or series.events:
-                        found[sensor, metric] = series
+                    label = each if isinstance(each, str) else each.label
+                    if isinstance(each, str):
+                        series = Curve.read(table, each, metric, span_us, tier, fields, most, band)
                     else:
-                        click.echo(no_readings(table, sensor, fields, [metric], span_us), err=True)
+                        series = Curve.of_group(table, each, metric, span_us, tier, band)
+                    if series.band or series.events:
+                        found[label, metric] = series
+                    elif isinstance(each, str):
+                        click.echo(no_readings(table, each, fields, [metric], span_us), err=True)
+                    else:
+                        click.echo(f"no windows of {metric} of {plain(label)} in this range", err=True)
     if not found:
         click.get_current_context().exit(1)
     if output is not None or not as_json:
         charts = list(_charts(panels, found, span_us, (y_min, y_max)))
         _draw(charts, output, quietly=as_json)
     if as_json:
-        for (sensor, metric), series in found.items():
-            for line in series.json(sensor, metric):
+        for (_, metric), series in found.items():
+            for line in series.json(metric):
                 print_json_line(line)
     for (sensor, metric), series in found.items():
-        which = "" if len(sensors) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
+        which = "" if len(drawn) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
         click.echo(f"drawn: {which}{series.summary(tier)}", err=True)
 
 
-@dataclass(frozen=True)
-class _Curve:
-    """The windows and events to draw, both oldest first."""
-
-    window: Window | None  # None if the table has no aggregates
-    band: list[BandPoint]
-    events: list[Reading]
-    more: int  # the most events that are drawn, if the range has more; else 0
-    names: "_Names"
-    lost: str  # what may be missing
-
-    @classmethod
-    def read(
-        cls,
-        table: "SensorTable",
-        sensor: str,
-        metric: str,
-        span_us: tuple[int, int],
-        tier: Window | None,
-        metadata: Mapping[str, str],
-        max_events: int,
-        asked: tuple[str, str] | None,
-    ) -> "_Curve":
-        start_us, end_us = span_us
-        tiers = table.schema.tiers
-        window = tier or (tiers[0].window if tiers else None)
-        with usage_errors():
-            records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
-            first_us = window.start_of(start_us) if window else 0
-            windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else None
-        names, band = _band_points(windows or (), metric, asked)
-        lost = missing_before(windows.incomplete_before_us, "windows") if windows else ""
-        newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
-        more = len(newest) > max_events
-        events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0, names, lost)
-
-    def json(self, sensor: str, metric: str) -> Iterator[dict[str, Any]]:
-        """Yields a record for each window and event drawn."""
-        common = {"sensor_id": sensor, "metric": metric}
-        for start_us, *values in self.band:
-            statistics = dict(zip(self.names.in_order, map(json_number, values), strict=True))
-            window = self.window or HOURLY
-            yield common | {"window_start": window.shown(start_us), "window": window.text} | statistics
-        for event in self.events:
-            yield common | {"event_time": format_time(event.time_us), "value": event.value}
-
-    def summary(self, tier: Window | None) -> str:
-        """Returns a line about the windows and events drawn, and why these."""
-        if self.window is None:
-            windows = "the table has no aggregates"
-        elif not self.band:
-            windows = f"the range holds no aggregates of {self.window.text}"
-        else:
-            which = "as requested" if tier else "the shortest that the table has"
-            windows = f"{_plural(len(self.band), 'window')} of {self.window.text}, {which}"
-        if self.more and self.band:
-            events = f"no events (there are more than {self.more:,})"
-        elif self.more:
-            events = f"only the newest {self.more:,} events (there are more)"
-        elif self.events:
-            events = _plural(len(self.events), "event")
-        else:
-            events = "the range holds no events"
-        return f"{windows}; {events}" + (f"; {self.lost}" if self.lost else "")
+def _groups(table: "SensorTable", name: str, values: Sequence[str]) -> list[SensorGroup]:
+    """Returns the groups with these values of their fields, one group after the other. Raises ValueError."""
+    rollup = rollup_of(table.schema, name)
+    size = max(len(rollup.by), 1)
+    parts = [values[at : at + size] for at in range(0, len(values), size)] or [()]
+    return list(dict.fromkeys(group_named(rollup, part) for part in parts))
 
 
-class _Names(NamedTuple):
-    """The statistics drawn.
-
-    Attributes:
-        line: the one that stands for a window.
-        band: the two that bound the band; None without a band.
-    """
-
-    line: str
-    band: tuple[str, str] | None
-
-    @property
-    def in_order(self) -> tuple[str, str, str]:
-        """The statistics of a :class:`BandPoint`."""
-        low, high = self.band or (self.line, self.line)
-        return low, self.line, high
-
-
-def _names(summaries: Iterable[MetricSummary], asked: tuple[str, str] | None) -> _Names | None:
-    """Returns what to draw of what the windows contain; None if that is nothing that a line can show."""
-    known: set[str] = set()
-    for each in summaries:
-        known.update(each.statistics())
-        if each.sketch:
-            known.add("p50")  # of any quantiles
-    quantiles = sorted((statistic(name).rank, name) for name in known if statistic(name).part == "sketch")
-    found = (
-        ("min", "max") if known >= {"min", "max"} else (quantiles[0][1], quantiles[-1][1]) if quantiles[1:] else None
-    )
-    line = next((name for name in _LINES if name in known), None)
-    return _Names(line, asked or found) if line else None
-
-
-def _band_points(
-    windows: Iterable[AggregateRecord], metric: str, asked: tuple[str, str] | None
-) -> tuple[_Names, list[BandPoint]]:
-    """Returns what is drawn of the metric, and the windows that have it. Raises click.ClickException if none has."""
-    found = [(record.start_us, record.metrics[metric]) for record in windows if metric in record.metrics]
-    names = _names((of for _, of in found), asked)
-    values = [(at_us, tuple(map(of.value, names.in_order))) for at_us, of in found] if names else []
-    band = [
-        BandPoint(at_us, least, line, most)
-        for at_us, (least, line, most) in values
-        if not (least is None or line is None or most is None)
-    ]
-    if found and not band:
-        lacks = " and ".join(asked) if asked and names else "any statistic that a line can show"
-        raise click.ClickException(
-            f"the table does not have {lacks} of {plain(metric)}; choose others with --band, such as p5,p95, or "
-            "declare them in the schema's [statistics]"
-        )
-    return names or _Names(_LINES[0], asked), band
-
-
-def _panels(metrics: list[str], units: Mapping[str, str], sensors: list[str]) -> dict[str, list[str]]:
+def _panels(metrics: list[str], units: Mapping[str, str]) -> dict[str, list[str]]:
     """Returns the metrics by the label of their value axis: by their unit, or by themselves if they have none.
 
-    Raises:
-        click.UsageError: a unit belongs to no metric, or an axis has too many lines.
+    Raises click.UsageError if a unit belongs to no metric.
     """
     if unknown := [metric for metric in units if metric and metric not in metrics]:
         raise click.UsageError(f"--unit {unknown[0]}=…: {unknown[0]} is not drawn; add --metric {unknown[0]}")
     panels: dict[str, list[str]] = {}
     for metric in metrics:
         panels.setdefault(units.get(metric, units.get("", "")) or metric, []).append(metric)
-    most = max(map(len, panels.values())) * len(sensors)
+    return panels
+
+
+def _check_lines(panels: Mapping[str, Sequence[str]], count: int) -> None:
+    """Raises click.UsageError if an axis has too many lines, given the number of sensors or groups."""
+    most = max(map(len, panels.values())) * count
     if most > MAX_SERIES or len(panels) > MAX_SERIES:
         what = f"{most} lines in a chart" if most > MAX_SERIES else f"{len(panels)} charts"
         raise click.UsageError(f"{what} are more than people can tell apart; draw at most {MAX_SERIES}")
-    return panels
 
 
 def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
@@ -302,7 +208,7 @@ def _check_limits(y_min: float | None, y_max: float | None, axes: int) -> None:
 
 def _charts(
     panels: Mapping[str, Sequence[str]],
-    found: Mapping[tuple[str, str], _Curve],
+    found: Mapping[tuple[str, str], Curve],
     span_us: tuple[int, int],
     limits: tuple[float | None, float | None],
 ) -> Iterator[Chart]:
@@ -357,7 +263,3 @@ def _draw(charts: list[Chart], output: Path | None, *, quietly: bool) -> None:
         raise click.ClickException(f"cannot write {output}: {error.strerror or error}") from error
     if not quietly:
         click.echo(f"saved as {output}")
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

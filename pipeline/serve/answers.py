@@ -42,6 +42,15 @@ class TierJson(_Json):
     seconds: float = Field(description="The usual length; days of a time zone may have 23 to 25 hours.")
 
 
+class RollupJson(_Json):
+    """A roll-up: what its sensors are grouped by."""
+
+    rollup: str
+    by: list[str] = Field(description="The metadata fields that name a sensor's group; none if there is one group.")
+    tiers: list[str] = Field(description="The shortest first.")
+    metrics: list[str] = Field(description="Globs of the metrics that are merged.")
+
+
 class SchemaJson(_Json):
     """A table and its schema."""
 
@@ -50,6 +59,7 @@ class SchemaJson(_Json):
     table: str
     tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
+    rollups: list[RollupJson] = Field(description="What sensors are grouped by.")
     metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
 
@@ -135,6 +145,58 @@ class AggregatesJson(_PageJson):
     aggregates: list[AggregateJson]
     incomplete_before: str | None = Field(
         description="The start before which windows may be missing: collected, or older than the tier; null for none."
+    )
+
+
+class RollupsJson(_PageJson):
+    """Roll-ups."""
+
+    rollups: list[RollupJson]
+
+
+class GroupJson(_Json):
+    """A group of sensors."""
+
+    rollup: str
+    group: str = Field(description="What the parameter group takes.", examples=["north/m1"])
+    fields: dict[str, str] = Field(description="The values by field; the last one is cut off if they are very long.")
+
+
+class GroupsOfSensorJson(_PageJson):
+    """The groups of a sensor."""
+
+    groups: list[GroupJson]
+
+
+class GroupWindowJson(GroupJson):
+    """One window of a group, or what several amount to."""
+
+    window_start: str
+    window: str
+    windows: int = Field(default=1, description="Only if the record is what several windows amount to.")
+    sensors: int = Field(description="The number of sensors that contributed; of several windows, the most.")
+    expected: int | None = Field(default=None, description="Only of a roll-up of all sensors whose number is declared.")
+    reading_count: int
+    filled: bool = Field(default=False, description="Only in windows without a row, if gaps are filled.")
+    metrics: dict[str, dict[str, float | str]] = Field(
+        description="Statistics by metric and name; a sum that overflowed is the text inf or -inf."
+    )
+
+
+class GroupsJson(_PageJson):
+    """Groups of a roll-up."""
+
+    groups: list[GroupWindowJson]
+    more: bool = Field(description="Whether there are more than the limit.")
+    count: int = Field(description="The number of all.")
+
+
+class GroupWindowsJson(_PageJson):
+    """Windows of a group, the oldest first."""
+
+    windows: list[GroupWindowJson]
+    incomplete_before: str | None = Field(
+        description="The start before which windows may be missing, because they were collected; null for none."
     )
 
 

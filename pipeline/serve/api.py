@@ -23,6 +23,7 @@ from pipeline.core.answers.record_json import (
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import format_time
+from pipeline.core.queries.rollup_windows import tiers_of
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.queries.windows import tier_of
 from pipeline.core.schema.key_space import KeyBindings
@@ -58,7 +59,7 @@ from pipeline.serve.reads import Reads
 
 _END_US = LATEST_US + 1
 _SEEN = 100  # a sensor's newest events, whose metrics are its metrics
-_MOST_ROWS = 100_000  # read for an answer from raw rows
+MOST_ROWS = 100_000  # that an answer reads
 _MOST_SEARCHED = 50_000  # sensors that one page looks through; the next page continues after them
 
 router = APIRouter(
@@ -96,6 +97,15 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
             for tier in found.tiers
         ],
         latest=found.latest is not None,
+        rollups=[
+            answers.RollupJson(
+                rollup=rollup.name,
+                by=list(rollup.by),
+                tiers=[tier.window.text for tier in tiers_of(found, rollup)],
+                metrics=list(rollup.metrics),
+            )
+            for rollup in found.rollups
+        ],
         metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
@@ -296,7 +306,7 @@ async def aggregates(
                 metrics=metrics or None,
                 fill=fill,
                 fresh=fresh,
-                max_rows=_MOST_ROWS,
+                max_rows=MOST_ROWS,
             )
 
         first = found()
@@ -337,7 +347,7 @@ async def points(
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> Response:
-        found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=_MOST_ROWS)
+        found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=MOST_ROWS)
         return rendered_points(found, asked)
 
     return await reads.answer(request, read)

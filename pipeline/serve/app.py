@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from pipeline import __version__
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.serve import alerts, api
+from pipeline.serve import alerts, api, rollups
 from pipeline.serve.protection import Protection
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
@@ -51,6 +51,7 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     app.state.reads = reads
     app.include_router(api.router)
     app.include_router(alerts.router)
+    app.include_router(rollups.router)
     app.add_middleware(Protection, token=token, hosts=hosts)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -133,3 +133,43 @@ def test_no_sensors(name):
     """A group that is not there has none."""
     assert run(name, "rollups", "site", "nowhere", "--sensors").stderr == "the group has no sensor\n"
     assert json.loads(run(name, "rollups", "fleet", *RANGE, "--json").stdout.splitlines()[0])["group"] == "all"
+
+
+def test_a_chart_of_groups(name, tmp_path):
+    """The windows of each group are a band and a line; groups of several fields are named one after the other."""
+    lines = run(name, "plot", "--rollup=model", "north", "m 1", "[b]süd", "m 1", "--metric=t", *RANGE, "--json")
+    assert lines.exit_code == 0
+    found = [json.loads(line) for line in lines.stdout.splitlines()]
+    assert [(each["fields"]["site"], each["avg"]) for each in found] == [
+        ("north", 15),
+        ("north", 16),
+        ("[b]süd", 90),
+        ("[b]süd", 91),
+    ]
+    assert "drawn: t of north / m 1, 2 windows of 1h, the shortest that the roll-up has" in lines.stderr
+    drawn = run(name, "plot", "--rollup=fleet", "--metric=t", "--metric=u", *RANGE)
+    assert "fleet: t" in drawn.stdout
+    assert "no windows of u of fleet in this range" in drawn.stderr
+    png = tmp_path / "sites.png"
+    assert run(name, "plot", "--rollup=site", "north", "[b]süd", "--metric=t", *RANGE, "-o", str(png)).exit_code == 0
+    assert png.stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["--rollup=model", "north"], 2, "1 value for the roll-up model, which takes 2, of site and model"),
+        (["--rollup=site"], 2, "0 values for the roll-up site, which takes 1, of site"),
+        (["--rollup=fleet", "x"], 2, "1 value for the roll-up fleet, which takes none"),
+        (["--rollup=area", "x"], 2, "the table has no roll-up 'area'; its roll-ups: site, model, fleet"),
+        (["--rollup=site", "a", "--tier=1d"], 2, "the roll-up site has no aggregates of 1d; its tiers: 1h"),
+        (["--rollup=site", *"abcdefghi"], 2, "9 lines in a chart are more than people can tell apart"),
+        (["--rollup=site", "nowhere"], 1, "no windows of t of nowhere in this range"),
+        ([], 2, "name a sensor, or with --rollup a group"),
+    ],
+)
+def test_no_chart_of_groups(name, arguments, code, problem):
+    """One line tells why."""
+    result = run(name, "plot", *arguments, "--metric=t", *RANGE)
+    assert result.exit_code == code
+    assert problem in result.stderr

@@ -258,7 +258,10 @@ def test_the_documentation_page_works_without_a_network(api):
     paths = get(f"{root}/docs/openapi.json").json["paths"]
     assert sorted(paths) == [
         f"/api/v1/{name}"
-        for name in ("aggregates", "alerts", "latest", "metrics", "places", "points", "range", "schema", "sensors")
+        for name in (
+            *("aggregates", "alerts", "latest", "metrics", "places", "points", "range"),
+            *("rollups", "rollups/groups", "rollups/of", "rollups/sensors", "rollups/windows", "schema", "sensors"),
+        )
     ]
     assert all(list(methods) == ["get"] for methods in paths.values())
     assert all(len(methods["get"]["summary"].split()) > 2 for methods in paths.values())

@@ -100,7 +100,8 @@ class RollupReads:
 
         Without ``start``, a record is the newest window that any group has, and groups that have none then are left
         out. With it, a record is what all windows of a group in the range amount to: merged, so an average is that of
-        all readings, and ``sensors`` the most in a window. Costs a seek and a read for each group, many in a request.
+        all readings, and ``sensors`` the most in a window. Costs a seek for each group, and reads the windows of many
+        groups in a request.
 
         Args:
             name: the roll-up.
@@ -111,7 +112,7 @@ class RollupReads:
             by: the column by which groups are ranked, the greatest first, such as ``"avg_temperature"``,
                 ``"p95_temperature"`` or ``"sensors"``; groups without a value are left out.
             top: the most groups to return.
-            max_rows: the most rows to read; if the answer needs more, raises TooManyRows, a ValueError.
+            max_rows: the most rows of windows to read; if the answer needs more, raises TooManyRows, a ValueError.
         """
         rollup, of_tier = self._rollup(name, tier)
         rank, ranking = rank_by(by) if by is not None else (None, None)
@@ -120,7 +121,7 @@ class RollupReads:
             wanted = (*(wanted or ()), ranking)
         read = BoundedReads(self.rows.read_selection, max_rows)
         end_us = _END_US if end is None else to_us(end)
-        groups = groups_with_rows(rollup, of_tier, read, self._leave_out)
+        groups = groups_with_rows(rollup, of_tier, self.rows.read_selection, self._leave_out)
         found: Iterable[GroupRecord]
         if start is None:
             now_us = time.time_ns() // 1000

@@ -61,7 +61,8 @@ def group_of(rollup: Rollup, text: str) -> SensorGroup:
     """Returns the group that row keys name by that text. Raises ValueError if it can't be one of the roll-up."""
     values = decoded_values(text) if rollup.by else []
     if not is_shortened(text) and text != (encoded_value(values) if len(values) == len(rollup.by) > 0 else ALL):
-        raise ValueError(f"{shown(text)} can't be a group of the roll-up {rollup.name}")
+        form = f"percent-encoded values of {' and '.join(rollup.by)}, joined by a slash" if rollup.by else ALL
+        raise ValueError(f"{shown(text)} can't be a group of the roll-up {rollup.name}: it takes {form}")
     return SensorGroup(rollup.name, text, dict(zip(rollup.by, values, strict=False)))
 
 

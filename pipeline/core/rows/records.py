@@ -145,8 +145,8 @@ class SensorGroup:
 
     @property
     def label(self) -> str:
-        """The values as people read them."""
-        return " / ".join(self.fields.values()) or self.text
+        """The values as people read them; the roll-up's name if it has one group."""
+        return " / ".join(self.fields.values()) or self.rollup
 
 
 @dataclass(frozen=True, slots=True)

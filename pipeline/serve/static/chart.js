@@ -1,8 +1,9 @@
-// The metrics of up to six sensors: all of them small, or one large. Windows when there are many readings, the readings
-// when there are few.
+// The metrics of up to six sensors, or groups of sensors: all of them small, or one large. Windows when there are many
+// readings, the readings when there are few; of groups, always windows.
 
 import { get } from "./api.js";
 import { drawGlance } from "./glance.js";
+import { groupsAddress, labelOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
 import { drawPlot } from "./plot.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
@@ -21,12 +22,15 @@ export function showChart(main, schema) {
   const large = main.querySelector("[data-large]");
   const status = main.querySelector("[data-status]");
   const metadata = main.querySelector("[data-metadata]");
+  const related = main.querySelector("[data-related]");
   const places = main.querySelector("[data-places]");
   const lines = main.querySelector("[data-statistics]");
   const plot = drawPlot(main, (from, to) => move(from, to));
   let shown = null;
   let range = [0, 0];
   let metrics = [];
+  let rollup = null; // of the groups that are shown; null for sensors
+  let names = []; // of the sensors or groups
   let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
 
   const change = (changes) => go("chart", { ...shown, ...changes });
@@ -78,10 +82,11 @@ export function showChart(main, schema) {
   }
 
   async function update(parameters, signal) {
-    const sensors = parameters.getAll("sensor").slice(0, MOST_SENSORS);
+    rollup = schema.rollups.find((each) => each.rollup === parameters.get("rollup")) ?? null;
+    const [sensors, groups] = ["sensor", "group"].map((name) => parameters.getAll(name).slice(0, MOST_SENSORS));
     const zone = parameters.get("zone") ?? ownZone();
     const next = {
-      sensor: sensors,
+      ...(rollup ? { rollup: rollup.rollup, group: groups } : { sensor: sensors }),
       metric: parameters.get("metric") ?? "",
       from: parameters.get("from") ?? "-1d",
       to: parameters.get("to") ?? "now",
@@ -91,8 +96,11 @@ export function showChart(main, schema) {
       metadata: parameters.getAll("metadata"),
     };
     const others = [sensors, next.metadata].join() !== [shown?.sensor, shown?.metadata].join();
+    const otherRange = ["from", "to", "rollup", "group"].some((name) => `${next[name]}` !== `${shown?.[name]}`);
     shown = next;
-    if (others) await showSensors(signal);
+    names = rollup ? groups.map((group) => labelOf(rollup, group)) : sensors;
+    if (!rollup && others) await showSensors(signal);
+    if (rollup && otherRange) await showGroups(signal);
     fillForm();
     showTitle();
     await refresh(signal);
@@ -100,15 +108,18 @@ export function showChart(main, schema) {
 
   // The way back: to the list as it was, and to all metrics.
   function showTitle() {
-    const sensors = shown.sensor.join(", ");
-    const up = [["Sensors", listAddress()], ...(shown.metric && metrics.length > 1 ? [[sensors, address("chart", { ...shown, metric: "" })]] : [])];
+    const all = names.join(", ");
+    const up = [["Sensors", listAddress()]];
+    if (rollup?.by.length) up.push([rollup.rollup, groupsAddress(rollup)]);
+    const above = shown.metric && metrics.length > 1;
+    if (above) up.push([all, address("chart", { ...shown, metric: "" })]);
     trail.replaceChildren(...up.flatMap(([text, target], index) => {
       const link = element("a", text);
       link.href = target;
       return index ? [" › ", link] : [link];
     }));
-    title.textContent = up.length > 1 ? shown.metric : sensors;
-    document.title = `${[shown.metric, sensors].filter(Boolean).join(", ")} – Tidetable`;
+    title.textContent = above ? shown.metric : all;
+    document.title = `${[shown.metric, all].filter(Boolean).join(", ")} – Tidetable`;
   }
 
   // The sensors' metrics, and the metadata of a single one: of its newest event.
@@ -120,15 +131,38 @@ export function showChart(main, schema) {
       located.map(({ sensor, place }) => (place ? get("metrics", { sensor, metadata: place }, signal) : { metrics: [] })),
     );
     showPlaces(located);
-    metrics = [...new Set(named.flatMap((each) => each.metrics))].sort();
-    form.metric.replaceChildren(new Option("all at a glance", ""), ...metrics.map((metric) => new Option(metric)));
-    const tiers = schema.tiers.map((tier) => new Option(tier.window));
-    form.tier.replaceChildren(new Option("automatic", ""), ...tiers, new Option("readings", "raw"));
-    const zones = ["UTC", ownZone(), ...schema.tiers.map((tier) => tier.zone)];
-    document.getElementById("zones").replaceChildren(...[...new Set(zones)].map((zone) => new Option(zone)));
+    offer(named.flatMap((each) => each.metrics), [new Option("readings", "raw")]);
+    showLinks(related, "", []);
+    if (shown.sensor.length === 1) await showGroupsOf(related, shown.sensor[0], schema.rollups, signal);
     const fields = newest.length === 1 ? Object.entries(newest[0].metadata) : [];
     metadata.hidden = !fields.length;
     metadata.querySelector("dl").replaceChildren(...fields.flatMap(([name, text]) => [element("dt", name), element("dd", text)]));
+  }
+
+  // The groups' metrics in the range, and the sensors of a single group in its last window.
+  async function showGroups(signal) {
+    const now = Date.now() / 1000;
+    range = [shown.from, shown.to].map((text) => moment(text, now, shown.zone));
+    const longest = tiersShown().at(-1);
+    const pages = range[0] < range[1] ? await windows(longest, "", signal) : [];
+    const records = pages.flatMap((page) => page.aggregates);
+    metadata.hidden = places.hidden = true;
+    offer(records.flatMap((record) => Object.keys(record.metrics)), []);
+    showLinks(related, "", []);
+    if (shown.group.length !== 1) return;
+    await showSensorsOf(related, { rollup: shown.rollup, group: shown.group[0], before: iso(range[1]) }, signal);
+  }
+
+  const tiersShown = () => (rollup ? schema.tiers.filter((tier) => rollup.tiers.includes(tier.window)) : schema.tiers);
+
+  // What can be chosen: metrics, windows, time zones.
+  function offer(known, more) {
+    metrics = [...new Set(known)].sort();
+    form.metric.replaceChildren(new Option("all at a glance", ""), ...metrics.map((metric) => new Option(metric)));
+    const tiers = tiersShown().map((tier) => new Option(tier.window));
+    form.tier.replaceChildren(new Option("automatic", ""), ...tiers, ...more);
+    const zones = ["UTC", ownZone(), ...schema.tiers.map((tier) => tier.zone)];
+    document.getElementById("zones").replaceChildren(...[...new Set(zones)].map((zone) => new Option(zone)));
   }
 
   // The newest event of a sensor, and where it is, of all places that the sensor has been at; null without readings.
@@ -166,7 +200,7 @@ export function showChart(main, schema) {
   async function refresh(signal) {
     const now = Date.now() / 1000;
     range = [shown.from, shown.to].map((text) => moment(text, now, shown.zone));
-    if (!shown.metric && !metrics.length || !(range[0] < range[1])) {
+    if (!shown.metric && !metrics.length && !rollup || !(range[0] < range[1])) {
       status.textContent = range[0] < range[1] ? "There are no readings." : "The range ends before it starts.";
       plot.clear();
       glance.hidden = large.hidden = true;
@@ -185,8 +219,8 @@ export function showChart(main, schema) {
     const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
     const records = found.map((each) => each.map(({ record }) => record));
     const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? record.reading_count), 0);
-    const few = count * PIXELS_A_READING <= plot.width() * shown.sensor.length;
-    const points = !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
+    const few = count * PIXELS_A_READING <= plot.width() * names.length;
+    const points = rollup ? null : !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
     const statistics = statisticsOf(records.flat(), shown.metric);
     offerLines(statistics);
     const drawn = series(found, points, statistics);
@@ -204,12 +238,12 @@ export function showChart(main, schema) {
     const pages = tier ? await windows(tier, "", signal) : [];
     const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
     const records = found.flat().map(({ record }) => record);
-    const few = records.reduce((sum, record) => sum + record.reading_count, 0) <= FEW_EVENTS * shown.sensor.length;
-    const events = few ? await eventsOf(signal) : [];
-    const names = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
-    drawGlance(glance, { metrics: names, windows: found, events, range, shown });
+    const few = records.reduce((sum, record) => sum + record.reading_count, 0) <= FEW_EVENTS * names.length;
+    const events = few && !rollup ? await eventsOf(signal) : [];
+    const drawn = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
+    drawGlance(glance, { metrics: drawn, windows: found, events, range, shown });
     const what = events.flat().length ? "readings" : tier ? `windows of ${tier.window}` : "readings";
-    status.textContent = `${names.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
+    status.textContent = `${drawn.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
   }
 
   async function eventsOf(signal) {
@@ -222,19 +256,25 @@ export function showChart(main, schema) {
 
   // The finest tier with no more windows than pixels; null if only readings can answer.
   function chosenTier() {
-    if (shown.tier === "raw") return null;
-    const named = schema.tiers.find((tier) => tier.window === shown.tier);
-    const fine = schema.tiers.find((tier) => (range[1] - range[0]) / tier.seconds <= plot.width());
-    return named ?? fine ?? schema.tiers.at(-1) ?? null;
+    if (shown.tier === "raw" && !rollup) return null;
+    const tiers = tiersShown();
+    const named = tiers.find((tier) => tier.window === shown.tier);
+    const fine = tiers.find((tier) => (range[1] - range[0]) / tier.seconds <= plot.width());
+    return named ?? fine ?? tiers.at(-1) ?? null;
   }
 
   // All windows that overlap the range, and one more, where the last one ends. Calendars' windows may be a tenth longer.
   async function windows(tier, metric, signal) {
     const longest = 1.1 * tier.seconds;
-    const asked = { start: iso(range[0] - longest), end: iso(range[1] + longest), tier: tier.window, metric };
-    const each = shown.sensor.map((sensor) =>
-      get("aggregates", { ...asked, sensor, fill: "null", fresh: "true", limit: 10000 }, signal));
-    return Promise.all(each);
+    const [start, end] = [range[0] - longest, range[1] + longest].map(iso);
+    const asked = { start, end, tier: tier.window, metric, fill: "null", limit: 10000 };
+    if (!rollup) {
+      return Promise.all(shown.sensor.map((sensor) => get("aggregates", { ...asked, sensor, fresh: "true" }, signal)));
+    }
+    return Promise.all(shown.group.map(async (group) => {
+      const page = await get("rollups/windows", { ...asked, rollup: shown.rollup, group }, signal);
+      return { ...page, aggregates: page.windows };
+    }));
   }
 
   async function readings(signal) {
@@ -252,7 +292,7 @@ export function showChart(main, schema) {
 
   // The statistics that the rows contain; one sensor may have a band, several have a line each.
   function offerLines(statistics) {
-    const offered = [...(statistics.band && shown.sensor.length === 1 ? ["band"] : []), ...statistics.lines];
+    const offered = [...(statistics.band && names.length === 1 ? ["band"] : []), ...statistics.lines];
     const checked = chosenLines(statistics);
     if (lines.dataset.offered === [...offered, "", ...checked].join()) return;
     lines.dataset.offered = [...offered, "", ...checked].join();
@@ -271,10 +311,10 @@ export function showChart(main, schema) {
 
   function series(found, points, statistics) {
     const drawn = [];
-    const several = shown.sensor.length > 1;
+    const several = names.length > 1;
     const chosen = chosenLines(statistics);
     const levels = chosen.filter((name) => name !== "band");
-    shown.sensor.forEach((sensor, index) => {
+    names.forEach((subject, index) => {
       const line = (name) => steps(found[index] ?? [], shown.metric, name);
       if (chosen.includes("band") && statistics.band && !several) {
         const [{ times, values: low }, { values: high }] = bandOf(found[index] ?? [], shown.metric, statistics.band);
@@ -282,12 +322,12 @@ export function showChart(main, schema) {
       }
       for (const name of several && points ? [] : levels) {
         const { times, values } = line(name);
-        const label = several ? `${sensor} ${named(name, statistics)}` : named(name, statistics);
+        const label = several ? `${subject} ${named(name, statistics)}` : named(name, statistics);
         if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true });
       }
       if (points) {
         const { times, values } = through(points[index].points.map((point) => [Date.parse(point.time) / 1000, point.value]));
-        drawn.push({ values, times, label: several ? sensor : "readings", colour: several ? index : 5, solid: !several });
+        drawn.push({ values, times, label: several ? subject : "readings", colour: several ? index : 5, solid: !several });
       }
     });
     return drawn;
@@ -312,12 +352,15 @@ export function showChart(main, schema) {
   function showValues(found, points, statistics) {
     const table = main.querySelector("[data-values]");
     const shownTime = formatter(shown.zone);
-    const names = chosenLines(statistics).flatMap((name) => (name === "band" ? (statistics.band ?? []) : (name ?? [])));
-    const known = found.flat().filter(({ record }) => !record.filled);
-    const rows = known.length
-      ? known.map(({ record, start }) => [record.sensor_id, shownTime(start), ...names.map((name) => number(record.metrics[shown.metric]?.[name]))])
+    const columns = chosenLines(statistics).flatMap((name) => (name === "band" ? (statistics.band ?? []) : (name ?? [])));
+    const value = (record, name) => number(record.metrics[shown.metric]?.[name]);
+    const windowRows = found.flatMap((each, index) => each
+      .filter(({ record }) => !record.filled)
+      .map(({ record, start }) => [names[index], shownTime(start), ...columns.map((name) => value(record, name))]));
+    const rows = windowRows.length
+      ? windowRows
       : (points ?? []).flatMap((each) => each.points.map((point) => [each.sensor_id, shownTime(Date.parse(point.time) / 1000), number(point.value)]));
-    const head = ["Sensor", `Time (${shown.zone})`, ...(known.length ? names : [shown.metric])];
+    const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...(windowRows.length ? columns : [shown.metric])];
     table.tHead.rows[0].replaceChildren(...head.map((text) => {
       const cell = element("th", text);
       cell.scope = "col";

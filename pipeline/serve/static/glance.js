@@ -1,4 +1,4 @@
-// All metrics of a sensor, or of several, at a glance: a small chart of each, which leads to the large one.
+// All metrics of a sensor, of several, or of groups, at a glance: a small chart of each, which leads to the large one.
 
 import { spark } from "./spark.js";
 import { address } from "./state.js";
@@ -7,7 +7,7 @@ import { bandOf, statisticsOf, steps, through } from "./windows.js";
 
 const MOST = 60;
 
-// Draws the metrics. windows and events have a list for each sensor; without windows, the readings of the events answer.
+// Draws the metrics. windows and events have a list for each sensor or group; without windows, the readings of the events answer.
 export function drawGlance(place, { metrics, windows, events, range, shown }) {
   place.replaceChildren(...metrics.slice(0, MOST).map((metric) => {
     const { lines, band } = drawn(metric, windows, events);
@@ -16,7 +16,7 @@ export function drawGlance(place, { metrics, windows, events, range, shown }) {
     link.href = address("chart", { ...shown, metric });
     link.className = "small";
     link.dataset.metric = metric;
-    const last = shown.sensor.length === 1 ? lines[0]?.values.findLast((value) => value !== null) : undefined;
+    const last = lines.length === 1 ? lines[0].values.findLast((value) => value !== null) : undefined;
     const extent = most >= least ? `${number(least)} to ${number(most)}` : "no readings in this range";
     link.append(text("span", metric, "name"), ...(last === undefined ? [] : [text("b", number(last))]), picture, text("small", extent));
     const item = document.createElement("li");

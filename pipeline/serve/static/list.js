@@ -1,6 +1,7 @@
 // The list of sensors: what each says now, and how long ago.
 
 import { Problem, follow, get } from "./api.js";
+import { groupsAddress, linkTo } from "./group.js";
 import { spark } from "./spark.js";
 import { address, go, rememberList } from "./state.js";
 import { ago, iso, number, seconds } from "./times.js";
@@ -23,12 +24,19 @@ export function showList(main, schema) {
   const compare = main.querySelector("[data-compare]");
   const most = main.querySelector("[data-most]");
   const alerts = main.querySelector("[data-alerts]");
+  const rollups = main.querySelector("[data-rollups]");
   const sparks = sparksOf(schema);
   const chosen = new Set();
   let shown = {};
   let pages = 1;
   let typing = null;
   let silent = { key: "", at: -Infinity, count: null };
+
+  rollups.hidden = !schema.rollups.length;
+  rollups.append("Groups: ", ...schema.rollups.flatMap((each, index) => {
+    const link = linkTo(groupsAddress(each), each.rollup);
+    return index ? [", ", link] : [link];
+  }));
 
   const change = (changes, options) => {
     clearTimeout(typing); // what is typed counts now

@@ -1,9 +1,9 @@
-// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them, #/alerts lists alerts. Another
-// path is no view.
+// What a person sees is in the address: #/ lists sensors, #/chart?sensor=… draws them, #/alerts lists alerts,
+// #/groups?rollup=… lists groups of sensors, #/chart?rollup=…&group=… draws them. Another path is no view.
 
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?", 2);
-  const view = { "": "list", "/": "list", "/chart": "chart", "/alerts": "alerts" }[path];
+  const view = { "": "list", "/": "list", "/chart": "chart", "/alerts": "alerts", "/groups": "groups" }[path];
   return { view: view ?? "list", isKnown: view !== undefined, path, parameters: new URLSearchParams(query) };
 }
 

@@ -92,7 +92,7 @@ def test_the_windows_of_a_group(table):
 def test_all_sensors(table):
     """A roll-up of all sensors has one group, also of sensors without metadata, and tells how many are expected."""
     [record] = table.rollups("fleet", (), T + HOUR, T + 2 * HOUR)
-    assert (record.sensors, record.expected, record.group.label) == (4, 4, "all")
+    assert (record.sensors, record.expected, record.group.text) == (4, 4, "all")
     assert list(record.metrics) == ["t"]
 
 
@@ -195,7 +195,7 @@ def test_the_groups_of_a_sensor(table):
     assert [(each.rollup, each.label) for each in table.groups_of_sensor("c")] == [
         ("site", "north"),
         ("model", "north / m1"),
-        ("fleet", "all"),
+        ("fleet", "fleet"),
     ]
     assert [each.rollup for each in table.groups_of_sensor("lost")] == ["fleet"]
     assert table.groups_of_sensor("nobody") == []

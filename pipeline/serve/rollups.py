@@ -1,0 +1,222 @@
+"""The API's answers about roll-ups: which there are, their groups, and the windows and sensors of a group."""
+
+import time
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from pipeline.cloud.reading.frames import GroupRecords
+from pipeline.cloud.reading.reader import SensorTable
+from pipeline.core.answers.gaps import Fill, check_fill
+from pipeline.core.answers.record_json import aggregate_rows, group_json, group_record_json, optional_time
+from pipeline.core.notation.times import format_time, parse_moment
+from pipeline.core.queries.rollup_windows import group_of, rollup_of, tier_of_rollup, tiers_of
+from pipeline.core.rows.records import GroupRecord, SensorGroup
+from pipeline.core.schema.rollup import ALL, Rollup
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.windows.calendars import parse_window
+from pipeline.serve import answers, api
+from pipeline.serve.answers import Forms, names_arrow, rendered
+from pipeline.serve.api import AnswerFormat, TheReads
+from pipeline.serve.pages import page_by_time
+from pipeline.serve.parameters import End, Filling, Limit, Metrics, SensorId, Start, Text, as_range
+
+router = APIRouter(
+    prefix=f"{api.router.prefix}/rollups",
+    dependencies=api.router.dependencies,
+    responses=api.router.responses,
+    tags=["roll-ups"],
+)
+
+RollupName = Annotated[Text, Query(alias="rollup", description="The roll-up's name.")]
+GroupText = Annotated[
+    Text,
+    Query(
+        alias="group",
+        description="The group, as answers name it: the values of its fields, percent-encoded and joined by slashes. "
+        "Not needed if there is only one.",
+    ),
+]
+TierText = Annotated[
+    Text, Query(alias="tier", description="The length of the windows, like 1h. By default the roll-up's shortest.")
+]
+By = Annotated[
+    Text,
+    Query(
+        description="The column by which groups are ranked, the greatest first: a statistic of a metric such as "
+        "avg_temperature, sensors, or reading_count."
+    ),
+]
+RangeStart = Annotated[
+    Text,
+    Query(alias="start", description="The start of a range. By default, groups are those of the newest window."),
+]
+RangeEnd = Annotated[Text, Query(alias="end", description="The end of the range, exclusive; now by default.")]
+Before = Annotated[
+    Text, Query(description="The time before which the window starts. By default, it is the group's newest.")
+]
+
+
+@router.get("", summary="The table's roll-ups", response_model=answers.RollupsJson | answers.FlatJson)
+async def rollups(request: Request, reads: TheReads, asked: AnswerFormat) -> Response:
+    """The roll-ups, with the fields that they group by, their tiers and their metrics."""
+
+    def read(table: SensorTable) -> Response:
+        found = [_described(table.schema, rollup) for rollup in table.schema.rollups]
+        names = [rollup.name for rollup in table.schema.rollups]
+        form = Forms("rollups", found, ({"rollup": name} for name in names), lambda: names_arrow("rollup", names))
+        return rendered(request, table, asked, form, {})
+
+    return await reads.answer(request, read)
+
+
+@router.get(
+    "/groups",
+    summary="The groups of a roll-up, in the order of row keys or ranked",
+    response_model=answers.GroupsJson | answers.FlatJson,
+)
+async def groups(
+    request: Request,
+    reads: TheReads,
+    asked: AnswerFormat,
+    metrics: Metrics,
+    rollup: RollupName,
+    start: RangeStart = "",
+    end: RangeEnd = "",
+    tier: TierText = "",
+    by: By = "",
+    limit: Limit = 1000,
+) -> Response:
+    """The groups in the newest window, or with start what their windows in a range amount to; and the number of all."""
+    span = as_range(start, end or "now") if start else (None, _moment(end) if end else None)
+
+    def read(table: SensorTable) -> Response:
+        records = table.groups(
+            rollup,
+            *span,
+            tier=tier or None,
+            metrics=metrics or None,
+            by=by or None,
+            max_rows=api.MOST_ROWS,
+        )
+        found = list(records)
+        page = found[:limit]
+        form = _form("groups", page, metrics)
+        return rendered(request, table, asked, form, {}, count=len(found), more=len(found) > limit)
+
+    return await reads.answer(request, read)
+
+
+@router.get(
+    "/windows",
+    summary="Windows of a group, the oldest first",
+    response_model=answers.GroupWindowsJson | answers.FlatJson,
+)
+async def windows(
+    request: Request,
+    reads: TheReads,
+    asked: AnswerFormat,
+    metrics: Metrics,
+    rollup: RollupName,
+    group: GroupText = "",
+    start: Start = "",
+    end: End = "now",
+    tier: TierText = "",
+    fill: Filling = Fill.NONE,
+    limit: Limit = 1000,
+) -> Response:
+    """The windows of a group of sensors that start in a range, the oldest first."""
+    start_us, end_us = as_range(start, end)
+    of_rollup = rollup_of(reads.schema, rollup)
+    named = _group(of_rollup, group)
+    window = tier_of_rollup(reads.schema, of_rollup, parse_window(tier) if tier else None).window
+    if fill != Fill.NONE:
+        check_fill(window, start_us, end_us, limit)  # they are filled on one page only
+
+    def read(table: SensorTable) -> Response:
+        def found() -> GroupRecords:
+            return table.rollups(rollup, named, start_us, end_us, tier=window, metrics=metrics or None, fill=fill)
+
+        first = found()
+        page = page_by_time(lambda limit: found() if limit is None else first, limit, lambda record: record.start_us)
+        return rendered(
+            request,
+            table,
+            asked,
+            _form("windows", page.records, metrics),
+            {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
+            incomplete_before=optional_time(first.incomplete_before_us),
+        )
+
+    return await reads.answer(request, read)
+
+
+@router.get(
+    "/sensors",
+    summary="The sensors of a group in a window",
+    response_model=answers.SensorsJson | answers.FlatJson,
+)
+async def sensors(
+    request: Request,
+    reads: TheReads,
+    asked: AnswerFormat,
+    rollup: RollupName,
+    group: GroupText = "",
+    before: Before = "",
+    tier: TierText = "",
+    limit: Limit = 1000,
+) -> Response:
+    """The sensors that belong to a group in its newest window, or in the last one that starts before a time."""
+    named = _group(rollup_of(reads.schema, rollup), group)
+    before_us = _moment(before) if before else None
+
+    def read(table: SensorTable) -> Response:
+        of_group: Iterator[str] = table.sensors_of_group(rollup, named, before_us, tier=tier or None)
+        found = sorted(islice(of_group, limit))
+        more = next(of_group, None) is not None
+        rows = ({"sensor_id": sensor_id} for sensor_id in found)
+        form = Forms("sensors", found, rows, lambda: names_arrow("sensor_id", found))
+        return rendered(request, table, asked, form, {}, more=more)
+
+    return await reads.answer(request, read)
+
+
+@router.get("/of", summary="The groups of a sensor", response_model=answers.GroupsOfSensorJson | answers.FlatJson)
+async def groups_of_sensor(request: Request, reads: TheReads, asked: AnswerFormat, sensor_id: SensorId) -> Response:
+    """The groups that a sensor belongs to in its newest window."""
+
+    def read(table: SensorTable) -> Response:
+        found = table.groups_of_sensor(sensor_id)
+        rows = ({"rollup": each.rollup, "group": each.text, "label": each.label} for each in found)
+        names = [f"{each.rollup}/{each.text}" for each in found]
+        form = Forms("groups", map(group_json, found), rows, lambda: names_arrow("group", names))
+        return rendered(request, table, asked, form, {})
+
+    return await reads.answer(request, read)
+
+
+def _described(schema: TableSchema, rollup: Rollup) -> dict[str, Any]:
+    tiers = [tier.window.text for tier in tiers_of(schema, rollup)]
+    return {"rollup": rollup.name, "by": list(rollup.by), "tiers": tiers, "metrics": list(rollup.metrics)}
+
+
+def _group(rollup: Rollup, text: str) -> SensorGroup:
+    if not text and rollup.by:
+        raise ValueError(f"group is missing; the roll-up {rollup.name} is by {' and '.join(rollup.by)}")
+    return group_of(rollup, text or ALL)
+
+
+def _form(name: str, records: list[GroupRecord], metrics: list[str]) -> Forms:
+    return Forms(
+        name,
+        map(group_record_json, records),
+        chain.from_iterable(aggregate_rows(record, metrics) for record in records),
+        GroupRecords(records).to_arrow,
+    )
+
+
+def _moment(text: str) -> int:
+    return parse_moment(text, time.time_ns() // 1000)
