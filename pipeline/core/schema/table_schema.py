@@ -353,8 +353,8 @@ class TableSchema:
     def _check_rollups(self) -> None:
         """Raises SchemaError for a roll-up that can't be computed. Notes its tiers as row keys name them."""
         windows = [tier.window for tier in self.tiers]
-        for key, problem in rollup_problems(self.rollups, windows, self.metrics):
-            raise SchemaError(key, problem)
+        for key, found in rollup_problems(self.rollups, windows, self.metrics):
+            raise SchemaError(key, found)
         for rollup in self.rollups:
             for name in sorted(set(rollup.by) - self._always_kept):
                 of_name = self.metadata.family_of(name)
