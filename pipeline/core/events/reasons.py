@@ -45,7 +45,7 @@ class Reason(StrEnum):
     KEY_TOO_LONG = "KEY_TOO_LONG"
     """The row key would be longer than Bigtable's 4 KiB."""
     RESERVED_KEY = "RESERVED_KEY"
-    """The row key would start with agg#, schema#, repair#, latest# or alert#, like the table's own rows."""
+    """The row key would start with a reserved word, such as agg# or latest#, like the table's own rows."""
     NO_FAMILY = "NO_FAMILY"
     """No column family of the table accepts a metric or metadata entry of the event."""
     ROWS_TOO_LARGE = "ROWS_TOO_LARGE"
