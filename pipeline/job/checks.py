@@ -25,7 +25,7 @@ from pipeline.core.panes.group_sizes import commit_problem
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.sizing import state_problem
+from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import MessageFlags, Settings, Target
@@ -224,7 +224,7 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
 def _state_problem(schema: TableSchema, settings: Settings) -> str | None:
     """Returns why the state of a table with windows could not be stored or committed; None if no reason is known."""
     of_sensor = state_problem(schema) if settings.deduplicate else None
-    return of_sensor or commit_problem(settings.aggregation_of(schema), schema.rate)
+    return of_sensor or commit_problem(settings.aggregation_of(schema), schema.rate) or rollup_problem(schema)
 
 
 def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:

@@ -88,6 +88,13 @@ _DURATION = Parsed("duration", parse_duration)
     show_default=True,
     help="The job's --results, if it has a --results_topic, delivered to one subscription.",
 )
+@click.option(
+    "--rollup-groups",
+    type=click.IntRange(1, MAX_SENSORS),
+    default=100,
+    show_default=True,
+    help="The number of groups of each roll-up by metadata, if the schema has any.",
+)
 @click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
 @click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
 @click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
@@ -103,6 +110,7 @@ def plan(
     newest_every: timedelta,
     writer: str,
     results: Literal["none", "final", "all"],
+    rollup_groups: int,
     disk: str,
     prices: TextIO | None,
     json_line: bool,
@@ -125,13 +133,15 @@ def plan(
         newest_us=newest_every // _MICROSECOND,
         bulk=writer == "bulk",
         ssd=disk == "ssd",
+        rollup_groups=rollup_groups,
         results=None if results == "none" else results,
     )
     estimate = estimate_of(workload)
     of_units = None if prices is None else _prices(prices)
     in_a_month = None if of_units is None else {years: costs(estimate, of_units, years) for years in YEARS}
     limits = limits_passed(workload, estimate)
-    notes = [note for note in warnings(table) if not note.startswith("tiers: ")]  # which are among the limits
+    among_limits = ("tiers: ", "rollups: ")
+    notes = [note for note in warnings(table) if not note.startswith(among_limits)]
     notes += _note_of_groups(declared, workload.rate) if table.tiers else []
     notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
     if json_line:

@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
 from pipeline.core.panes.row_batches import shards_for
+from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
     MetricToken,
@@ -15,10 +16,11 @@ from pipeline.core.schema.key_tokens import (
     ShardToken,
     TimeToken,
 )
-from pipeline.core.schema.sizing import state_problem
+from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
 from pipeline.plan.results import RESULT_US, results_of
+from pipeline.plan.rollups import ROLLUPS, Rollups, rollups_of
 from pipeline.plan.sizes import (
     RowSize,
     aggregate_size,
@@ -115,6 +117,7 @@ class Estimate:
         storage_after: bytes by family, after each of :data:`pipeline.plan.storage.YEARS`.
         growth: bytes a day by family, before collection.
         state_bytes: bytes of state of all windows, and of the readings that wait, when they take most.
+        rollups: rows, reads, CPU time and state of roll-ups; None if the table has none.
         hottest_tablet: the share of raw writes that go to the hottest tablet; see :func:`hottest_share`.
     """
 
@@ -137,6 +140,7 @@ class Estimate:
     growth: dict[str, float]
     state_bytes: float
     hottest_tablet: float
+    rollups: Rollups | None
 
     @property
     def nodes(self) -> dict[int, int]:
@@ -147,8 +151,11 @@ class Estimate:
 def estimate_of(workload: Workload) -> Estimate:
     """Returns all figures, in a time that does not depend on the number of sensors."""
     raw, tiers, groups = raw_writes(workload), tier_writes(workload), groups_of(workload)
-    for_panes = vcpus_for_panes(workload, tiers, groups)
-    growth = stored_per_day(workload)
+    growth, for_panes = stored_per_day(workload), vcpus_for_panes(workload, tiers, groups)
+    rollups = rollups_of(workload, tiers)
+    if rollups is not None:
+        tiers[ROLLUPS], growth[FAMILY] = rollups.writes, rollups.stored_per_day
+        for_panes += (rollups.cpu_us_per_second + rollups.writes.rows * _ROW_US) / 1_000_000 * _ON_DATAFLOW
     storage = {family: kept(workload, family, growth[family]) for family in growth}
     after = {years: storage_after(years, storage, growth) for years in YEARS}
     results = results_of(workload, tiers)
@@ -163,8 +170,9 @@ def estimate_of(workload: Workload) -> Estimate:
         workers=max(1, math.ceil(vcpus * 100 / (WORKER_VCPUS * _WORKER_UTILIZATION))),
         groups=groups,
         restart=restart_of(workload),
-        streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups),
-        state_traffic_per_second=state_traffic(workload, groups),
+        streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups)
+        + (rollups.traffic_per_second if rollups else 0),
+        state_traffic_per_second=state_traffic(workload, groups) + (rollups.traffic_per_second if rollups else 0),
         raw=raw,
         tiers=tiers,
         nodes_for_writes=nodes_for_writes(workload, [raw, *tiers.values()]),
@@ -172,8 +180,9 @@ def estimate_of(workload: Workload) -> Estimate:
         storage=storage,
         storage_after=after,
         growth=growth,
-        state_bytes=state_bytes(workload, groups),
+        state_bytes=state_bytes(workload, groups) + (rollups.state_bytes if rollups else 0),
         hottest_tablet=hottest_share(workload),
+        rollups=rollups,
     )
 
 
@@ -339,7 +348,8 @@ def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: Groups 
 def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
     """Returns a line for each limit of Dataflow that the fleet passes."""
     schema = replace(workload.schema, rate=workload.rate)
-    found = [state_problem(schema), commit_problem(workload.aggregation, schema.rate) if schema.tiers else None]
+    found = [state_problem(schema), rollup_problem(schema)]
+    found += [commit_problem(workload.aggregation, schema.rate)] if schema.tiers else []
     per_minute = estimate.streaming_bytes_per_second * 60
     if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
         found.append(

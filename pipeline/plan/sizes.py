@@ -65,7 +65,7 @@ class RowSize:
     stored: dict[str, float]
 
 
-def _row(key: float, cells: Sequence[_CellSize], events_of_key: int = 1) -> RowSize:
+def row_size(key: float, cells: Sequence[_CellSize], events_of_key: int = 1) -> RowSize:
     """Returns the size of one row, whose key is stored once for ``events_of_key`` events."""
     stored: dict[str, float] = defaultdict(float)
     stored[cells[0][0]] += key / events_of_key
@@ -121,7 +121,7 @@ def raw_size(workload: Workload) -> RowSize:
     """
     key = workload.schema.key
     events_of_key = max(1, key.grain_us // workload.every_us) if workload.schema.layout.bucketed else 1
-    rows = [_row(key_bytes(workload, metric), cells, events_of_key) for metric, cells in _raw_rows(workload)]
+    rows = [row_size(key_bytes(workload, metric), cells, events_of_key) for metric, cells in _raw_rows(workload)]
     stored: dict[str, float] = defaultdict(float)
     for row in rows:
         for family, size in row.stored.items():
@@ -182,22 +182,22 @@ def aggregate_size(workload: Workload, tier: Tier) -> RowSize:
     cells: list[_CellSize] = [(tier.family, len(READING_COUNT), digits)]
     for metric in workload.metrics:
         for each in tier.statistics.of(metric):
-            size = _statistic_bytes(each, events, digits)
+            size = statistic_bytes(each, events, digits)
             cells.append((tier.family, len(qualifier_of(each.name, metric).encode()), size))
-    return _row(len(aggregate_key(tier.window, "s" * ID_BYTES, tier.window.start_of(START_US))), cells)
+    return row_size(len(aggregate_key(tier.window, "s" * ID_BYTES, tier.window.start_of(START_US))), cells)
 
 
 def latest_size(workload: Workload, family: str) -> RowSize:
     """Returns the size of a sensor's row of newest readings: a cell for each metric."""
     cells: list[_CellSize] = [(family, len(metric), _TEXT_BYTES) for metric in workload.metrics]
-    return _row(len(latest_range("s" * ID_BYTES).start), cells)
+    return row_size(len(latest_range("s" * ID_BYTES).start), cells)
 
 
-def _statistic_bytes(each: Statistic, events: float, digits: int) -> float:
+def statistic_bytes(each: Statistic, events: float, digits: int) -> float:
     if each.name == "count":
         return digits
     if each.name == "sketch":
-        return _sketch_bytes(events)
+        return sketch_bytes(events)
     if events < 2:  # a single reading is its own average, and its deviation is 0
         return _STATISTIC_BYTES.get(each.name, 1 if each.name in ("stddev", "increase", "rate") else _TEXT_BYTES)
     if each.name == "sum":
@@ -205,7 +205,7 @@ def _statistic_bytes(each: Statistic, events: float, digits: int) -> float:
     return _STATISTIC_BYTES.get(each.name, _DOUBLE_BYTES)
 
 
-def _sketch_bytes(events: float) -> float:
+def sketch_bytes(events: float) -> float:
     """Returns the bytes of a sketch, interpolated between measured ones: they grow with the logarithm of the events."""
     for (fewer, less), (more, most) in pairwise(_SKETCH_BYTES):
         if events <= more:

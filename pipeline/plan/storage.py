@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.gc_policies import collected_after, counts_versions
 from pipeline.plan.sizes import aggregate_size, latest_size, raw_size, windows_per_second
 from pipeline.plan.workload import Workload
@@ -56,4 +57,5 @@ def nodes_for_storage(workload: Workload, size: float) -> int:
 def counts_versions_of(workload: Workload) -> list[str]:
     """Returns the families whose cells a limit on versions may collect sooner than estimated."""
     schema = workload.schema
-    return [family for family, policy in schema.policies.items() if family != schema.latest and counts_versions(policy)]
+    replaced = (schema.latest, FAMILY)  # whose older versions nobody reads
+    return [family for family, policy in schema.policies.items() if family not in replaced and counts_versions(policy)]

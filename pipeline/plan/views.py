@@ -13,6 +13,7 @@ from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.plan.estimate import TABLETS, WORKER_VCPUS, Estimate, Groups, Restart
+from pipeline.plan.rollups import Rollups
 from pipeline.plan.storage import YEARS
 from pipeline.plan.traffic import Messages, Writes
 from pipeline.plan.workload import Workload
@@ -86,6 +87,8 @@ def print_estimate(
     _print(["other figures", ""], ([name, text] for name, text in lines.items()))
     if estimate.groups is not None:
         _print(["groups of sensors", ""], _groups(estimate.groups, estimate.restart))
+    if estimate.rollups is not None:
+        _print(["roll-ups", ""], _rollups(estimate.rollups))
     if costs is not None:
         _print(
             ["cost a month, in the currency of your prices", *map(_after, YEARS)],
@@ -119,6 +122,15 @@ def _groups(groups: Groups, restart: Restart) -> list[list[str]]:
         ["windows restored by a restart", f"{restart.windows:,.0f}"],
         ["reads of a restart", f"{restart.reads:,.0f}"],
         ["vCPU-hours of a restart", _number(restart.cpu_s / 3600)],
+    ]
+
+
+def _rollups(rollups: Rollups) -> list[list[str]]:
+    return [
+        ["groups", f"{rollups.groups:,}"],
+        ["rows read a second", _number(rollups.reads_per_second)],
+        ["vCPUs, without Dataflow's own work and writing rows", _number(rollups.cpu_us_per_second / 1_000_000)],
+        ["their state, at most", size(rollups.state_bytes)],
     ]
 
 

@@ -32,6 +32,7 @@ class Workload:
         newest_us: the job's ``--newest_every`` in µs.
         bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
+        rollup_groups: the number of groups of each roll-up by metadata.
         results: the job's ``--results``; None if it has no ``--results_topic``.
     """
 
@@ -46,6 +47,7 @@ class Workload:
     newest_us: int = 0
     bulk: bool = False
     ssd: bool = True
+    rollup_groups: int = 100
     results: Literal["final", "all"] | None = None
 
     @property

@@ -101,3 +101,14 @@ def test_bad_input(args, problem, tmp_path):
     assert result.exit_code == 2
     assert problem in result.stderr
     assert len(result.stderr.partition("Error: ")[2].splitlines()) == 1
+
+
+def test_roll_ups(tmp_path):
+    """The plan of a table with roll-ups has a table of them, and takes the number of their groups."""
+    path = tmp_path / "schema.toml"
+    path.write_text('[rollups]\nsite = { by = "metadata.site" }')
+    arguments = ["--sensors", "1000", "--every", "1m", "--rollup-groups", "7", "--schema", str(path)]
+    text = run(*arguments).stdout
+    assert "roll-ups" in text
+    assert "rows read a second" in text
+    assert json.loads(run(*arguments, "--json").stdout)["rollups"]["groups"] == 7

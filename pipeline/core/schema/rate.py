@@ -8,8 +8,7 @@ from pipeline.core.windows.fixed import Window
 _SECOND_US = 1_000_000
 _HOUR_US = 3600 * _SECOND_US
 
-MAX_GROUPS = 1 << 17
-"""The greatest number of groups of sensors."""
+_MOST_GROUPS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def groups_for(rate: Rate | None) -> int:
     else:
         least, sensors_of_group = 4096, 15
     needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
-    return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), MAX_GROUPS)
+    return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
 
 
 def groups_of_batch(rate: Rate | None, window: Window) -> int:

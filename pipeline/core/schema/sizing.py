@@ -11,6 +11,7 @@ from pipeline.core.notation.durations import format_interval
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_tokens import DAY_US, WEEK_US
 from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.rollup_rules import MAX_SHARDS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 
 MAX_ROW_BYTES = 100_000_000  # this and the next are recommended in Bigtable's documentation
@@ -26,6 +27,8 @@ _WIDE_TIME_BYTES = 16
 _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
+_KEPT_US = 20 * 60 * 1_000_000  # the time for which a job keeps a window that is over
+_SENSOR_BYTES, _METRIC_BYTES, _PARTS_BYTES = 110, 65, 135  # of a contribution to roll-ups
 _SHARED_GRAIN_US = 1_000_000  # with at least this grain, events of a sensor are likely to share a row
 
 
@@ -90,6 +93,28 @@ def state_problem(schema: TableSchema) -> str | None:
     )
 
 
+def rollup_problem(schema: TableSchema) -> str | None:
+    """Returns why a job can't store what sensors contribute to roll-ups; None if no reason is known.
+
+    The job stores that of all sensors of a shard as one element.
+    """
+    rate = schema.rate
+    if rate is None or rate.sensors is None:
+        return None
+    windows = sum(1 + _KEPT_US / tier.window.length_us for tier in schema.tiers if schema.rollups_of(tier.window))
+    of_metric = _METRIC_BYTES + _PARTS_BYTES * schema.statistics.has_parts
+    sensor_bytes = round(windows * (_SENSOR_BYTES + rate.metrics * of_metric))
+    shards = schema.shards_of_rollups
+    sensors = -(-rate.sensors // shards)
+    if sensors * sensor_bytes <= MAX_STATE_BYTES:
+        return None
+    return (
+        f"each of {shards:,} shards may have {sensors:,} sensors × {sensor_bytes:,} bytes = "
+        f"{_size(sensors * sensor_bytes)} of state, over the {_size(MAX_STATE_BYTES)} of an element on Dataflow; "
+        f"roll up fewer tiers or metrics{f', or declare up to {MAX_SHARDS:,} shards' if shards < MAX_SHARDS else ''}"
+    )
+
+
 def _events_and_bytes(schema: TableSchema, rate: Rate, length_us: int) -> tuple[int, int]:
     """Returns the number of a sensor's events in a time span, and the maximum bytes of state of one event."""
     identity = schema.identity
@@ -102,6 +127,8 @@ def warnings(schema: TableSchema) -> Iterator[str]:
     """Yields a line for each property of the schema that may cause trouble."""
     if problem := state_problem(schema):
         yield f"tiers: {problem}"
+    if problem := rollup_problem(schema):
+        yield f"rollups: {problem}"
     key, layout = schema.key, schema.layout
     if key.time_first:
         yield (

@@ -54,9 +54,9 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.rate import MAX_GROUPS, Rate
+from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import SHARDS
+from pipeline.core.schema.rollup_rules import MAX_SHARDS, SHARDS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.rules import Statistics
 from pipeline.core.windows.calendars import parse_window
@@ -254,7 +254,7 @@ def _texts(entry: Mapping[str, Any], key: str, example: list[str]) -> tuple[str,
 
 def _rollup_shards(document: Mapping[str, Any]) -> int | None:
     rollups = _table(document, "rollups", {})
-    return _number(rollups, SHARDS, 1, MAX_GROUPS, "rollups") if SHARDS in rollups else None
+    return _number(rollups, SHARDS, 1, MAX_SHARDS, "rollups") if SHARDS in rollups else None
 
 
 def _policies(document: Mapping[str, Any]) -> dict[str, Policy]:

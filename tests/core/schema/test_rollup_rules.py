@@ -47,6 +47,8 @@ def test_shards():
     assert parse_schema(SITE + "shards = 7\n" + rate).rollup_shards == 7
     assert parse_schema(SITE + rate, shards=256).rollup_shards == 256
     assert parse_schema(SITE + "shards = 7\n", shards=256).rollup_shards == 7
+    assert parse_schema(SITE + rate.replace("1m", "1ms")).rollup_shards == 4096
+    assert parse_schema(SITE + rate.replace("1000000", "1000000000")).rollup_shards == 4096
     assert parse_schema("").rollup_shards is None
     assert "shards = 256" in format_schema(parse_schema("", shards=256))  # for roll-ups that are added again
 
@@ -136,8 +138,8 @@ def test_tables_without_what_rollups_need(text, problem):
             'a = { by = [], metrics = "t" }',
             'rollups.a.metrics: takes a list, like ["temperature", "energy_*"], not \'t\'; leave it out for all',
         ),
-        ("shards = 0", "rollups.shards: takes a whole number from 1 to 131,072, not 0"),
-        ("shards = { by = [] }", "rollups.shards: takes a whole number from 1 to 131,072, not {'by': []}"),
+        ("shards = 0", "rollups.shards: takes a whole number from 1 to 4,096, not 0"),
+        ("shards = { by = [] }", "rollups.shards: takes a whole number from 1 to 4,096, not {'by': []}"),
         (
             '"a b" = { by = [] }',
             "rollups.a b: a name has 1 to 64 of A-Za-z0-9_.- and begins with a letter or a digit",

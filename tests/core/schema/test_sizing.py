@@ -7,8 +7,9 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
-from pipeline.core.schema.sizing import check_sizes, state_problem, warnings
+from pipeline.core.schema.sizing import check_sizes, rollup_problem, state_problem, warnings
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import Window
 
 SECOND_US = 1_000_000
@@ -282,3 +283,16 @@ def test_the_suggested_bucket_fits(layout, rate, grain):
 def test_warnings(table, expected):
     """Each known problem is one line; the default schema has none."""
     assert list(warnings(table)) == expected
+
+
+def test_shards_of_roll_ups_too_large_for_state():
+    """A shard whose sensors contribute more than an element of state holds is told, with what to do."""
+    text = '[rollups]\na = {{ by = [] }}\nshards = {}\n[rate]\nevery = "1m"\nsensors = {}\nmetrics = 100'
+    assert rollup_problem(parse_schema(text.format(4096, 10_000_000))) is None
+    assert rollup_problem(parse_schema(text.format(256, 10_000_000))) == (
+        "each of 256 shards may have 39,063 sensors × 8,813 bytes = 344.26 MB of state, over the 80 MB of an element "
+        "on Dataflow; roll up fewer tiers or metrics, or declare up to 4,096 shards"
+    )
+    assert rollup_problem(parse_schema(text.format(4096, 100_000_000))).endswith("roll up fewer tiers or metrics")
+    assert rollup_problem(parse_schema(text.format(256, 10_000_000).replace("a = { by = [] }", ""))) is None
+    assert "rollups: each of 256 shards" in "\n".join(warnings(parse_schema(text.format(256, 10_000_000))))

@@ -1,0 +1,190 @@
+"""Estimates the rows, reads, CPU time and state of roll-ups, for shards and groups that change as panes are written.
+
+Each firing of a group of sensors changes shards. A change of a shard writes its row of sensors, and changes groups. The
+changes of a group wait for each other; then the row of its parts and its own are written.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import gcd
+
+from pipeline.core.panes.firing import KEPT_US
+from pipeline.core.rows.aggregate_rows import READING_COUNT
+from pipeline.core.rows.rollup_rows import (
+    FAMILY,
+    PARTS,
+    SENSORS,
+    members_key,
+    merged_statistics,
+    rollup_key,
+)
+from pipeline.core.schema.rate import groups_for
+from pipeline.core.schema.rollup import Rollup
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.definitions import qualifier_of
+from pipeline.plan.sizes import ID_BYTES, RowSize, row_size, sketch_bytes, statistic_bytes, window_events, window_us
+from pipeline.plan.traffic import Writes
+from pipeline.plan.workload import START_US, Workload
+
+ROLLUPS = "roll-ups"
+"""The name of the writes of roll-ups, beside those of the tiers."""
+
+_TOGETHER_US = 4_000_000  # the time for which changes of a group wait for each other
+_SENSOR_US, _PART_US = (10.0, 3.0, 27.0), (3.0, 3.5, 59.0)
+"""CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, for each
+metric, and for each metric with quantiles. Measured.
+"""
+_HEAD_BYTES, _METRIC_BYTES, _SKETCH_BYTES, _RISES_BYTES = 16, 65, 18, (32, 51)  # of a contribution
+_FIELD_BYTES = 22  # of a field in it, beside its name and value
+_STATE_ENTRY_BYTES = 30  # of a sensor or a part in state, beside its id and itself
+_DELETION_BYTES = 19  # of the older versions of a cell, beside its family and column
+
+
+@dataclass(frozen=True)
+class Rollups:
+    """What roll-ups take.
+
+    Attributes:
+        groups: the number of groups of all roll-ups.
+        writes: the writes in a second.
+        reads_per_second: the rows that are read in a second.
+        cpu_us_per_second: the CPU time in µs in a second, without that of writing rows.
+        state_bytes: the bytes of contributions and parts in state.
+        traffic_per_second: the bytes of state that are read and written in a second.
+        stored_per_day: the bytes that a day adds to the family of roll-ups, if no version is kept but the newest.
+    """
+
+    groups: int
+    writes: Writes
+    reads_per_second: float
+    cpu_us_per_second: float
+    state_bytes: float
+    traffic_per_second: float
+    stored_per_day: float
+
+
+def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | None:
+    """Returns what the roll-ups of a table take; None for a table without any.
+
+    Args:
+        workload: the fleet.
+        tiers: the writes of aggregate rows, by window.
+    """
+    if not workload.schema.rollups:
+        return None
+    rows = cells = encoded = reads = cpu_us = of_shards = of_groups = stored = 0.0
+    most_changes = most_updates = 0.0
+    shards = min(workload.schema.shards_of_rollups, workload.sensors)
+    for tier in workload.schema.tiers:
+        if not (rollups := workload.schema.rollups_of(tier.window)):
+            continue
+        panes, length_us = tiers[tier.window.text].rows, window_us(tier)
+        windows, changes = 1_000_000 / length_us, shard_changes(workload, tier, panes)
+        kept = 1 + KEPT_US / length_us
+        sensor = contribution_bytes(workload, tier)
+        of_members = members_size(workload, tier, panes / changes)
+        rows, cells, encoded = rows + changes, cells + 2 * panes, encoded + changes * of_members.encoded
+        reads += 2 * shards * windows  # a window begins; and is over, when others may have written it
+        cpu_us += panes * _cpu_us(workload, tier, _SENSOR_US)
+        of_shards += kept * workload.sensors * (sensor + ID_BYTES + _STATE_ENTRY_BYTES)
+        most_changes = max(most_changes, changes)
+        stored += 86_400 * windows * shards * members_size(workload, tier, workload.sensors / shards).stored[FAMILY]
+        for rollup in rollups:
+            groups = groups_in(workload, rollup)
+            parts = min(shards, workload.sensors / groups)  # of a group
+            updates = changes * min(groups, panes / changes)
+            most_updates = max(most_updates, updates)
+            writes = updates / (1 + updates / groups * _TOGETHER_US / 1_000_000)
+            of_part = part_bytes(workload, tier, workload.sensors / groups / parts)
+            of_group = group_size(workload, tier, rollup)
+            of_parts = parts_size(tier, rollup, of_part, updates / writes)
+            rows, cells = rows + 2 * writes, cells + 2 * (updates + writes) + 2 * of_group.cells * writes
+            encoded += writes * (of_parts.encoded + of_group.encoded)
+            reads += groups * windows * (1 + min(parts, 3))  # the last changes, when the window is over
+            cpu_us += writes * parts * _cpu_us(workload, tier, _PART_US)
+            of_groups += kept * groups * parts * (of_part + _STATE_ENTRY_BYTES)
+            whole = parts_size(tier, rollup, of_part, parts)
+            stored += 86_400 * windows * groups * (whole.stored[FAMILY] + of_group.stored[FAMILY])
+    groups_of_all = sum(groups_in(workload, rollup) for rollup in workload.schema.rollups)
+    together = min(most_updates, 1_000_000 / _TOGETHER_US)  # state of groups is read for several of them
+    traffic = 2 * (most_changes * of_shards / shards + together * of_groups)
+    writes_of_all = Writes(rows, cells, encoded)
+    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, of_shards + of_groups, traffic, stored)
+
+
+def groups_in(workload: Workload, rollup: Rollup) -> int:
+    """Returns the number of a roll-up's groups."""
+    return min(workload.rollup_groups, workload.sensors) if rollup.by else 1
+
+
+def shard_changes(workload: Workload, tier: Tier, panes: float) -> float:
+    """Returns how many changes of shards the panes of a tier make in a second: those of a firing come together."""
+    groups, shards = groups_for(workload.rate), workload.schema.shards_of_rollups
+    firings = 1_000_000 / window_us(tier) + (1_000_000 / workload.early_us if workload.early_us else 0.0)
+    return min(panes, groups * firings * shards / gcd(groups, shards))
+
+
+def contribution_bytes(workload: Workload, tier: Tier) -> float:
+    """Returns the bytes of what a sensor contributes to a window."""
+    member = sum(len(name) + _FIELD_BYTES for name in workload.schema.member_fields)
+    return member + part_bytes(workload, tier, 1)
+
+
+def part_bytes(workload: Workload, tier: Tier, sensors: float) -> float:
+    """Returns the bytes of a shard's part of a group, of which so many sensors are in the shard."""
+    size, events = float(_HEAD_BYTES), window_events(workload, tier) * max(1, sensors)
+    for metric in _metrics(workload, tier):
+        parts = {each.part for each in tier.statistics.of(metric)}
+        size += _METRIC_BYTES
+        size += _SKETCH_BYTES + sketch_bytes(events) if "sketch" in parts else 0
+        size += _RISES_BYTES[window_events(workload, tier) > 1] if "rises" in parts else 0
+    return size
+
+
+def members_size(workload: Workload, tier: Tier, sensors: float) -> RowSize:
+    """Returns the size of a row with the contributions of so many sensors of a shard."""
+    key = len(members_key(tier.window, 100, tier.window.start_of(START_US)))
+    return _versions(key, ID_BYTES, contribution_bytes(workload, tier), sensors)
+
+
+def parts_size(tier: Tier, rollup: Rollup, of_part: float, shards: float) -> RowSize:
+    """Returns the size of a row with so many parts of a group."""
+    return _versions(_key_bytes(tier, rollup, PARTS), 3, of_part, shards)
+
+
+def group_size(workload: Workload, tier: Tier, rollup: Rollup) -> RowSize:
+    """Returns the size of a group's row."""
+    events = window_events(workload, tier) * workload.sensors / groups_in(workload, rollup)
+    digits = len(str(int(events)))
+    cells = [(FAMILY, float(len(SENSORS)), 3.0), (FAMILY, float(len(READING_COUNT)), float(digits))]
+    cells += [
+        (FAMILY, float(len(qualifier_of(each.name, metric))), statistic_bytes(each, events, digits))
+        for metric in _metrics(workload, tier, rollup)
+        for each in merged_statistics(tier.statistics.of(metric))
+    ]
+    found = row_size(_key_bytes(tier, rollup), cells)
+    deletions = sum(_DELETION_BYTES + len(FAMILY) + name for _, name, _ in cells)
+    return RowSize(1, found.cells, found.encoded + deletions, found.stored)
+
+
+def _versions(key: int, column: int, value: float, count: float) -> RowSize:
+    one = row_size(0, [(FAMILY, column, value)])
+    encoded = key + count * (one.encoded + _DELETION_BYTES + len(FAMILY) + column)
+    return RowSize(1, round(count), encoded, {FAMILY: key + count * one.stored[FAMILY]})
+
+
+def _key_bytes(tier: Tier, rollup: Rollup, *kind: str) -> int:
+    value = rollup.value_of(dict.fromkeys(rollup.by, "v" * ID_BYTES)) or ""
+    return len(rollup_key(tier.window, rollup.name, value, tier.window.start_of(START_US), *kind))
+
+
+def _metrics(workload: Workload, tier: Tier, *rollups: Rollup) -> list[str]:
+    of_tier = rollups or workload.schema.rollups_of(tier.window)
+    return [metric for metric in workload.metrics if any(rollup.merges(metric) for rollup in of_tier)]
+
+
+def _cpu_us(workload: Workload, tier: Tier, costs: tuple[float, float, float]) -> float:
+    metrics = _metrics(workload, tier)
+    sketches = sum(any(each.part == "sketch" for each in tier.statistics.of(metric)) for metric in metrics)
+    each, of_metric, of_sketch = costs
+    return each + of_metric * len(metrics) + of_sketch * sketches
