@@ -4,7 +4,7 @@ Each firing of a group of sensors changes shards. A change of a shard writes its
 changes of a group wait for each other; then the row of its parts and its own are written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -30,13 +30,14 @@ ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""
 
 _TOGETHER_US = 4_000_000  # the time for which changes of a group wait for each other
-_SENSOR_US, _PART_US = (10.0, 3.0, 27.0), (3.0, 3.5, 59.0)
-"""CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, for each
-metric, and for each metric with quantiles. Measured.
+_SENSOR_US, _PART_US = (5.5, 0.7, 27.0, 9.0), (0.3, 0.3, 23.0, 7.0)
+"""CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, and for
+each metric, also each with quantiles and each of counters. Measured.
 """
-_HEAD_BYTES, _METRIC_BYTES, _SKETCH_BYTES, _RISES_BYTES = 16, 65, 18, (32, 51)  # of a contribution
-_FIELD_BYTES = 22  # of a field in it, beside its name and value
-_STATE_ENTRY_BYTES = 30  # of a sensor or a part in state, beside its id and itself
+_HEAD_BYTES, _METRIC_BYTES, _PARTS_BYTES = 25, 49, 4  # of a contribution, and of each metric beside its name
+_SKETCH_BYTES, _RISES_BYTES = 16, (24, 45)  # of a metric's parts; of counters with one reading, and with more
+_FIELD_BYTES = 6  # of a field, beside its name and value
+_STATE_ENTRY_BYTES = 17  # of a sensor or a part in state, beside its id and itself
 _DELETION_BYTES = 19  # of the older versions of a cell, beside its family and column
 
 
@@ -126,19 +127,19 @@ def shard_changes(workload: Workload, tier: Tier, panes: float) -> float:
 
 def contribution_bytes(workload: Workload, tier: Tier) -> float:
     """Returns the bytes of what a sensor contributes to a window."""
-    member = sum(len(name) + _FIELD_BYTES for name in workload.schema.member_fields)
+    member = sum(len(name) + ID_BYTES + _FIELD_BYTES for name in workload.schema.member_fields)
     return member + part_bytes(workload, tier, 1)
 
 
 def part_bytes(workload: Workload, tier: Tier, sensors: float) -> float:
     """Returns the bytes of a shard's part of a group, of which so many sensors are in the shard."""
-    size, events = float(_HEAD_BYTES), window_events(workload, tier) * max(1, sensors)
-    for metric in _metrics(workload, tier):
-        parts = {each.part for each in tier.statistics.of(metric)}
-        size += _METRIC_BYTES
-        size += _SKETCH_BYTES + sketch_bytes(events) if "sketch" in parts else 0
-        size += _RISES_BYTES[window_events(workload, tier) > 1] if "rises" in parts else 0
-    return size
+    events, of_parts = window_events(workload, tier), 0.0
+    metrics = _metrics(workload, tier)
+    for parts in _parts(tier, metrics):
+        of_parts += _SKETCH_BYTES + sketch_bytes(events * max(1, sensors)) if "sketch" in parts else 0
+        of_parts += _RISES_BYTES[events > 1] if "rises" in parts else 0
+    of_parts += _PARTS_BYTES * len(metrics) if of_parts else 0
+    return _HEAD_BYTES + sum(_METRIC_BYTES + len(metric) for metric in metrics) + of_parts
 
 
 def members_size(workload: Workload, tier: Tier, sensors: float) -> RowSize:
@@ -183,8 +184,13 @@ def _metrics(workload: Workload, tier: Tier, *rollups: Rollup) -> list[str]:
     return [metric for metric in workload.metrics if any(rollup.merges(metric) for rollup in of_tier)]
 
 
-def _cpu_us(workload: Workload, tier: Tier, costs: tuple[float, float, float]) -> float:
-    metrics = _metrics(workload, tier)
-    sketches = sum(any(each.part == "sketch" for each in tier.statistics.of(metric)) for metric in metrics)
-    each, of_metric, of_sketch = costs
-    return each + of_metric * len(metrics) + of_sketch * sketches
+def _parts(tier: Tier, metrics: Iterable[str]) -> list[set[str | None]]:
+    """Returns the parts of each metric."""
+    return [{each.part for each in tier.statistics.of(metric)} for metric in metrics]
+
+
+def _cpu_us(workload: Workload, tier: Tier, costs: tuple[float, float, float, float]) -> float:
+    parts = _parts(tier, _metrics(workload, tier))
+    each, of_metric, of_sketch, of_rises = costs
+    with_parts = sum(of_sketch * ("sketch" in of) + of_rises * ("rises" in of) for of in parts)
+    return each + of_metric * len(parts) + with_parts

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.rollups.contributions import contribution_bytes
-from pipeline.core.rollups.group_windows import GroupWindows, update_bytes
+from pipeline.core.rollups.contributions import Contributions, SensorChanges
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.shard_windows import ShardWindows
 from pipeline.core.rows.rows import EncodedRow
 from pipeline.core.schema.table_schema import TableSchema
@@ -30,39 +31,38 @@ SCHEMAS = {
 def rows_of(schema: TableSchema, workload: Workload, sensors: int) -> tuple[bytes, list[EncodedRow]]:
     """Returns a contribution, the row of a shard's sensors, that of a group's parts, and the group's."""
     (tier,) = schema.tiers
-    span, chance = schema.statistics.span(tier.window, START_US), random.Random(1)
-    contributed = {}
-    for sensor_id in (f"{number:016}" for number in range(sensors)):
+    rules, chance = GroupRules(schema), random.Random(1)
+    contributions = {}
+    for sensor_id in (b"%016d" % number for number in range(sensors)):
         readings = WindowReadings()
         for time_us in range(START_US, tier.window.end_of(START_US), workload.every_us):
             readings.add(time_us, {name: round(chance.uniform(10, 30), 2) for name in workload.metrics})
         stats = readings.pane(schema.statistics).stats
         stats.member = Member(START_US, member_text(schema.member_fields, {"field_0000000000": "v" * 16}))
-        contributed[sensor_id] = contribution_bytes(stats, span, lambda _: True)
-    shard = ShardWindows(schema.rollups, schema.tiers, 100, lambda *_: {})
-    shard.replace(0, START_US, contributed, START_US)
+        contributions[sensor_id] = Contributions(rules, 0).of(START_US, stats)
+    shard, group = ShardWindows(rules, 100, lambda _: {}), RollupWindows(rules, lambda _: {})
+    shard.update([SensorChanges(0, START_US, contributions)], START_US)
     (part,) = shard.parts
-    group = GroupWindows(schema.rollups[0], part.group, schema.tiers, lambda *_: {})
-    group.add([update_bytes(part._replace(shard=100 + number)) for number in range(sensors)], START_US, 1)
-    return contributed[sensor_id], [*shard.rows, *group.rows]
+    group.update([part._replace(shard=100 + number) for number in range(sensors)], START_US)
+    return contributions[sensor_id], [*shard.rows, *group.rows]
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("seconds", [60, 3600])
 def test_sizes(name: str, seconds: int) -> None:
-    """Contributions and rows are at most 15 % smaller or larger than planned."""
+    """Contributions and rows are at most a tenth smaller or larger than planned."""
     schema = parse_schema(SCHEMAS[name])
     workload = Workload(schema, 100, seconds * SECOND, names("metric", 4), names("field", 1), rollup_groups=1)
     data, rows = rows_of(schema, workload, 100)
     (tier,), (rollup,) = schema.tiers, schema.rollups
-    assert rollups.contribution_bytes(workload, tier) == pytest.approx(len(data), rel=0.15)
+    assert rollups.contribution_bytes(workload, tier) == pytest.approx(len(data), rel=0.1)
     planned = [
         rollups.members_size(workload, tier, 100),
         rollups.parts_size(tier, rollup, rollups.part_bytes(workload, tier, 100), 100),
         rollups.group_size(workload, tier, rollup),
     ]
     for row, size in zip(rows, planned, strict=True):
-        assert size.encoded == pytest.approx(len(row.key) + len(row.mutations), rel=0.15), row.key
+        assert size.encoded == pytest.approx(len(row.key) + len(row.mutations), rel=0.1), row.key
 
 
 def test_rates() -> None:
@@ -85,9 +85,9 @@ def test_rates() -> None:
     assert found.state_bytes == pytest.approx(
         kept
         * (
-            100_000 * (rollups.contribution_bytes(workload, tier) + 16 + 30)
-            + 256 * (rollups.part_bytes(workload, tier, 100_000 / 256) + 30)
-            + 25_600 * (rollups.part_bytes(workload, tier, 1000 / 256) + 30)
+            100_000 * (rollups.contribution_bytes(workload, tier) + 16 + 17)
+            + 256 * (rollups.part_bytes(workload, tier, 100_000 / 256) + 17)
+            + 25_600 * (rollups.part_bytes(workload, tier, 1000 / 256) + 17)
         )
     )
 

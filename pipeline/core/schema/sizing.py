@@ -28,7 +28,7 @@ _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
 _KEPT_US = 20 * 60 * 1_000_000  # the time for which a job keeps a window that is over
-_SENSOR_BYTES, _METRIC_BYTES, _PARTS_BYTES = 110, 65, 135  # of a contribution to roll-ups
+_SENSOR_BYTES, _METRIC_BYTES, _PARTS_BYTES = 120, 65, 135  # of a contribution to roll-ups
 _SHARED_GRAIN_US = 1_000_000  # with at least this grain, events of a sensor are likely to share a row
 
 

@@ -290,7 +290,7 @@ def test_shards_of_roll_ups_too_large_for_state():
     text = '[rollups]\na = {{ by = [] }}\nshards = {}\n[rate]\nevery = "1m"\nsensors = {}\nmetrics = 100'
     assert rollup_problem(parse_schema(text.format(4096, 10_000_000))) is None
     assert rollup_problem(parse_schema(text.format(256, 10_000_000))) == (
-        "each of 256 shards may have 39,063 sensors × 8,813 bytes = 344.26 MB of state, over the 80 MB of an element "
+        "each of 256 shards may have 39,063 sensors × 8,827 bytes = 344.81 MB of state, over the 80 MB of an element "
         "on Dataflow; roll up fewer tiers or metrics, or declare up to 4,096 shards"
     )
     assert rollup_problem(parse_schema(text.format(4096, 100_000_000))).endswith("roll up fewer tiers or metrics")
