@@ -12,6 +12,7 @@ from rich.text import Text
 from pipeline.cli.console import out
 from pipeline.cli.options import COUNT, TIME
 from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.core.answers.gaps import Fill
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
@@ -73,8 +74,8 @@ def rollups(
     Each VALUE is that of one of the roll-up's fields: read rollups site north. A roll-up of all sensors has one group,
     and takes no value. Windows are printed oldest first, each with the number of sensors that contributed.
 
-    Without a VALUE, prints the groups: those of the newest window, or with --from what their windows in the range
-    amount to. An average is that of all readings, not one of averages. With --by, they are ranked.
+    Without a VALUE, prints the groups: those of the newest window before --to, or with --from what their windows in the
+    range amount to. An average is that of all readings, not one of averages. With --by, they are ranked.
     """
     ranking = top is not None or by is not None
     if top is not None and by is None:
@@ -83,6 +84,8 @@ def rollups(
         raise click.UsageError(f"name the roll-up whose {'sensors' if sensors else 'groups'} to print")
     if ranking and (sensors or values):
         raise click.UsageError("--by ranks all groups of a roll-up; remove --sensors and the values")
+    if sensors and metrics:
+        raise click.UsageError("--sensors prints ids; remove --metric")
     with open_table() as table, usage_errors():
         if name is None:
             _print_rollups(table, output)
@@ -91,6 +94,8 @@ def rollups(
         if sensors:
             _print_sensors(table, rollup, values, end_us, tier, output)
         elif ranking or (rollup.by and not values):
+            if fill != Fill.NONE:
+                raise ValueError("--fill is for the windows of one group; remove it, or name the group")
             _print_groups(table, rollup, (start_us, end_us), tier, metrics, by, top, output)
         else:
             _print_windows(table, rollup, values, (start_us, end_us), tier, metrics, fill, output)

@@ -101,6 +101,8 @@ def test_rollups(name):
         (["site", "--top=3"], "--top needs --by, such as --by avg_temperature"),
         (["site", "--by=t"], "groups can't be ranked by 't'"),
         (["site", "north", "--by=avg_t"], "--by ranks all groups of a roll-up; remove --sensors and the values"),
+        (["site", "--fill=null"], "--fill is for the windows of one group; remove it"),
+        (["site", "north", "--sensors", "--metric=t"], "--sensors prints ids; remove --metric"),
         (["--by=avg_t"], "name the roll-up whose groups to print"),
         (["site", "north", "--from=2026-02-18", "--to=2026-02-17"], "the range is empty"),
         (["site", "--from=2026-02-18", "--to=2026-02-17"], "the range is empty"),
