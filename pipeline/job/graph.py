@@ -93,7 +93,7 @@ def build_graph(
             results = aggregated.results if results is None else results
             watched = table.watch(of_windows, aggregated.results, began_us, clock)
             alerts = watched.alerts if watched else alerts
-            rollups = table.roll_up(aggregated.contributions, clock)
+            rollups = table.roll_up(aggregated.contributions, began_us, clock)
             rows.append(TableRows(of_events, aggregated.listed, aggregate_rows, watched and watched.rows, rollups))
     return Outputs(rows, dead_letters, results, alerts)
 

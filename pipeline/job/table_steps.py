@@ -52,24 +52,22 @@ class TableSteps:
         are results if the job publishes those of this table or watches it.
         """
         schema, settings = self.target.schema, self.settings
-        # A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
-        before_us = None if began_us is None else began_us + settings.max_future // _MICROSECOND + 1
         # Of several tables, the first: all get the same events, and each window is published once.
         published = None if self.mark else settings.results
         rules = published and ResultRules(began_us or 0, published.early)
         if rules is None and not self.mark and settings.alerts_topic:
             rules = ResultRules(began_us or 0, early=False)
-        aggregation = settings.aggregation_of(schema, before_us, rules, began_us)
+        aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, began_us)
         table = self.target.name, schema, self.target.effective_retention
         found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found
 
-    def roll_up(self, contributions: PCollection | None, clock: Clock) -> PCollection | None:
+    def roll_up(self, contributions: PCollection | None, began_us: int | None, clock: Clock) -> PCollection | None:
         """Rolls up ``(shard, contributions)`` to ``EncodedRows``; returns None for a table without roll-ups."""
         if contributions is None:
             return None
-        roll_up = RollUp(self.target.name, self.target.schema, clock)
+        roll_up = RollUp(self.target.name, self.target.schema, self._before_us(began_us), clock)
         rows: PCollection = contributions | self._label("RollUp") >> roll_up
         return rows
 
@@ -122,6 +120,13 @@ class TableSteps:
             return [rows | label >> BulkWriteRows(name, schema=schema)]
         _ = rows | label >> WriteRows(name)
         return []
+
+    def _before_us(self, began_us: int | None) -> int | None:
+        """Returns the time before which windows start that the table may store already; None if it stores none.
+
+        A sensor whose clock is ahead may be in windows that begin after the job, by up to max_future inclusive.
+        """
+        return None if began_us is None else began_us + self.settings.max_future // _MICROSECOND + 1
 
     def _label(self, step: str) -> str:
         return f"{step}{self.mark}"

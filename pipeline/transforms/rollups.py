@@ -30,7 +30,7 @@ from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.panes.firing import END_US, KEPT_US
-from pipeline.core.panes.row_batches import parts_of, shards_for
+from pipeline.core.panes.row_batches import parts_of
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rollups.bucket_parts import buckets_for, parts_of_buckets, read_parts
 from pipeline.core.rollups.contributions import read_batch
@@ -49,7 +49,8 @@ from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
 _TOGETHER_S = 4.0  # the time for which changes of a group wait for each other
-_COLLECT_S = 1.0  # the time for which rows wait for each other
+_COLLECT_S = 3.0  # the time for which rows wait for each other
+_SHARDS_OF_COLLECTOR = 256
 _MOST_ROWS = 500  # in an output element
 
 # Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
@@ -80,18 +81,22 @@ class RollUp(beam.PTransform):
     Args:
         name: the table.
         schema: the table's schema, which has roll-ups.
+        before_us: the time before which windows start that the table may store already; None if it stores none.
         clock: a function that returns the current time.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, clock: Clock = time.time) -> None:
+    def __init__(
+        self, name: TableName, schema: TableSchema, before_us: int | None = None, clock: Clock = time.time
+    ) -> None:
         super().__init__()
-        self._name, self._schema, self._clock = name, schema, clock
+        self._arguments = name, schema, before_us, clock
+        self._clock = clock
 
     def expand(self, contributions: PCollection) -> PCollection:
-        shards_fn = _ShardsFn(self._name, self._schema, self._clock)
+        shards_fn = _ShardsFn(*self._arguments)
         outputs = contributions | "MergeShards" >> beam.ParDo(shards_fn).with_outputs(_PARTS, main=_ROWS)
         outputs[_ROWS].element_type = outputs[_PARTS].element_type = KV[int, bytes]
-        groups_fn = _GroupsFn(self._name, self._schema, self._clock)
+        groups_fn = _GroupsFn(*self._arguments)
         groups = outputs[_PARTS] | "MergeGroups" >> beam.ParDo(groups_fn).with_output_types(KV[int, bytes])
         return (
             (outputs[_ROWS], groups)
@@ -106,14 +111,15 @@ class _RollupFn(TableReadingFn):
     Args:
         name: the table.
         schema: the table's schema.
+        before_us: the time before which windows start that the table may store already; None if it stores none.
         clock: a function that returns the current time.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, clock: Clock) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, before_us: int | None, clock: Clock) -> None:
         super().__init__(name, RETRY_S)
         self._schema, self._clock = schema, clock
-        self._rules = GroupRules(schema)
-        self._collectors = shards_for(schema.shards_of_rollups)
+        self._rules = GroupRules(schema, 0 if before_us is None else before_us)
+        self._collectors = max(1, schema.shards_of_rollups // _SHARDS_OF_COLLECTOR)
 
     def setup(self) -> None:
         super().setup()

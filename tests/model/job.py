@@ -42,6 +42,7 @@ from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE, start_of
+from tests.model.rollups import RollupStage
 from tests.support.results import newest_of
 from tests.support.rows import decoded
 
@@ -113,8 +114,11 @@ class Stage:
         self.aggregate = Step(self._aggregate_fn())
         self.collect = Step(_CollectFn(job.world.clock))
         self.alert = Step(self._alert_fn())
+        self.rollups = RollupStage(self) if target.schema.rollups else None
 
     def update(self):
+        if self.rollups:
+            self.rollups.update()
         self.aggregate.replace(self._aggregate_fn())
         self.alert.replace(self._alert_fn())
         self.collect.replace(_CollectFn(self.job.world.clock))
@@ -141,6 +145,7 @@ class Stage:
         self._aggregate(share, old_us)
         self._watch(share, old_us)
         self._collect(share, old_us)
+        self._roll_up(share, old_us)
 
     def aggregate_all(self, old_us=FOREVER_US):
         """Delivers readings, and fires timers, until nothing is due."""
@@ -148,8 +153,11 @@ class Stage:
             pass
 
     def collect_all(self, old_us=FOREVER_US, timers_us=None):
-        while self._collect(1.0, old_us, timers_us):
+        while self._collect(1.0, old_us, timers_us) | self._roll_up(1.0, old_us, timers_us):
             pass
+
+    def _roll_up(self, share, old_us, timers_us=None):
+        return bool(self.rollups) and self.rollups.advance(share, old_us, timers_us)
 
     def _aggregate(self, share, old_us):
         calls = self._calls(self.aggregate, self.parts, share, old_us)
@@ -161,6 +169,8 @@ class Stage:
         for output in self.aggregate.run(calls):
             if isinstance(output, TaggedOutput) and output.tag == "results":
                 self.results += map(WindowResult.FromString, read_batch(output.value))
+            elif isinstance(output, TaggedOutput) and output.tag == "rollups":
+                self.rollups.take("shards", output.value)
             elif isinstance(output, TaggedOutput):
                 self.job.listed(self.target.name, output.value)
             else:
@@ -295,6 +305,7 @@ class Stage:
             self.parts
             or self.panes
             or self.watched
+            or (self.rollups and self.rollups.in_flight())
             or any(any(getattr(self, step).bag(bag)) for step, bag in kept)
             or any(any(step.timers_left()) for step in steps)
         )
@@ -430,6 +441,7 @@ class Job:
             found += [since_us + _MOST_WRITING_US for since_us, _ in stage.panes]
             for step in (stage.aggregate, stage.collect):
                 found += [time_us + _MOST_DELAY_US for time_us in step.clock_times()]
+            found += stage.rollups.next_us(_MOST_DELAY_US) if stage.rollups else ()
         return min(found, default=FOREVER_US)
 
     def advance(self, to_us):
@@ -457,7 +469,8 @@ class Job:
         """Returns whether a crash would lose something in flight."""
         watched = (part for stage in self.stages.values() for _, (_, part) in stage.watched)
         pending = (any(stage.pending()) for stage in self.stages.values())
-        return bool(self.sink) or any(part != BEGIN for part in watched) or any(pending)
+        rolled_up = (stage.rollups and stage.rollups.in_flight() for stage in self.stages.values())
+        return bool(self.sink) or any(part != BEGIN for part in watched) or any(pending) or any(rolled_up)
 
     def pending(self, name):
         """Returns the windows of a table with something in flight, by the tier's number, sensor and start."""

@@ -38,6 +38,12 @@ TIERS = [
 INCREASES = [(), (), ("t",), ("h", "t")]
 """The metrics whose increase is declared."""
 
+ROLLUPS = [
+    (),
+    ("fleet = { by = [] }", "shards = 1"),
+    ("fleet = { by = [] }", 'site = { by = "metadata.location", metrics = ["t", "u*"] }', "shards = 2"),
+]
+
 # By layout: the row key, the grain of its times in µs, and the other field of an event in it.
 _KEYS = {
     "wide": [
@@ -136,8 +142,11 @@ def specs(draw):
     values = "text" if serializes else draw(st.sampled_from(["text", "float64"]))
     latest = bool(tiers) and draw(st.booleans())
     spec = Spec(layout, key, kind, values, tiers, tuple(policies), latest)
-    with_increases = replace(spec, increases=draw(st.sampled_from(INCREASES)) if tiers else ())
-    try:
-        return with_increases if with_increases.schema else spec
-    except SchemaError:  # its keys don't find sensors, or its raw rows are not kept for long enough
-        return spec
+    increases, rollups = draw(st.sampled_from(INCREASES)), draw(st.sampled_from(ROLLUPS))
+    for more in ({"increases": increases, "rollups": rollups}, {"rollups": rollups}, {}) if tiers else ({},):
+        found = replace(spec, **more)
+        try:
+            return found if found.schema else spec
+        except SchemaError:  # its keys don't find sensors, or its raw rows or metadata are not kept for long enough
+            continue
+    return spec

@@ -43,6 +43,7 @@ from pipeline.transforms import tables as reading
 from tests.model.job import WARM, Job, Message
 from tests.model.judge import Judge
 from tests.model.reference import DAY, HOUR, Truth, end_of, start_of, value_of
+from tests.model.rollups import wrong_groups
 from tests.model.specs import AGES, STATISTICS, family_of
 from tests.model.table import Table
 from tests.support.streams import flags, pubsub_message
@@ -66,6 +67,7 @@ class World(Judge):
         unseen: tables whose policies were changed outside the project and not noticed yet.
         torn: the tables of a job that ended before it wrote all raw rows of messages that come again.
         doubtful: days of sensors with a window that a job listed with a reason: a row may count a reading twice.
+        unrolled: windows that others than a job have written, by table, length and start: roll-ups may differ.
         groups: the number of groups of sensors.
         watched: the time of the newest reading that jobs got, and its class by a rule of alerts, by table and sensor.
     """
@@ -86,7 +88,7 @@ class World(Judge):
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.job, self.backlog, self.unseen = None, [], set()
-        self.doubtful, self.torn, self.watched = set(), set(), {}
+        self.doubtful, self.torn, self.watched, self.unrolled = set(), set(), {}, set()
         self.groups = self.random.choice([1, 256])
         self.look()
 
@@ -133,6 +135,31 @@ class World(Judge):
         """Returns the table's retention, from its policies and notes."""
         return retention_notes.retention_of(name, self.schemas[name], {**self.tables[name].policies, "tidetable": None})
 
+    # Roll-ups
+
+    @contextmanager
+    def beside_rollups(self, name):
+        """Notes the windows whose aggregate rows others than a job write, or collect."""
+        before = self.rows(name)
+        yield
+        after = self.rows(name)
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        self.unrolled |= {(name, text, start_us) for text, _, start_us in changed}
+
+    def wrong_rollups(self, name):
+        """Returns the windows, by table, length and start, in which a group is not the merge of its sensors' rows."""
+        schema = self.schemas[name]
+        if not schema.rollups:
+            return set()
+        wrong = wrong_groups(schema, self.tables[name], self.rows(name))
+        return {(name, text, start_us) for (text, _, _, start_us), *_ in wrong}
+
+    def check_rollups(self):
+        """Asserts that groups are the merges of their sensors' rows, in windows that only jobs have written."""
+        for name in self.job.stages:
+            wrong = self.wrong_rollups(name) - self.unrolled
+            assert not wrong, f"{wrong}: {wrong_groups(self.schemas[name], self.tables[name], self.rows(name))}"
+
     # Time
 
     def pass_time(self, by_us):
@@ -146,7 +173,8 @@ class World(Judge):
         """Collects what the policies allow."""
         if self.job is not None:
             self.job.write_sink()
-        self.tables[name].collect(self.now_us)
+        with self.beside_rollups(name):
+            self.tables[name].collect(self.now_us)
         self.truths[name].collect(self.ages[name], self.now_us)
         self.look(collected=True)
 
@@ -251,12 +279,14 @@ class World(Judge):
             for name in job.stages:
                 for number, sensor_id, start_us in job.pending(name):
                     self.abandoned.add((name, self.schemas[name].tiers[number].window.text, sensor_id, start_us))
+                self.unrolled |= self.wrong_rollups(name)
         self.look()
         self.beside.clear()
 
     def drain(self):
         self.job.drain()
         self.check_newest_of_job()
+        self.check_rollups()
         self.job = None
         self.look()
         self.beside.clear()
@@ -318,7 +348,7 @@ class World(Judge):
                         self.beside.add(
                             (name, tier.window.text, event.sensor_id, start_of(event.time_us, tier.window.text))
                         )
-            with retention_notes.noted_run(name, here=True):
+            with retention_notes.noted_run(name, here=True), self.beside_rollups(name):
                 self._complete(name, schema, valid, lateness)
         table.before_write = None
         self.look()
@@ -389,7 +419,8 @@ class World(Judge):
         whole = scope.scope_of(request, _OPTIONS, self.now_us)
         if not dry_run:
             self.unseen.discard(name)
-        wrong = sum(outcome.wrong for outcome in repair.carry_out(request, whole, _OPTIONS))
+        with self.beside_rollups(name):
+            wrong = sum(outcome.wrong for outcome in repair.carry_out(request, whole, _OPTIONS))
         if dry_run:
             assert self.tables[name].snapshot() == unchanged, "a dry run has changed the table"
         self.look(repaired=name)

@@ -4,8 +4,11 @@ import math
 from collections import defaultdict
 
 from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_key
 from pipeline.core.rows.rollup_rows import FAMILY, groups_range, parse_rollup_row
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.statistics.member import member_fields, parse_member
 
 
 def expected_rollups(schema, rows, member_of):
@@ -40,6 +43,17 @@ def found_rollups(schema, read):
                         columns |= {f"{name}_{metric}": value for name, value in summary.statistics().items()}
                     found[tier.window.text, rollup.name, record.value, record.start_us] = columns
     return found
+
+
+def member_in(schema, read, text, sensor_id, start_us):
+    """Returns the metadata that an aggregate row tells of its sensor; None if it does not."""
+    tier = next(tier for tier in schema.tiers if tier.window.text == text)
+    key = aggregate_key(tier.window, sensor_id, start_us)
+    selection = RowSelection(
+        KeyRange(key, key + b"\x00"), CellSelection((tier.family,), (MEMBER.encode(),), versions=1)
+    )
+    members = [parse_member(cell.value) for row in read(selection) for cell in row.cells]
+    return dict(member_fields(members[0].text)) if members else None
 
 
 def differences(found, expected):

@@ -197,11 +197,13 @@ class RollupWindows:
 
         Args:
             now_us: the current time.
-            kept_us: the time for which the state keeps a window after its last change.
+            kept_us: the time for which the state keeps a window that is over after its last change.
         """
         for key, window in self._windows.items():
             yield window.to_bytes(key, now_us + kept_us)
-        yield from (chunk for chunk in self._chunks.values() if _kept_until_us(chunk) > now_us)
+        for (_, tier, start_us), chunk in self._chunks.items():
+            if _kept_until_us(chunk) > now_us or not self._rules.is_over(tier, start_us, now_us):
+                yield chunk
 
     def _stored(self, keys: Iterable[_Key], now_us: int) -> dict[_Key, Row]:
         """Reads the rows of windows that are not known, or may have been written by others."""
@@ -209,7 +211,8 @@ class RollupWindows:
         for key in keys:
             group, tier, start_us = key
             window = self._rules.tiers[tier].window
-            if window.end_of(start_us) <= now_us or not (key in self._chunks or key in self._windows):
+            known = key in self._chunks or key in self._windows
+            if self._rules.has_to_be_read(tier, start_us, now_us, known=known):
                 found[key] = rollup_key(window, *group, start_us, PARTS)
         rows = self._read(list(found.values())) if found else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in found.items()}

@@ -176,18 +176,20 @@ class ShardWindows:
 
         Args:
             now_us: the current time.
-            kept_us: the time for which the state keeps a window after its last change.
+            kept_us: the time for which the state keeps a window that is over after its last change.
         """
         for (tier, start_us), window in self._windows.items():
             yield window.to_bytes(tier, start_us, now_us + kept_us)
-        yield from (chunk for chunk in self._chunks.values() if _kept_until_us(chunk) > now_us)
+        for key, chunk in self._chunks.items():
+            if _kept_until_us(chunk) > now_us or not self._rules.is_over(*key, now_us):
+                yield chunk
 
     def _stored(self, changes: Iterable[SensorChanges], now_us: int) -> dict[tuple[int, int], Row]:
         """Reads the rows of windows that are not known, or may have been written by others."""
         keys = {}
         for tier, start_us, *_ in changes:
-            window, key = self._rules.tiers[tier].window, (tier, start_us)
-            if window.end_of(start_us) <= now_us or not (key in self._chunks or key in self._windows):
+            key, window = (tier, start_us), self._rules.tiers[tier].window
+            if self._rules.has_to_be_read(*key, now_us, known=key in self._chunks or key in self._windows):
                 keys[key] = members_key(window, self._shard, start_us)
         rows = self._read(list(keys.values())) if keys else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in keys.items()}

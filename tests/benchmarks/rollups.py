@@ -1,0 +1,144 @@
+"""Prints what roll-ups add to a job: its CPU time, its requests to the table, and the delay of their rows.
+
+The job's own steps run in the worker code of Beam's SDK, bundle by bundle, as Dataflow runs them: on the model of the
+engine that tests have. Each sensor sends three metrics a minute, a hundred events in a message, and is in one of a
+hundred sites; all sensors are a fleet. Windows are an hour and a day long. The defaults of the job apply.
+
+Messages of ten seconds are a bundle. A bundle's rows are a request for each 10,000 mutations, as with Beam's connector.
+CPU time includes that of making these requests, not that of the table, which is in memory. The delay is that from a
+pane to the row of its group.
+
+Run with ``.venv/bin/python -m tests.benchmarks.rollups``.
+"""
+
+import argparse
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
+
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
+from pipeline.core.rows.rows import EncodedRow
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
+from pipeline.private_apis.bigtable_writer import _EncodedEntry
+from pipeline.transforms.write import _CELLS_PER_REQUEST
+from tests.engine.job import Job
+from tests.model.reference import DAY, HOUR, MINUTE, SECOND
+from tests.model.table import Table
+from tests.support.streams import pubsub_message
+
+_BEGIN = 20_501 * DAY + 10 * HOUR
+_TIERS = '[tiers]\n1h = "hours"\n1d = "days"\n[rate]\nevery = "60s"\nmetrics = 3\nmetadata = 1\nsensors = {}\n'
+_ROLLUPS = '[rollups]\nsite = { by = "metadata.site" }\nfleet = { by = [] }\n'
+
+
+class _Requests(Table):
+    """A table that counts requests, and keeps only rows that are read again."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        super().__init__(schema.policies)
+        self.requests: Counter[str] = Counter()
+        self.mutations: Counter[str] = Counter()
+        self.cpu_s: defaultdict[str, float] = defaultdict(float)
+        self.reads = 0
+        self.now_us = 0
+        self.stage = ""
+        self.delays: list[int] = []
+
+    def write_rows(self, rows: Iterable[EncodedRow]) -> None:
+        began, mutations = time.process_time(), 0
+        for row in rows:
+            _EncodedEntry(row)._to_pb().SerializeToString()
+            mutations += row.cells
+        self.cpu_s[f"write: {self.stage}"] += time.process_time() - began
+        self.mutations[self.stage] += mutations
+        super().write_rows(row for row in rows if row.key.startswith(b"rollup"))
+
+    def end_bundle(self) -> None:
+        """Counts the requests of a stage's bundle."""
+        self.requests[self.stage] += -(-self.mutations.pop(self.stage, 0) // _CELLS_PER_REQUEST)
+
+
+class _Measured(Job):
+    """A job that is measured."""
+
+    def run(self, messages: Iterator[tuple[int, list]]) -> None:
+        """Processes messages when they come, and fires timers each half a second in between."""
+        for now_us, of_step in messages:
+            while self.now_us < now_us:
+                self.advance(self.now_us, self.now_us + SECOND // 2)
+                self._settle()
+            at = Timestamp(micros=now_us)
+            self.stages["process"].add(WindowedValue(each, at, (GlobalWindow(),)) for each in of_step)
+            self._settle()
+
+    def _settle(self) -> None:
+        super().advance()
+        while due := [name for name in self.stages if self.stages[name].due()]:
+            for name in due:
+                self._bundles(name)
+            super().advance()
+
+    def _bundles(self, name: str) -> None:
+        stage, table = self.stages[name], self.table
+        for key, timers in stage.due().items():
+            began = time.process_time()
+            committed, outputs = stage.bundle(key, stage.waiting[key], timers)
+            table.cpu_s[name] += time.process_time() - began
+            table.stage = name
+            self.pass_on(name, committed, outputs)
+            table.end_bundle()
+
+
+def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
+    """Returns what a job costs that gets the events of so many minutes."""
+    schema = parse_schema(_TIERS.format(sensors) + rollups)
+    table = _Requests(schema)
+    job = _Measured(schema, _BEGIN - 2 * DAY, table)
+    with job.running():
+        job.advance(_BEGIN - MINUTE, _BEGIN - MINUTE)
+        job.run(_fleet(sensors, minutes))
+    return table
+
+
+def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
+    """Yields the time and the messages of each ten seconds: of each sensor, an event a minute."""
+    rng, of_step = random.Random(1), -(-sensors // 6)
+    for step in range(minutes * 6):
+        time_us, first = _BEGIN + step * 10 * SECOND, step % 6 * of_step
+        events = [
+            sensor_event(
+                f"sensor-{number:07}",
+                time_us - SECOND - number % of_step,
+                {name: round(rng.gauss(20, 10), 2) for name in ("battery", "humidity", "temperature")},
+                {"site": f"site-{number % 100}"},
+            )
+            for number in range(first, min(first + of_step, sensors))
+        ]
+        yield time_us, [pubsub_message(message_of(events[i : i + 100])) for i in range(0, len(events), 100)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sensors", type=int, default=100_000)
+    parser.add_argument("--minutes", type=int, default=10)
+    arguments = parser.parse_args()
+    plain, rolled = (measured(arguments.sensors, arguments.minutes, rollups) for rollups in ("", _ROLLUPS))
+    for name in rolled.cpu_s:
+        print(f"{name:20} {plain.cpu_s[name]:8.2f} s {rolled.cpu_s[name]:8.2f} s")
+    for name in rolled.requests:
+        print(f"{name:20} {plain.requests[name]:8} {rolled.requests[name]:8} requests")
+    before, after = (sum(each.cpu_s.values()) for each in (plain, rolled))
+    print(f"CPU: {before:.1f} s, with roll-ups {after:.1f} s: {100 * (after / before - 1):.0f} % more")
+    before, after = (sum(each.requests.values()) + each.reads for each in (plain, rolled))
+    print(f"requests: {before}, with roll-ups {after}: {100 * (after / before - 1):.0f} % more")
+
+
+if __name__ == "__main__":
+    main()
