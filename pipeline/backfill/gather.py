@@ -56,9 +56,10 @@ def windows_of(parts: Iterable[bytes]) -> dict[str, GatheredWindow]:
     """Returns the readings by sensor, from those of a group in one window."""
     found: dict[str, GatheredWindow] = {}
     for data in parts:
-        for sensor_id, metrics, times, values in read_group_readings(data):
+        for sensor_id, metrics, times, values, members in read_group_readings(data):
             readings, (events, count) = found.get(sensor_id) or GatheredWindow(WindowReadings(), Repeated())
             readings.extend(metrics, times, values)
+            readings.note(*members)
             found[sensor_id] = GatheredWindow(readings, Repeated(events + len(times), count + len(values)))
     return found
 
@@ -73,7 +74,9 @@ class GatherWindows(beam.PTransform):
     def __init__(self, schema: TableSchema) -> None:
         super().__init__()
         window = schema.tiers[0].window if schema.tiers else HOURLY
-        self._gathered = GroupedReadings(window, schema.identity, groups_of_batch(schema.rate, window))
+        self._gathered = GroupedReadings(
+            window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
+        )
 
     def expand(self, events: PCollection) -> PCollection:
         return events | "Bundles" >> beam.ParDo(_GatherFn(self._gathered)) | "Group" >> beam.GroupByKey()

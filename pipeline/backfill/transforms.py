@@ -274,7 +274,7 @@ class _WritingFn(CompletingFn):
 
     def _is_same(self, stats: WindowStats, again: Completed[Any]) -> bool:
         """Whether a written row says the same as a later result that does not count more."""
-        return same_before(stats, again.stats)
+        return same_before(stats, again.stats) and stats.member == again.stats.member
 
     def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
         """Returns the aggregate of each window, as :meth:`_completed` does; windows of a time are read together."""

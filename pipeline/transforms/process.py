@@ -92,9 +92,12 @@ class ProcessMessages(beam.PTransform):
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         schemas = self._schemas
         decoder = Decoder(self.label, self._max_future, schemas, self._types)
-        # Tables with the same shortest window, identity of events and number of groups share the readings of a bundle.
+        # Tables with the same shortest window, identity of events, number of groups and fields of roll-ups share the
+        # readings of a bundle.
         kinds = [
-            (schema.tiers[0].window, schema.identity, groups_for(schema.rate)) if schema.tiers else None
+            (schema.tiers[0].window, schema.identity, groups_for(schema.rate), schema.member_fields)
+            if schema.tiers
+            else None
             for schema in schemas
         ]
         distinct = list(dict.fromkeys(kind for kind in kinds if kind))

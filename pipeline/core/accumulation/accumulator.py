@@ -25,14 +25,21 @@ from pipeline.core.accumulation.accumulator_bytes import (
 )
 from pipeline.core.accumulation.gathering import Columns
 from pipeline.core.accumulation.pane import Pane
-from pipeline.core.accumulation.reading_columns import Block, ReadingColumns, blocks, event_key, is_wide, time_of_key
+from pipeline.core.accumulation.reading_columns import (
+    FEW,
+    Block,
+    ReadingColumns,
+    count_events,
+    event_key,
+    is_wide,
+    time_of_key,
+)
+from pipeline.core.statistics.member import Member, contradict, later
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
-from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers
+from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers, larger_of
 
-_MAX_FRESH = 1000  # buffered events before they are counted, without deduplication
-_TOO_WIDE = 128  # a flag
+_MAX_FRESH, _TOO_WIDE = 1000, 128  # buffered events before they are counted, without deduplication; a flag
 SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
-FEW = 4  # below this many events, counting them one by one and serializing them as they are is faster
 
 
 class WindowReadings:
@@ -128,6 +135,21 @@ class WindowReadings:
             self._bulk.append(block)
 
     @property
+    def member(self) -> Member | None:
+        """The newest event, if roll-ups group sensors by metadata."""
+        return self._stats.member
+
+    def note(self, *members: Member) -> bool:
+        """Notes the newest of these events. Returns whether a known one tells something else now."""
+        stats, changed = self._stats, False
+        for member in members:
+            known = stats.member
+            stats.member = whole = later(known, member)
+            if known is not None and known.time_us == member.time_us and known != whole:
+                self.differs, changed = self.differs or contradict(known, member), True
+        return changed
+
+    @property
     def exact(self) -> bool:
         return self._kept is not None and self._restored is None
 
@@ -146,8 +168,8 @@ class WindowReadings:
         """
         if readings is not None:
             self.merge(readings)
-        self._restored = _larger(self._restored, statistics)
-        self._floor = _larger(self._floor, floor)
+        self._restored = larger_of(self._restored, statistics)
+        self._floor = larger_of(self._floor, floor)
         self._has_restored = True
 
     def merge(self, other: "WindowReadings") -> None:
@@ -161,9 +183,11 @@ class WindowReadings:
             return
         if (self._kept is None) != (other._kept is None):
             raise ValueError("cannot merge accumulators with and without deduplication")
+        if other.member is not None:
+            self.note(other.member)
         if self._kept is None or other._kept is None:
             self._stats.merge(other._stats)
-            _count_events(other._fresh, self._stats)
+            count_events(other._fresh, self._stats)
         else:
             if other._kept:
                 self._merge_kept(self._kept, other._kept, other._stats)
@@ -172,8 +196,8 @@ class WindowReadings:
             for time_us, readings in other._fresh.items():
                 self.add(time_us, readings)
         # Both were restored from the same aggregate row, so they are not added up.
-        self._restored = _larger(self._restored, other._restored)
-        self._floor = _larger(self._floor, other._floor)
+        self._restored = larger_of(self._restored, other._restored)
+        self._floor = larger_of(self._floor, other._floor)
         self._has_restored |= other._has_restored
         self.differs |= other.differs
         self._check_width()
@@ -253,7 +277,7 @@ class WindowReadings:
         if self._too_wide:
             return
         if self._kept is None:
-            _count_events(fresh, self._stats)
+            count_events(fresh, self._stats)
             self._check_width()
             return
         more: dict[int, Mapping[str, float]] = {}  # new readings of events that are already counted
@@ -267,9 +291,9 @@ class WindowReadings:
                     changed[time_us] = other
             if changed:
                 self._replace(self._kept, changed)
-        _count_events(more, self._stats, self._kept)
+        count_events(more, self._stats, self._kept)
         self._stats.events -= len(more)
-        _count_events(fresh, self._stats, self._kept)
+        count_events(fresh, self._stats, self._kept)
         self._check_width()
 
     def _replace(self, kept: ReadingColumns, changed: Mapping[int, Mapping[str, float]]) -> None:
@@ -374,27 +398,3 @@ class WindowReadings:
             found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
-
-
-def _larger(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
-    """Returns the one that counts more."""
-    if one is None or other is None:
-        return one or other
-    return other if other.size > one.size else one
-
-
-def _count_events(
-    events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
-) -> None:
-    """Counts new events and, if ``kept`` is given, keeps their readings."""
-    few = len(events) < FEW
-    if few:
-        for readings in events.values():
-            stats.add(readings)
-    if few and kept is None:
-        return
-    for block in blocks(events):
-        if not few:
-            stats.extend(block.by_metric(), len(block.times_us))
-        if kept is not None:
-            kept.extend(block)

@@ -12,12 +12,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from pipeline.core.accumulation.packed_block import Sealed, seal
+from pipeline.core.statistics.window_stats import WindowStats
 
 _HOUR_US = 3_600_000_000
 # How times are stored: as array type codes of four bytes (enough for an hour) and eight bytes, or as a list of integers
 # that are serialized in sixteen bytes.
 SHORT, LONG, WIDE = "I", "q", "wide"
 _SHORT_END, _LONG_END = 1 << 32, 1 << 63
+FEW = 4
+"""Below this many events, counting them one by one and serializing them as they are is faster."""
 
 
 class Block(NamedTuple):
@@ -276,6 +279,23 @@ class ReadingColumns:
             for metrics, group in self.groups.items():
                 _add_to_index(self._index, metrics, group.times)
         return self._index
+
+
+def count_events(
+    events: Mapping[int, Mapping[str, float]], stats: WindowStats, kept: ReadingColumns | None = None
+) -> None:
+    """Counts new events and, if ``kept`` is given, keeps their readings."""
+    few = len(events) < FEW
+    if few:
+        for readings in events.values():
+            stats.add(readings)
+    if few and kept is None:
+        return
+    for block in blocks(events):
+        if not few:
+            stats.extend(block.by_metric(), len(block.times_us))
+        if kept is not None:
+            kept.extend(block)
 
 
 def _times_column(time_type: str, times: Iterable[int]) -> MutableSequence[int]:

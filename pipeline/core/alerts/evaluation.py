@@ -102,7 +102,7 @@ class Evaluation:
         concerned = False
         found: dict[str, list[Readings]] = {}
         for readings in read_group_readings(part):
-            sensor_id, metrics, _, values = readings
+            sensor_id, metrics, values = readings.sensor_id, readings.metrics, readings.values
             checks = checks_of(sensor_id, metrics)
             if checks:
                 concerned = True

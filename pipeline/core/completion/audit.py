@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import (
+    MEMBER,
     OF_WRITERS,
     READING_COUNT,
     aggregate_key,
@@ -21,6 +22,7 @@ from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import Course
 from pipeline.core.statistics.definitions import Value, split_qualifier
+from pipeline.core.statistics.member import Member, member_fields, of_fields, parse_member
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import WindowStats
@@ -88,8 +90,8 @@ class WrongStatistic(NamedTuple):
     """One statistic that is wrong."""
 
     statistic: str  # the column's name, like sum_temperature
-    stored: Value | str | None  # None if missing; text if it is not a value that Tidetable writes
-    recomputed: Value | None  # None if there should be no such column
+    stored: Value | str | None  # None if missing; text if it is not a value that Tidetable writes, or an event
+    recomputed: Value | str | None  # None if there should be no such column
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,10 @@ class Finding:
         """``no raw rows``, ``no aggregate row`` or ``differs``."""
         if not self.cells:
             return "no raw rows"
-        return "no aggregate row" if all(each.stored is None for each in self.differences) else "differs"
+        missing = self.differences[0].statistic == READING_COUNT and all(
+            each.stored is None for each in self.differences
+        )
+        return "no aggregate row" if missing else "differs"
 
     def record(self) -> dict[str, Any]:
         """Returns the finding as a JSON object. Infinite numbers become text, because JSON has none."""
@@ -209,11 +214,12 @@ def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int
 
 
 def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[WrongStatistic]:
-    """Yields the statistics of a row that differ by more than the contract allows: the event count, then by name.
+    """Yields what differs in a row by more than the contract allows: the event count, statistics by name, the member.
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
     the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
-    greatest double: near it, one order of addition overflows and another does not.
+    greatest double: near it, one order of addition overflows and another does not. The metadata of the newest event is
+    compared as far as the table's roll-ups group by it.
     """
     expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
     for name in sorted((expected.keys() | stored.keys()) - OF_WRITERS, key=_event_count_first):
@@ -221,6 +227,14 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
         if name not in expected or not _agree(name, value, expected[name], recomputed):
             right = expected.get(name)
             yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
+    newest, cell = recomputed.stats.member, stored.get(MEMBER)
+    try:
+        told = None if cell is None else parse_member(cell)
+    except ValueError:
+        yield WrongStatistic(MEMBER, _value(MEMBER, cell), newest and _text_of_member(newest))
+    else:
+        if newest is not None and newest != of_fields(told, member_fields(newest.text)):
+            yield WrongStatistic(MEMBER, told and _text_of_member(told), _text_of_member(newest))
 
 
 def _event_count_first(name: str) -> tuple[bool, str]:
@@ -286,6 +300,10 @@ def _text_of(course: Course) -> str:
     """Returns the readings at the edges of a course: all that a person can check."""
     edges = [course.before, course.first, course.last]
     return "a course " + ", ".join(f"{at.value} at {format_time(at.time_us)}" for at in edges if at)
+
+
+def _text_of_member(member: Member) -> str:
+    return f"{member.text} at {format_time(member.event_time_us)}"
 
 
 def _value(name: str, value: bytes | None) -> Value | str | None:

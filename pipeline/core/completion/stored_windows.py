@@ -115,11 +115,15 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         Also returns whether the raw rows certainly include every one ever written.
         """
         table, window = self._table, self._tier.window
-        row = table.row(self._tier, sensor_id, start_us)
-        if not table.can_read_readings:
-            return WindowReadings(), row, False
-        found = table.readings(sensor_id, start_us, window.end_of(start_us), window)
-        return found.get(start_us, WindowReadings()), row, table.keeps_readings(start_us, now_us)
+        row, readings = table.row(self._tier, sensor_id, start_us), WindowReadings()
+        complete = table.keeps_readings(start_us, now_us)
+        if not complete and row.member is not None:
+            readings.note(row.member)
+        if table.can_read_readings:
+            found = table.readings(sensor_id, start_us, window.end_of(start_us), window)
+            if start_us in found:
+                readings.merge(found[start_us])
+        return readings, row, complete
 
     def _floor(self, start_us: int, row: WindowStats) -> WindowStats:
         """Returns what complete raw rows must count at least: the row, unless it may count a reading twice."""
@@ -266,8 +270,12 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
                 raise _TooWide
             return {each_us: pane.stats for each_us, pane in panes.items()}
 
-        # Rows that were written before a statistic was declared lack it.
-        whole = {each_us: stats for each_us, stats in found.items() if statistics.known_in(stats)}
+        # Rows that were written before a statistic or a roll-up was declared lack it.
+        whole = {
+            each_us: stats
+            for each_us, stats in found.items()
+            if statistics.known_in(stats) and table.tells_members(stats)
+        }
         for gap_start_us, gap_end_us in window.gaps(whole, start_us, end_us):
             whole = larger(whole | of_raw_rows(gap_start_us, gap_end_us), fresh)
         return whole if at_least(whole.values(), row) else larger(of_raw_rows(start_us, end_us), fresh)

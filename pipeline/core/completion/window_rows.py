@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.completion.backfill_runs import last_run_us
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.events import Query, events_of, selections_of
@@ -15,6 +16,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_k
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.member import Member, member_text, of_fields, tells
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import Window
 
@@ -53,6 +55,10 @@ class WindowRows:
         """Whether the raw rows of a sensor can be found."""
         return self._locator is not None or self._schema.finds_sensors
 
+    def tells_members(self, stats: WindowStats) -> bool:
+        """Returns whether statistics tell all metadata that roll-ups group by."""
+        return tells(stats.member, self._schema.member_fields)
+
     def backfilled_since(self, time_us: int) -> bool:
         """Returns whether a backfill may have written windows since then. The first call reads the table's notes."""
         return self._last_run_us is None or self._last_run_us >= time_us
@@ -63,7 +69,7 @@ class WindowRows:
 
     def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
-        identity_of = self._schema.identity.of_record
+        identity_of, fields = self._schema.identity.of_record, self._schema.member_fields
         found: dict[int, WindowReadings] = {}
         for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
             for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
@@ -72,6 +78,8 @@ class WindowRows:
                 of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
                 time_us, discriminator = identity_of(record)
                 of_window.add(time_us, record.readings, discriminator)
+                if fields:
+                    of_window.note(Member(event_key(time_us, discriminator), member_text(fields, record.metadata)))
         return found
 
     def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
@@ -83,10 +91,11 @@ class WindowRows:
         """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
         for row in self._read(self.row_selection(tier, sensor_id, start_us, end_us)):
             try:
-                found = parse_window_stats(tier.window, row, tier.statistics)
+                each_us, stats = parse_window_stats(tier.window, row, tier.statistics)
             except ValueError as error:
                 raise ForeignRow(row, error) from error
-            yield found
+            stats.member = of_fields(stats.member, self._schema.member_fields)
+            yield each_us, stats
 
     def row_selection(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> RowSelection:
         """Returns what :meth:`rows` reads."""

@@ -179,9 +179,11 @@ class GroupFiring:
         if left:
             self.left += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
             received = [each for each in received if each.sensor_id not in left]
-        for sensor_id, metrics, times, values in received:
+        for sensor_id, metrics, times, values, members in received:
             entry = self._begun.entry(window, sensor_id)
             entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
+            if members:
+                entry.moved |= entry.accumulator.note(*members)
             entry.dirty = True
             if self._latest is not None:
                 newest = newest_of(times)

@@ -8,7 +8,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.core.accumulation.accumulator import FEW, SEAL_AT
+from pipeline.core.accumulation.accumulator import SEAL_AT
+from pipeline.core.accumulation.reading_columns import FEW
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.panes.group_windows import PACKED_BYTES

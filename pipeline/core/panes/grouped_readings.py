@@ -8,21 +8,24 @@ The readings of a group in one window, in the order in which they came. Little-e
     data    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
     set     size of the names in bytes; the names, each preceded by its length in one byte
     block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
-            or 16 for wide times); the id; times in µs; values as doubles, event by event
+            or 16 for wide times) and 64 for each member; the id; each member after its size in bytes, as
+            :mod:`pipeline.core.statistics.member` describes; times in µs; values as doubles, event by event
 """
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
+from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes, sized_member
 from pipeline.core.accumulation.gathering import BundleReadings
-from pipeline.core.accumulation.reading_columns import time_of_key
+from pipeline.core.accumulation.reading_columns import event_key, time_of_key
+from pipeline.core.events.event import Event
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of
+from pipeline.core.statistics.member import Member, contradict, later, member_text, parse_member
 from pipeline.core.windows.fixed import Window
 
 VERSION = 1
@@ -30,9 +33,11 @@ VERSION = 1
 _HEADER = struct.Struct("<BqI")
 _SIZE = struct.Struct("<I")
 _BLOCK = struct.Struct("<HIIB")
-_TIME, _WIDE_TIME = 8, 16
+_TIME, _WIDE_TIME, _MEMBER = 8, 16, 64
 _LONG_END = 1 << 63
 _MOST_BYTES = 2 << 20  # of the readings in an element
+
+_Newest = tuple[tuple[int, int], list[Mapping[str, str]]]  # an event's time and key, and the metadata of its parts
 
 
 class GroupReadings(NamedTuple):
@@ -57,12 +62,15 @@ class Readings(NamedTuple):
         metrics: the metrics of each event.
         times: the keys of the events; see :func:`pipeline.core.accumulation.reading_columns.event_key`.
         values: event by event, in the order of the metrics.
+        members: the newest event of the sensor in the window, in one of its readings; two if it came with two values of
+            a field.
     """
 
     sensor_id: str
     metrics: tuple[str, ...]
     times: Sequence[int]
     values: Sequence[float]
+    members: tuple[Member, ...] = ()
 
 
 class GroupedReadings(BundleReadings):
@@ -72,17 +80,54 @@ class GroupedReadings(BundleReadings):
         window: the windows' length.
         identity: the rule by which the table distinguishes the events of a sensor.
         groups: the number of groups.
+        fields: the metadata that roll-ups group by; the newest event of each sensor and window is noted.
     """
 
-    def __init__(self, window: Window, identity: Identity = BY_TIME, groups: int = 1) -> None:
+    def __init__(
+        self, window: Window, identity: Identity = BY_TIME, groups: int = 1, fields: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(window, identity)
         self._groups = groups
+        self._fields = fields
+
+    def start(self) -> None:
+        super().start()
+        self._newest: dict[tuple[str, int], _Newest] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        if self._fields:
+            events = list(events)
+            self._note(events)
+        super().add(events)
+
+    def _note(self, events: Iterable[Event]) -> None:
+        """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
+        length_us, newest, of_event = self._length_us, self._newest, self._identity.of_event
+        for event in events:
+            time_us, discriminator = of_event(event)
+            moment = time_us, event_key(time_us, discriminator)
+            window = event[0], time_us - time_us % length_us
+            known = newest.get(window)
+            if known is None or known[0] < moment:
+                newest[window] = moment, [event[3]]
+            elif known[0] == moment and event[3] != known[1][-1]:
+                known[1].append(event[3])
+
+    def _members(self, moment: tuple[int, int], parts: Iterable[Mapping[str, str]]) -> tuple[Member, ...]:
+        found = tuple[Member, ...]()
+        for metadata in parts:
+            known, part = found[-1] if found else None, Member(moment[1], member_text(self._fields, metadata))
+            whole = later(known, part) or part
+            found = (known, whole) if known and contradict(known, part) else (*found[:-1], whole)
+        return found
 
     def take_groups(self) -> Iterator[GroupReadings]:
         """Yields the readings, those of a group and window together, and drops them."""
         found: dict[tuple[int, int], _Encoding] = {}
+        newest = self._newest
         for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
+            members = self._members(*newest[sensor_id, start_us]) if newest else ()
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -95,7 +140,9 @@ class GroupedReadings(BundleReadings):
                     elif encoding.size_bytes + 8 * (width + 1) * len(of_events) > _MOST_BYTES:
                         yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
                         encoding = found[key] = _Encoding()
-                    encoding.add(encoded, metrics, of_events, values[first * width : (first + at_once) * width])
+                    of_values = values[first * width : (first + at_once) * width]
+                    encoding.add(encoded, metrics, of_events, of_values, members)
+                    members = ()
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
@@ -103,8 +150,8 @@ class GroupedReadings(BundleReadings):
 def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[bytes]:
     """Yields the readings of a group in one window, as :func:`read_group_readings` reads them."""
     encoding = _Encoding()
-    for sensor_id, metrics, times, values in readings:
-        encoding.add(sensor_id.encode(), metrics, times, values)
+    for sensor_id, metrics, times, values, members in readings:
+        encoding.add(sensor_id.encode(), metrics, times, values, members)
         if encoding.size_bytes > _MOST_BYTES // 2:  # one of them has at most as many again
             yield encoding.finish(start_us)
             encoding = _Encoding()
@@ -126,7 +173,14 @@ class _Encoding:
         self._sets: dict[tuple[str, ...], int] = {}
         self._blocks: list[bytes] = []
 
-    def add(self, sensor_id: bytes, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float]) -> None:
+    def add(
+        self,
+        sensor_id: bytes,
+        metrics: tuple[str, ...],
+        times: Sequence[int],
+        values: Sequence[float],
+        members: Sequence[Member],
+    ) -> None:
         index = self._sets.setdefault(metrics, len(self._sets))
         count = len(times)
         size = _TIME if max(times) < _LONG_END else _WIDE_TIME
@@ -136,7 +190,13 @@ class _Encoding:
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
         block = _layout(count, len(metrics), size).pack(*of_times, *values)
         self.size_bytes += len(block)
-        self._blocks += (_BLOCK.pack(len(sensor_id), index, count, size), sensor_id, block)
+        told = [part for member in members for part in sized_member(member)]
+        self._blocks += (
+            _BLOCK.pack(len(sensor_id), index, count, size + _MEMBER * len(members)),
+            sensor_id,
+            *told,
+            block,
+        )
 
     def finish(self, start_us: int) -> bytes:
         sets: list[bytes] = []
@@ -165,6 +225,12 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
         sensor_id = end + _BLOCK.size
         begin = sensor_id + id_size
+        id_end, members = begin, tuple[Member, ...]()
+        for _ in range(size // _MEMBER):
+            first = begin + _SIZE.size
+            begin = first + _SIZE.unpack_from(data, begin)[0]
+            members += (parse_member(data[first:begin]),)
+        size %= _MEMBER
         layout = _layout(events, len(sets[index]), size)
         end = begin + layout.size
         if end > len(data):
@@ -173,7 +239,7 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         times = numbers[:events]
         if size == _WIDE_TIME:
             times = tuple([int.from_bytes(time, "little") for time in times])
-        yield Readings(data[sensor_id:begin].decode(), sets[index], times, numbers[events:])
+        yield Readings(data[sensor_id:id_end].decode(), sets[index], times, numbers[events:], members)
 
 
 def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReadings]]:
@@ -181,11 +247,12 @@ def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReading
     found: dict[str, dict[int, WindowReadings]] = defaultdict(dict)
     for data in parts:
         start_us = start_of_readings(data)
-        for sensor_id, metrics, times, values in read_group_readings(data):
+        for sensor_id, metrics, times, values, members in read_group_readings(data):
             of_sensor = found[sensor_id]
             if start_us not in of_sensor:
                 of_sensor[start_us] = WindowReadings()
             of_sensor[start_us].extend(metrics, times, values)
+            of_sensor[start_us].note(*members)
     return found
 
 

@@ -1,7 +1,7 @@
 """What the newest event of a window tells about its sensor: the metadata that roll-ups group by."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,13 +17,19 @@ class Member(NamedTuple):
     time_us: int
     text: str
 
+    @property
+    def event_time_us(self) -> int:
+        """The event time alone."""
+        return self.time_us >> 64 or self.time_us
+
 
 def member_text(fields: Iterable[str], metadata: Mapping[str, str]) -> str:
     """Returns the fields as compact JSON in the order of their names, with null for one that the metadata lacks.
 
     So a text tells which fields it tells: another roll-up may need others.
     """
-    return _text({name: metadata.get(name) for name in sorted(fields)})
+    names = tuple(sorted(fields))
+    return _text(names, tuple(map(metadata.get, names)))
 
 
 @lru_cache(maxsize=4096)  # sensors of a group have the same text
@@ -33,6 +39,22 @@ def member_fields(text: str) -> Mapping[str, str | None]:
     if not isinstance(fields, dict) or not all(value is None or isinstance(value, str) for value in fields.values()):
         raise ValueError("the metadata of roll-ups is not an object of texts")
     return fields
+
+
+def tells(member: Member | None, fields: Collection[str]) -> bool:
+    """Returns whether an event tells these fields: a row may have been written before a roll-up needed them."""
+    return not fields or (member is not None and member_fields(member.text).keys() >= set(fields))
+
+
+def of_fields(member: Member | None, fields: Collection[str]) -> Member | None:
+    """Returns what an event tells of these fields; None if it tells none of them."""
+    if member is None or not fields:
+        return None
+    told = member_fields(member.text)
+    if told.keys() <= set(fields):
+        return member
+    kept = {name: value for name, value in told.items() if name in fields}
+    return Member(member.time_us, _text(tuple(kept), tuple(kept.values()))) if kept else None
 
 
 def later(one: Member | None, other: Member | None) -> Member | None:
@@ -48,7 +70,8 @@ def later(one: Member | None, other: Member | None) -> Member | None:
         return other
     first, second = member_fields(one.text), member_fields(other.text)
     named = {name: value for name, value in second.items() if value is not None}
-    return Member(other.time_us, _text(dict(sorted({**second, **first, **named}.items()))))
+    merged = sorted({**second, **first, **named}.items())
+    return Member(other.time_us, _text(*zip(*merged, strict=True)))
 
 
 def contradict(one: Member | None, other: Member | None) -> bool:
@@ -75,8 +98,9 @@ def parse_member(data: bytes) -> Member:
 
 
 def _order(member: Member) -> tuple[int, int]:
-    return member.time_us >> 64 or member.time_us, member.time_us
+    return member.event_time_us, member.time_us
 
 
-def _text(fields: Mapping[str, str | None]) -> str:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+@lru_cache(maxsize=4096)
+def _text(names: tuple[str, ...], values: tuple[str | None, ...]) -> str:
+    return json.dumps(dict(zip(names, values, strict=True)), separators=(",", ":"), ensure_ascii=False)

@@ -204,6 +204,13 @@ def copied(stats: WindowStats) -> WindowStats:
     return found
 
 
+def larger_of(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
+    """Returns the one that counts more."""
+    if one is None or other is None:
+        return one or other
+    return other if other.size > one.size else one
+
+
 def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
     """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
     parts = list(parts)

@@ -36,7 +36,7 @@ def test_round_trip(events, identity):
     for part in taken(events, identity=identity):
         assert start_of_readings(part.data) == HOURLY.start_of(part.time_us)
         times_us: list[int] = []
-        for sensor_id, metrics, times, values in read_group_readings(part.data):
+        for sensor_id, metrics, times, values, _ in read_group_readings(part.data):
             assert group_of(sensor_id.encode(), 2) == part.group
             for index, time in enumerate(times):
                 times_us.append(time_of_key(time))
