@@ -8,14 +8,15 @@ The state has the parts side by side, and only windows that change are decoded. 
     version of these bytes; index of the tier; start in µs; time until which it is kept in µs; version of the group's
     row; sizes of the roll-up's name, of the group's value, and of the names of metrics; number of shards; number of
     shards with more than moments; the name; the value; the names, separated by commas; the shards and the versions of
-    their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and each moment of each metric as
-    a double, each for all shards; for each shard with more, its number, the size of its part, and the part
+    their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and each moment and the sum of
+    squares of each metric as a double, each for all shards; for each metric the value for the sums of squares; for each
+    shard with more, its number, the size of its part, and the part
 """
 
+import math
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 from pipeline.core.rollups.bucket_parts import Part
@@ -53,35 +54,49 @@ _Key = tuple[Group, int, int]  # with the index of the tier, and the start
 
 
 class _GroupWindow:
-    """A window of a group: the part of each shard."""
+    """A window of a group: the part of each shard.
+
+    So that rows with hundreds of parts are merged fast, it keeps the sums of squares of distances from a value, which
+    are added up: for each metric a value that was an average, and for each part the sum.
+    """
 
     def __init__(self) -> None:
         self.version = 0
         self.names: tuple[str, ...] = ()
         self.shards, self.versions = array("I"), array("I")
         self.columns: list[array[Any]] = [array("Q"), array("Q")]  # sensors, events, and the moments
+        self.about = array("d")  # by metric
+        self.spreads: list[array[float]] = []  # by metric, each by shard
         self.more: dict[int, Sums] = {}
         self.more_data: dict[int, bytes] = {}
 
-    def put(self, shard: int, version: int, data: bytes, places: dict[int, int]) -> bool:
+    def version_of(self, shard: int) -> int:
+        """Returns the version of a shard's part; -1 without any."""
+        return self.versions[self.shards.index(shard)] if shard in self.shards else -1
+
+    def put(self, shard: int, version: int, data: bytes) -> bool:
         """Takes a shard's part unless a newer one is known. Returns whether it took it."""
-        at = places.get(shard)
-        if at is not None and self.versions[at] > version:
+        at = self.shards.index(shard) if shard in self.shards else len(self.shards)
+        if at == len(self.shards):
+            self.shards.append(shard)
+            self.versions.append(0)
+            for column in (*self.columns, *self.spreads):
+                column.append(0)
+        elif self.versions[at] > version:
             return False
         sums = read_sums(data)
-        if not set(self.names).issuperset(sums.names):
+        if sums.names != self.names and not set(self.names).issuperset(sums.names):
             self._widen(sums.names)
-        values = sums.sensors, sums.events, *aligned(sums, self.names)
-        if at is None:
-            places[shard] = len(self.shards)
-            self.shards.append(shard)
-            self.versions.append(version)
-            for column, value in zip(self.columns, values, strict=True):
-                column.append(value)
-        else:
-            self.versions[at] = version
-            for column, value in zip(self.columns, values, strict=True):
-                column[at] = value
+        moments = aligned(sums, self.names)
+        self.versions[at] = version
+        for column, value in zip(self.columns, (sums.sensors, sums.events, *moments), strict=True):
+            column[at] = value
+        for index, spread in enumerate(self.spreads):
+            count, _, _, _, average, deviation = moments[WIDTH * index : WIDTH * (index + 1)]
+            about = self.about[index]
+            if about != about and count:
+                about = self.about[index] = average
+            spread[at] = count * ((average - about) ** 2 + deviation * deviation) if count else 0.0
         self.more.pop(shard, None)
         self.more_data.pop(shard, None)
         if sums.parts:
@@ -91,25 +106,33 @@ class _GroupWindow:
     def _widen(self, names: tuple[str, ...]) -> None:
         """Makes room for metrics, and leaves out those that no shard has any more."""
         old = self.names
-        kept = {name for at, name in enumerate(old) if any(self.columns[2 + WIDTH * at])}
-        places = {name: at for at, name in enumerate(old)}
-        self.names = tuple(sorted(kept.union(names)))
-        columns = self.columns[:2]
+        kept = {name: at for at, name in enumerate(old) if any(self.columns[2 + WIDTH * at])}
+        self.names = tuple(sorted({*kept, *names}))
+        columns, about = self.columns[:2], array("d")
+        spreads: list[array[float]] = []
         for name in self.names:
             if name in kept:
-                at = 2 + WIDTH * places[name]
-                columns += self.columns[at : at + WIDTH]
+                at = kept[name]
+                columns += self.columns[2 + WIDTH * at : 2 + WIDTH * (at + 1)]
+                about.append(self.about[at])
+                spreads.append(self.spreads[at])
             else:
                 columns += [array("d", [value]) * len(self.shards) for value in NOTHING_OF]
-        self.columns = columns
+                about.append(math.nan)
+                spreads.append(array("d", [0.0]) * len(self.shards))
+        self.columns, self.about, self.spreads = columns, about, spreads
 
     def merged(self) -> Sums:
         """Returns what all shards have together."""
-        sensors, events, *moments = self.columns
-        merged = list(
-            chain.from_iterable(merged_moments(moments[at : at + WIDTH]) for at in range(0, len(moments), WIDTH))
-        )
-        sums = Sums(sum(sensors), sum(events), self.names, merged)
+        sensors, events, *columns = self.columns
+        moments: list[float] = []
+        for index, (about, spread) in enumerate(zip(self.about, self.spreads, strict=True)):
+            of_metric = columns[WIDTH * index : WIDTH * (index + 1)]
+            found = merged_moments(of_metric, about, sum(spread))
+            moments += found
+            if (found[4] - about) ** 2 > found[5] ** 2:  # too far away for the next times
+                self._move(index, found[4])
+        sums = Sums(sum(sensors), sum(events), self.names, moments)
         if not self.more_data:
             return sums
         for shard, data in self.more_data.items():
@@ -117,17 +140,31 @@ class _GroupWindow:
                 self.more[shard] = read_sums(data)
         others = [
             Sums(0, 0, self.names, list(row))
-            for shard, *row in zip(self.shards, *moments, strict=True)
+            for shard, *row in zip(self.shards, *columns, strict=True)
             if shard not in self.more
         ]
         return sums._replace(parts=merged_parts(self.names, [*self.more.values(), *others]))
+
+    def _move(self, index: int, about: float) -> None:
+        """Computes the sums of squares of a metric again, of the distances from another value."""
+        at = 2 + WIDTH * index
+        counts, averages, deviations = self.columns[at], self.columns[at + 4], self.columns[at + 5]
+        self.about[index] = about
+        self.spreads[index] = array(
+            "d",
+            [
+                count * ((apart := average - about) * apart + deviation * deviation)
+                for count, average, deviation in zip(counts, averages, deviations, strict=True)
+            ],
+        )
 
     def to_bytes(self, key: _Key, kept_until_us: int) -> bytes:
         (name, value), tier, start_us = key
         of_group, of_value, names = name.encode(), value.encode(), ",".join(self.names).encode()
         sizes = len(of_group), len(of_value), len(names), len(self.shards), len(self.more_data)
         head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
-        columns = [column.tobytes() for column in (self.shards, self.versions, *self.columns)]
+        arrays = self.shards, self.versions, *self.columns, *self.spreads, self.about
+        columns = [column.tobytes() for column in arrays]
         more = [each for shard, data in self.more_data.items() for each in (_MORE.pack(shard, len(data)), data)]
         return b"".join((head, of_group, of_value, names, *columns, *more))
 
@@ -138,13 +175,17 @@ class _GroupWindow:
         begin = _WINDOW.size + name_size + value_size
         end = begin + names_size
         window.names = tuple(chunk[begin:end].decode().split(",")) if names_size else ()
-        columns = []
-        for kind in ("I", "I", "Q", "Q", *("d" * WIDTH * len(window.names))):
+        arrays = []
+        for kind in ("I", "I", "Q", "Q", *("d" * (WIDTH + 1) * len(window.names))):
             column = array(kind)
             begin, end = end, end + column.itemsize * count
             column.frombytes(chunk[begin:end])
-            columns.append(column)
-        window.shards, window.versions, *window.columns = columns
+            arrays.append(column)
+        window.shards, window.versions, *columns = arrays
+        split = len(columns) - len(window.names)
+        window.columns, window.spreads = columns[:split], columns[split:]
+        begin, end = end, end + 8 * len(window.names)
+        window.about.frombytes(chunk[begin:end])
         for _ in range(more):
             shard, size = _MORE.unpack_from(chunk, end)
             begin, end = end + _MORE.size, end + _MORE.size + size
@@ -187,8 +228,8 @@ class RollupWindows:
                 of_window[part.shard] = part
         stored = self._stored(changes, now_us)
         for key, of_shards in changes.items():
-            window, places, changed = self._window(key, stored, now_us)
-            taken = [part for part in of_shards.values() if window.put(part.shard, part.version, part.data, places)]
+            window, changed = self._window(key, stored, now_us)
+            taken = [part for part in of_shards.values() if window.put(part.shard, part.version, part.data)]
             if taken or changed:
                 self._write(key, window, taken)
 
@@ -217,25 +258,22 @@ class RollupWindows:
         rows = self._read(list(found.values())) if found else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in found.items()}
 
-    def _window(self, key: _Key, stored: dict[_Key, Row], now_us: int) -> tuple[_GroupWindow, dict[int, int], bool]:
-        """Returns a window as state and table know it, the places of shards, and whether others have changed it."""
+    def _window(self, key: _Key, stored: dict[_Key, Row], now_us: int) -> tuple[_GroupWindow, bool]:
+        """Returns a window as state and table know it, and whether others have changed it."""
         window = self._windows.get(key)
         if window is None:
             chunk = self._chunks.pop(key, None)
             window = self._windows[key] = _GroupWindow() if chunk is None else _GroupWindow.from_bytes(chunk)
-        places = {shard: at for at, shard in enumerate(window.shards)}
         begins, changed = not window.version, False
         if row := stored.get(key):
             for column, (version, data) in versions_in(row, key[2]).items():
                 if column == VERSION:
                     window.version = max(window.version, version)
-                    continue
-                shard = int(column)
-                if shard not in places or window.versions[places[shard]] < version:
-                    changed |= window.put(shard, version, data, places)
+                elif window.version_of(shard := int(column)) < version:
+                    changed |= window.put(shard, version, data)
         if begins:
             window.version = first_version(window.version, key[2], now_us)
-        return window, places, changed
+        return window, changed
 
     def _write(self, key: _Key, window: _GroupWindow, taken: Sequence[Part]) -> None:
         group, tier, start_us = key

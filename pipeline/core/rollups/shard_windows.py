@@ -65,10 +65,11 @@ class _ShardWindow:
     def put(self, sensor: bytes, known: _Entry | None, entry: _Entry) -> None:
         """Replaces what a sensor contributes."""
         self.entries[sensor] = entry
+        before = text_in(known.data) if known is not None and known.data else None
         text = text_in(entry.data) if entry.data else None
         if text is not None:
             self.changed[text] = None
-        if known is not None and known.data and (before := text_in(known.data)) != text:
+        if before is not None and before != text:
             self.changed[before] = None
             if len(self.left) < _MOST_LEFT:
                 self.left[before] = None

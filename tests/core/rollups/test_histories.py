@@ -14,7 +14,7 @@ from pipeline.core.rollups.contributions import NOTHING, Contributions, Order, S
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.shard_windows import ShardWindows
-from pipeline.core.rows.rollup_rows import ROLLUP, parse_rollup_row
+from pipeline.core.rows.rollup_rows import MEMBERS, ROLLUP, parse_rollup_row
 from pipeline.core.schema.rollup import encoded_value
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
@@ -154,8 +154,11 @@ class Story:
         self.start()
 
     def lose(self):
-        """The job is stopped: what waits is lost, except for rows that are on their way. Panes fire again."""
-        rows = self.random.sample(self.rows, len(self.rows) // 2)
+        """The job is stopped: what waits is lost, except for rows that are on their way. Panes fire again.
+
+        Rows of members are written seconds before those that follow from them.
+        """
+        rows = [row for row in self.rows if row.key.startswith(MEMBERS.encode()) or self.random.random() < 0.5]
         self.changes, self.parts, self.rows = [], [], []
         self.start()
         for tier, start_us in {key[:2] for key in self.truth}:
