@@ -6,17 +6,19 @@ parts, which it reads before the first change, and before each change of a windo
 The state has the parts side by side, and only windows that change are decoded. A window in it, little-endian:
 
     version of these bytes; index of the tier; start in µs; time until which it is kept in µs; version of the group's
-    row; sizes of the roll-up's name, of the group's value, and of the names of metrics; number of shards; number of
-    shards with more than moments; the name; the value; the names, separated by commas; the shards and the versions of
-    their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and each moment and the sum of
-    squares of each metric as a double, each for all shards; for each metric the value for the sums of squares; for each
-    shard with more, its number, the size of its part, and the part
+    row; sizes of the roll-up's name, of the group's value, of the names of metrics, and of those with rises; number of
+    shards; number of shards with sketches; the name; the value; the names of both kinds, separated by commas; the
+    shards and the versions of their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and as
+    doubles each moment of each metric, the sum of squares of each, and the increase and the rate of those with rises,
+    each for all shards; for each metric the value for the sums of squares; [the merged sketches, as in
+    :mod:`~pipeline.core.rollups.sums`; for each shard with sketches its number, the size of its part, and the part]
 """
 
 import math
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from pipeline.core.rollups.bucket_parts import Part
@@ -25,10 +27,12 @@ from pipeline.core.rollups.shard_windows import ReadRows
 from pipeline.core.rollups.sums import (
     NOTHING_OF,
     WIDTH,
+    Parts,
     Sums,
     aligned,
     merged_moments,
-    merged_parts,
+    parts_of_metrics_bytes,
+    read_parts_of_metrics,
     read_sums,
     window_stats_of,
 )
@@ -44,10 +48,12 @@ from pipeline.core.rows.rollup_rows import (
     versions_in,
 )
 from pipeline.core.rows.rows import EncodedRows, Row
+from pipeline.core.statistics.courses import Risen
+from pipeline.core.statistics.sketch import Sketch
 
 _VERSION = 1
-_WINDOW = struct.Struct("<BBqqIHHIII")
-_MORE = struct.Struct("<II")
+_WINDOW = struct.Struct("<BBqqIHHIIII")
+_SKETCHED = struct.Struct("<II")
 _OTHER_RELEASE = "another release wrote these roll-ups; drain the job that wrote them and start a new one"
 
 _Key = tuple[Group, int, int]  # with the index of the tier, and the start
@@ -56,8 +62,9 @@ _Key = tuple[Group, int, int]  # with the index of the tier, and the start
 class _GroupWindow:
     """A window of a group: the part of each shard.
 
-    So that rows with hundreds of parts are merged fast, it keeps the sums of squares of distances from a value, which
-    are added up: for each metric a value that was an average, and for each part the sum.
+    Some rows have hundreds of parts, of which a few change at a time. So it keeps what makes merging fast. For standard
+    deviations, each metric has a value that was an average, and each part the sum of squares of distances from it,
+    which are added up. Sketches are merged already: they count, so one is exchanged for another without any error.
     """
 
     def __init__(self) -> None:
@@ -67,8 +74,9 @@ class _GroupWindow:
         self.columns: list[array[Any]] = [array("Q"), array("Q")]  # sensors, events, and the moments
         self.about = array("d")  # by metric
         self.spreads: list[array[float]] = []  # by metric, each by shard
-        self.more: dict[int, Sums] = {}
-        self.more_data: dict[int, bytes] = {}
+        self.rises: dict[str, tuple[array[float], array[float]]] = {}  # increases and rates; NaN if not known
+        self.sketches: dict[str, Sketch] = {}
+        self.sketched: dict[int, bytes] = {}  # parts with sketches, by shard
 
     def version_of(self, shard: int) -> int:
         """Returns the version of a shard's part; -1 without any."""
@@ -80,7 +88,7 @@ class _GroupWindow:
         if at == len(self.shards):
             self.shards.append(shard)
             self.versions.append(0)
-            for column in (*self.columns, *self.spreads):
+            for column in (*self.columns, *self.spreads, *chain(*self.rises.values())):
                 column.append(0)
         elif self.versions[at] > version:
             return False
@@ -97,11 +105,31 @@ class _GroupWindow:
             if about != about and count:
                 about = self.about[index] = average
             spread[at] = count * ((average - about) ** 2 + deviation * deviation) if count else 0.0
-        self.more.pop(shard, None)
-        self.more_data.pop(shard, None)
-        if sums.parts:
-            self.more[shard], self.more_data[shard] = sums, data
+        if sums.parts or self.rises or self.sketches:
+            self._put_parts(at, sums, data)
         return True
+
+    def _put_parts(self, at: int, sums: Sums, data: bytes) -> None:
+        before = self.sketched.pop(self.shards[at], None)
+        for name, parts in read_sums(before).parts.items() if before else ():
+            if "sketch" in parts:
+                self.sketches[name].subtract(parts["sketch"])
+        for name, parts in sums.parts.items():
+            if "sketch" in parts:
+                self.sketches.setdefault(name, Sketch()).merge(parts["sketch"])
+                self.sketched[self.shards[at]] = data
+            if "risen" in parts and name not in self.rises:
+                self.rises[name] = self._unknown(name), self._unknown(name)
+        for name, columns in self.rises.items():
+            nothing = self.columns[2 + WIDTH * self.names.index(name)][at] == 0
+            risen = sums.parts.get(name, {}).get("risen") or ((0.0, 0.0) if nothing else (math.nan, math.nan))
+            for column, value in zip(columns, risen, strict=True):
+                column[at] = value
+
+    def _unknown(self, name: str) -> "array[float]":
+        """Returns a column of numbers that are not known of shards that have readings of a metric."""
+        counts = self.columns[2 + WIDTH * self.names.index(name)]
+        return array("d", [math.nan if count else 0.0 for count in counts])
 
     def _widen(self, names: tuple[str, ...]) -> None:
         """Makes room for metrics, and leaves out those that no shard has any more."""
@@ -121,6 +149,8 @@ class _GroupWindow:
                 about.append(math.nan)
                 spreads.append(array("d", [0.0]) * len(self.shards))
         self.columns, self.about, self.spreads = columns, about, spreads
+        self.rises = {name: self.rises[name] for name in self.names if name in self.rises}
+        self.sketches = {name: self.sketches[name] for name in self.names if name in self.sketches}
 
     def merged(self) -> Sums:
         """Returns what all shards have together."""
@@ -132,18 +162,18 @@ class _GroupWindow:
             moments += found
             if (found[4] - about) ** 2 > found[5] ** 2:  # too far away for the next times
                 self._move(index, found[4])
-        sums = Sums(sum(sensors), sum(events), self.names, moments)
-        if not self.more_data:
-            return sums
-        for shard, data in self.more_data.items():
-            if shard not in self.more:
-                self.more[shard] = read_sums(data)
-        others = [
-            Sums(0, 0, self.names, list(row))
-            for shard, *row in zip(self.shards, *columns, strict=True)
-            if shard not in self.more
-        ]
-        return sums._replace(parts=merged_parts(self.names, [*self.more.values(), *others]))
+        return Sums(sum(sensors), sum(events), self.names, moments, self._merged_parts(moments))
+
+    def _merged_parts(self, moments: Sequence[float]) -> Parts:
+        found: dict[str, dict[str, Any]] = {}
+        for name, (increases, rates) in self.rises.items():
+            risen = Risen(sum(increases), sum(rates))
+            if risen.increase == risen.increase:
+                found.setdefault(name, {})["risen"] = risen
+        for name, sketch in self.sketches.items():
+            if sketch.count == moments[WIDTH * self.names.index(name)] > 0:  # otherwise a shard lacks it
+                found.setdefault(name, {})["sketch"] = sketch
+        return found
 
     def _move(self, index: int, about: float) -> None:
         """Computes the sums of squares of a metric again, of the distances from another value."""
@@ -160,36 +190,47 @@ class _GroupWindow:
 
     def to_bytes(self, key: _Key, kept_until_us: int) -> bytes:
         (name, value), tier, start_us = key
-        of_group, of_value, names = name.encode(), value.encode(), ",".join(self.names).encode()
-        sizes = len(of_group), len(of_value), len(names), len(self.shards), len(self.more_data)
+        texts = [name.encode(), value.encode(), ",".join(self.names).encode(), ",".join(self.rises).encode()]
+        sizes = *map(len, texts), len(self.shards), len(self.sketched)
         head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
-        arrays = self.shards, self.versions, *self.columns, *self.spreads, self.about
-        columns = [column.tobytes() for column in arrays]
-        more = [each for shard, data in self.more_data.items() for each in (_MORE.pack(shard, len(data)), data)]
-        return b"".join((head, of_group, of_value, names, *columns, *more))
+        arrays = self.shards, self.versions, *self.columns, *self.spreads, *chain(*self.rises.values()), self.about
+        parts = [head, *texts, *(column.tobytes() for column in arrays)]
+        if self.sketched:
+            of_all = {name: {"sketch": sketch} for name, sketch in self.sketches.items() if sketch.count}
+            parts.append(parts_of_metrics_bytes(self.names, of_all))
+            for shard, data in self.sketched.items():
+                parts += (_SKETCHED.pack(shard, len(data)), data)
+        return b"".join(parts)
 
     @classmethod
     def from_bytes(cls, chunk: bytes) -> "_GroupWindow":
         window = cls()
-        *_, window.version, name_size, value_size, names_size, count, more = _WINDOW.unpack_from(chunk)
+        *_, window.version, name_size, value_size, names_size, rises_size, count, sketched = _WINDOW.unpack_from(chunk)
         begin = _WINDOW.size + name_size + value_size
-        end = begin + names_size
-        window.names = tuple(chunk[begin:end].decode().split(",")) if names_size else ()
+        middle, end = begin + names_size, begin + names_size + rises_size
+        window.names = tuple(chunk[begin:middle].decode().split(",")) if names_size else ()
+        rises = chunk[middle:end].decode().split(",") if rises_size else []
+        metrics = len(window.names)
         arrays = []
-        for kind in ("I", "I", "Q", "Q", *("d" * (WIDTH + 1) * len(window.names))):
+        for kind in ("I", "I", "Q", "Q", *("d" * ((WIDTH + 1) * metrics + 2 * len(rises)))):
             column = array(kind)
             begin, end = end, end + column.itemsize * count
             column.frombytes(chunk[begin:end])
             arrays.append(column)
         window.shards, window.versions, *columns = arrays
-        split = len(columns) - len(window.names)
-        window.columns, window.spreads = columns[:split], columns[split:]
-        begin, end = end, end + 8 * len(window.names)
+        middle = 2 + WIDTH * metrics
+        window.columns, window.spreads = columns[:middle], columns[middle : middle + metrics]
+        of_rises = columns[middle + metrics :]
+        window.rises = dict(zip(rises, zip(of_rises[::2], of_rises[1::2], strict=True), strict=True))
+        begin, end = end, end + 8 * metrics
         window.about.frombytes(chunk[begin:end])
-        for _ in range(more):
-            shard, size = _MORE.unpack_from(chunk, end)
-            begin, end = end + _MORE.size, end + _MORE.size + size
-            window.more_data[shard] = chunk[begin:end]
+        if sketched:
+            of_all, end = read_parts_of_metrics(window.names, chunk, end)
+            window.sketches = {name: parts["sketch"] for name, parts in of_all.items()}
+        for _ in range(sketched):
+            shard, size = _SKETCHED.unpack_from(chunk, end)
+            begin, end = end + _SKETCHED.size, end + _SKETCHED.size + size
+            window.sketched[shard] = chunk[begin:end]
         return window
 
 

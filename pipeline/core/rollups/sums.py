@@ -273,7 +273,7 @@ def read_after(prefix: bytes, data: bytes) -> Sums:
     names, layout = _shape_of(prefix)
     sensors, events, *moments = layout.unpack_from(data, len(prefix))
     end = len(prefix) + layout.size
-    parts = _NO_PARTS if end == len(data) else _read_parts(names, data, end)
+    parts = _NO_PARTS if end == len(data) else _all_parts(names, data, end)
     return _new(Sums, (sensors, events, names, moments, parts))
 
 
@@ -286,7 +286,21 @@ def _shape_of(prefix: bytes) -> tuple[tuple[str, ...], struct.Struct]:
     return names, layout_of(len(names))
 
 
-def _read_parts(names: Iterable[str], data: bytes, begin: int) -> Parts:
+def _all_parts(names: Iterable[str], data: bytes, begin: int) -> Parts:
+    found, end = read_parts_of_metrics(names, data, begin)
+    if end != len(data):
+        raise ValueError("this part of a roll-up is cut off, or has bytes after its end")
+    return found
+
+
+def read_parts_of_metrics(names: Iterable[str], data: bytes, begin: int) -> tuple[Parts, int]:
+    """Reads what :func:`parts_of_metrics_bytes` returned. Returns it, and where it ends. Raises like :func:`read_sums`.
+
+    Args:
+        names: the metrics.
+        data: the bytes.
+        begin: the place where the parts begin.
+    """
     found: dict[str, Mapping[str, Any]] = {}
     for name in names:
         (size,) = _SIZE.unpack_from(data, begin)
@@ -294,6 +308,4 @@ def _read_parts(names: Iterable[str], data: bytes, begin: int) -> Parts:
         if parts := read_parts(data[begin + _SIZE.size : end]):
             found[name] = parts
         begin = end
-    if begin != len(data):
-        raise ValueError("this part of a roll-up is cut off, or has bytes after its end")
-    return found
+    return found, begin
