@@ -104,7 +104,8 @@ class _GroupWindow:
             about = self.about[index]
             if about != about and count:
                 about = self.about[index] = average
-            spread[at] = count * ((average - about) ** 2 + deviation * deviation) if count else 0.0
+            apart = average - about
+            spread[at] = count * (apart * apart + deviation * deviation) if count else 0.0
         if sums.parts or self.rises or self.sketches:
             self._put_parts(at, sums, data)
         return True
@@ -160,7 +161,7 @@ class _GroupWindow:
             of_metric = columns[WIDTH * index : WIDTH * (index + 1)]
             found = merged_moments(of_metric, about, sum(spread))
             moments += found
-            if (found[4] - about) ** 2 > found[5] ** 2:  # too far away for the next times
+            if abs(found[4] - about) > found[5]:  # too far away for the next times
                 self._move(index, found[4])
         return Sums(sum(sensors), sum(events), self.names, moments, self._merged_parts(moments))
 

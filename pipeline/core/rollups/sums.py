@@ -175,7 +175,8 @@ def _moments(
     average = min(max(total / count, minimum), maximum)
     if minimum == maximum:
         return count, total, minimum, maximum, average, 0.0
-    off = (total / count - about) ** 2
+    apart = total / count - about
+    off = apart * apart  # a power would raise OverflowError
     variance = spread / count - off
     if _LEAST < variance < _MOST and off < _FAR * variance:
         return count, total, minimum, maximum, average, math.sqrt(variance)

@@ -10,6 +10,7 @@ from pipeline.core.rows.mutation_bytes import (
     delete_row,
     entry_of,
     mutations_of,
+    replacing,
     request_header,
     request_of,
 )
@@ -54,6 +55,20 @@ def test_bytes_are_those_of_the_protobuf_class(table, app_profile, rows):
     )
     entries = [entry_of(row.key, [mutations_of(row.cells)]) for row in rows]
     assert entries == [entry.SerializeToString() for entry in expected.entries]
+
+
+@given(families, st.lists(st.tuples(lengthy, times, lengthy), max_size=4))
+def test_replacing_deletes_older_versions(family, cells):
+    """Before each cell, the versions of its column are deleted that are older than its timestamp."""
+    entry = Request.FromString(b"").entries.add()
+    for qualifier, timestamp_us, value in cells:
+        delete = entry.mutations.add().delete_from_column
+        delete.family_name, delete.column_qualifier = family, qualifier
+        delete.time_range.end_timestamp_micros = timestamp_us
+        set_cell = entry.mutations.add().set_cell
+        set_cell.family_name, set_cell.column_qualifier = family, qualifier
+        set_cell.timestamp_micros, set_cell.value = timestamp_us, value
+    assert type(entry).FromString(replacing(family, cells)) == entry
 
 
 @given(lengthy, cells, cells)
