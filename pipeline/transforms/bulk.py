@@ -29,6 +29,7 @@ from pipeline.core.completion.work_list import LATE, encoded_work_rows, is_work_
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
+from pipeline.core.rows.rollup_rows import ROLLUP, VERSION, parse_members_key
 from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.service_calls import ServiceCalls
@@ -160,14 +161,20 @@ class _BulkWriteFn(beam.DoFn):
 def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
     """Returns the sensor and the start of each shortest window that contains a timestamp of the row's cells.
 
-    For an aggregate row of a longer window, that is its first shortest window. Empty for a foreign row.
+    For an aggregate row of a longer window, that is its first shortest window. A row of what the sensors of a shard
+    contribute to roll-ups has a column for each. Empty for a group's row, and for a foreign one.
     """
     window = schema.tiers[0].window
-    sensor_id = _sensor_of(row.key, schema)
-    if sensor_id is None:
+    cells = [each.set_cell for each in _EntryMessage.FromString(row.entry).mutations if each.HasField("set_cell")]
+    if row.key.startswith(ROLLUP.encode()):
+        for tier in schema.tiers:
+            with suppress(ValueError):
+                _, start_us = parse_members_key(tier.window, row.key)
+                sensors = (cell.column_qualifier for cell in cells if cell.column_qualifier != VERSION)
+                return {(sensor_id.decode(), window.start_of(start_us)) for sensor_id in sensors}
         return set()
-    mutations = _EntryMessage.FromString(row.entry).mutations
-    return {(sensor_id, window.start_of(each.set_cell.timestamp_micros)) for each in mutations}
+    sensor_id = _sensor_of(row.key, schema)
+    return set() if sensor_id is None else {(sensor_id, window.start_of(cell.timestamp_micros)) for cell in cells}
 
 
 def _sensor_of(key: bytes, schema: TableSchema) -> str | None:

@@ -23,6 +23,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.mutation_bytes import encoded
+from pipeline.core.rows.rollup_rows import VERSION, Versioned, members_key, rollup_key, versioned_row
 from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
@@ -120,12 +121,16 @@ def test_windows_of_refused_rows_are_listed(bigtable, text):
     stats.add({"t": 1.0})
     raw = schema.rows(Event("a", at_us, {"t": 1.0}, {"place": "north"}))
     bad = [*raw, aggregate_row(longest.window, "b", longest.window.start_of(at_us), stats, longest.family)]
+    day_us, cells = longest.window.start_of(at_us), [(b"c", Versioned(2, b"")), (VERSION, Versioned(2, b""))]
+    of_rollups = [members_key(longest.window, 7, day_us), rollup_key(longest.window, "site", "north", day_us)]
     good = [row(b"%04d" % i, shortest.family) for i in range(100)]
+    rows = EncodedRows([*many([*good, *bad]), *(versioned_row(key, day_us, cells) for key in of_rollups)])
     for limits in (Limits(), Limits(mutations=1)):
-        run(name, [many([*good, *bad])], schema=schema, limits=limits)
+        run(name, [rows], schema=schema, limits=limits)
         assert [key.decode() for key in keys_of(name) if is_work_key(key)] == [
             "repair#15m#a#2026-02-17T10:15:00",
             "repair#15m#b#2026-02-17T00:00:00",
+            "repair#15m#c#2026-02-17T00:00:00",
         ]
 
 
