@@ -61,13 +61,15 @@ def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]]) -> bytes:
         cells: the qualifier, timestamp in µs, and value of each cell.
 
     Raises:
-        ValueError: a timestamp is negative.
+        ValueError: a timestamp is negative, or zero: a range that ends there has no end for Bigtable.
     """
     parts: list[bytes] = []
     last_us = -1
     time = before = b""
     for qualifier, timestamp_us, value in cells:
         if timestamp_us != last_us:
+            if not timestamp_us:
+                raise ValueError("a cell's timestamp is zero, and no version is older")
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
             before = _field(0x1A, b"\x10" + time[1:])
         delete = _deleted(family, len(qualifier), len(before))
