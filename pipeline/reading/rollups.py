@@ -141,7 +141,8 @@ def _print_windows(
         group = group_named(rollup, values)
         what = f"{' or '.join(metrics)} of " if metrics else ""
         where = f"{plain(joined(group.fields) or group.text)} in the roll-up {rollup.name}"
-        click.echo(f"no windows of {what}{where}{_between(start_us, end_us)}", err=True)
+        others = "" if metrics or not rollup.by else f"; 'tidetable read rollups {rollup.name}' prints its groups"
+        click.echo(f"no windows of {what}{where}{_between(start_us, end_us)}{others}", err=True)
     if lost := missing_before(records.incomplete_before_us, "windows"):
         click.echo(lost, err=True)
 

@@ -129,6 +129,7 @@ def test_nothing_found(name, arguments, message):
     result = run(name, "rollups", *arguments, *RANGE)
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith(message)
+    assert ("'tidetable read rollups site' prints its groups" in result.stderr) == (arguments == ["site", "nowhere"])
 
 
 def test_no_sensors(name):
