@@ -191,7 +191,7 @@ def test_the_demo_without_googles_emulators(with_beam, tmp_path):
     ran = with_beam.tidetable("demo", "--sensors=3", cwd=tmp_path, **nothing)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "no Google emulator found: using the built-in one" in ran.stdout + ran.stderr
-    assert "Every raw row and every aggregate equals an independent computation" in ran.stdout
+    assert "Every raw row, every aggregate and every roll-up equals an independent computation" in ran.stdout
     assert (tmp_path / "demo.png").stat().st_size > 10_000
 
 

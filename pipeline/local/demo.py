@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -27,6 +27,7 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.tables import tables
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import parse_time
+from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import BIGTABLE, PUBSUB, embedded_option, origins, running_emulators
 from pipeline.local.fleet import Fleet, simulate
@@ -41,13 +42,15 @@ _POLL_S = 1.0
 _SERVE_PORT = 8080
 _SHOWN_DIFFERENCES = 10
 _CHARTED = "temperature", "°C"
+_ROLLUPS = Rollup("site", ("location",)), Rollup("fleet")
+_FIELDS = {rollup.name: rollup.by for rollup in _ROLLUPS}
 
 
 @dataclass
 class _Published:
     """Counts what was published, and expects the rows and dead letters that follow from it."""
 
-    expectation: Expectation = field(default_factory=lambda: Expectation(newest=True))
+    expectation: Expectation = field(default_factory=lambda: Expectation(newest=True, rollups=_FIELDS))
     messages: int = 0
     events: int = 0
     dead_letters: Counter[str] = field(default_factory=Counter)
@@ -82,8 +85,8 @@ def demo(sensors: int, seed: int, chart: Path, keep: bool, serve: bool, embedded
     """Run the whole job on emulators and verify its table.
 
     Publishes a day of events from a simulated fleet, including malformed messages, runs the real pipeline on the
-    DirectRunner, and compares every raw row and every hourly aggregate with an independent computation. The exit code
-    is 1 if they differ.
+    DirectRunner, and compares every raw row, every hourly aggregate and every roll-up by site with an independent
+    computation. The exit code is 1 if they differ.
 
     With --keep, the emulators, the table and the job then run until Ctrl-C, for commands in another terminal; with
     --serve, also a page in the browser.
@@ -167,7 +170,7 @@ def _create_resources(suffix: str) -> _Resources:
             subscriber.create_subscription(name=subscription, topic=topic)
     publisher.stop()
     subscriber.close()
-    tables.create(resources.table, TableSchema.for_new_table())
+    tables.create(resources.table, replace(TableSchema.for_new_table(), rollups=_ROLLUPS))
     return resources
 
 
@@ -307,7 +310,7 @@ def _read_table(name: TableName) -> dict[str, dict[str, str]]:
             for qualifier, cells in columns.items()
         }
         for row in table.read_rows()
-        if not row.row_key.startswith(b"schema#")
+        if not row.row_key.startswith((b"schema#", b"rollup_"))  # what roll-ups are computed from is no result
     }
 
 
@@ -332,8 +335,9 @@ def _summarise(published: _Published, table: Table, dead_letters: Counter[str], 
     grid.add_column()
     grid.add_column(justify="right")
     grid.add_row("published", f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}")
-    grid.add_row("raw rows", f"{len(table) - rows['agg'] - rows['latest']:,}")
+    grid.add_row("raw rows", f"{len(table) - rows['agg'] - rows['latest'] - rows['rollup']:,}")
     grid.add_row("aggregate rows", f"{rows['agg']:,}")
+    grid.add_row("rows of sites and of the fleet", f"{rows['rollup']:,}")
     grid.add_row("rows of newest readings", f"{rows['latest']:,}")
     grid.add_row("dead letters", f"{dead_letters.total():,}, for {counted(len(dead_letters), 'reason')}")
     out.print()
@@ -366,7 +370,7 @@ def _conclude(differences: list[str], seconds: float) -> None:
             f"{counted(len(differences), 'difference')} between what was published and the table"
         )
     out.print(
-        "[bold green]Every raw row and every aggregate equals an independent computation "
+        "[bold green]Every raw row, every aggregate and every roll-up equals an independent computation "
         f"over what was published.[/] [dim]{seconds:.0f} s[/]",
         soft_wrap=True,
     )

@@ -4,11 +4,13 @@ This module deliberately shares no code with the pipeline: it computes row keys,
 different way, from the published events alone. Do not make it call the pipeline's core.
 """
 
+import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from urllib.parse import quote
 
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -24,12 +26,21 @@ class Expectation:
     Args:
         events: the published events; more can be added.
         newest: whether the table has rows of newest readings.
+        rollups: the metadata fields that each roll-up of the table groups by, by its name.
     """
 
-    def __init__(self, events: Iterable[SensorEvent] = (), *, newest: bool = False) -> None:
+    def __init__(
+        self,
+        events: Iterable[SensorEvent] = (),
+        *,
+        newest: bool = False,
+        rollups: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.raw_rows: dict[str, dict[str, str]] = {}
         self._windows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._events: dict[str, int] = defaultdict(int)
+        self._rollups = rollups or {}
+        self._members: dict[str, tuple[int, dict[str, str]]] = {}
         self._newest: dict[str, dict[str, tuple[int, set[float]]]] | None = defaultdict(dict) if newest else None
         for event in events:
             self.add(event)
@@ -41,6 +52,8 @@ class Expectation:
         hour = datetime.fromtimestamp(event.event_time.seconds, UTC).strftime("%Y-%m-%dT%H")
         key = f"agg#hourly#{event.sensor_id}#{hour}"
         self._events[key] += 1
+        if self._rollups and microseconds >= self._members.get(key, (0, {}))[0]:
+            self._members[key] = microseconds, dict(event.metadata)
         for metric, value in event.readings.items():
             row[f"raw:{metric}"] = str(value)
             self._windows[key][metric].append(value)
@@ -61,12 +74,16 @@ class Expectation:
     @property
     def keys(self) -> set[str]:
         """The keys of all rows."""
-        return {*self.raw_rows, *self._events, *(self._newest or ())}
+        return {*self.raw_rows, *self._events, *(self._newest or ()), *self._groups()}
 
     def is_complete(self, table: Table) -> bool:
         """Returns whether every row exists, every window counts all its events, and newest readings are right."""
+        counts = {key: ("stats", events) for key, events in self._events.items()}
+        for key, windows in self._groups().items():
+            counts[key] = "rollup", sum(self._events[window] for window in windows)
         counted = all(
-            float(table.get(key, {}).get("stats:reading_count", 0)) >= events for key, events in self._events.items()
+            float(table.get(key, {}).get(f"{family}:reading_count", 0)) >= events
+            for key, (family, events) in counts.items()
         )
         return self.raw_rows.keys() <= table.keys() and counted and not any(self._newest_differences(table))
 
@@ -77,8 +94,40 @@ class Expectation:
         for key, expected in self.raw_rows.items():
             yield from _raw_differences(key, expected, table.get(key, {}))
         for key, events in self._events.items():
-            yield from _aggregate_differences(key, events, self._windows[key], table.get(key, {}))
+            actual = dict(table.get(key, {}))
+            yield from self._member_differences(key, actual.pop("stats:member", "null"))
+            yield from _aggregate_differences(key, events, self._windows[key], actual)
         yield from self._newest_differences(table)
+        for key, windows in self._groups().items():
+            events = sum(self._events[window] for window in windows)
+            metrics: dict[str, list[float]] = defaultdict(list)
+            for window in windows:
+                for metric, values in self._windows[window].items():
+                    metrics[metric] += values
+            actual = dict(table.get(key, {}))
+            if (sensors := actual.pop("rollup:sensors", None)) != str(len(windows)):
+                yield f"{key} rollup:sensors: {sensors}, computed {len(windows)}"
+            yield from _aggregate_differences(key, events, metrics, actual, "rollup")
+
+    def _groups(self) -> dict[str, list[str]]:
+        """Returns the keys of the windows that belong to each row of a roll-up: by what their newest events name."""
+        groups: dict[str, list[str]] = defaultdict(list)
+        for window, (_, metadata) in self._members.items():
+            hour = window.rpartition("#")[2]
+            for name, fields in self._rollups.items():
+                if all(field in metadata for field in fields):
+                    value = "/".join(quote(metadata[field], safe="") for field in fields) if fields else "all"
+                    groups[f"rollup#hourly#{name}#{value}#{hour}"].append(window)
+        return groups
+
+    def _member_differences(self, key: str, stored: str) -> Iterator[str]:
+        """Yields a line if a window's row names another newest event than the published ones."""
+        if self._rollups:
+            time_us, metadata = self._members[key]
+            fields = {field for fields in self._rollups.values() for field in fields}
+            expected = [time_us, {field: metadata[field] for field in fields & metadata.keys()}]
+            if json.loads(stored) != expected:
+                yield f"{key} stats:member: {stored}, computed {json.dumps(expected)}"
 
     def _newest_differences(self, table: Table) -> Iterator[str]:
         for key, expected in (self._newest or {}).items():
@@ -101,18 +150,18 @@ def _raw_differences(key: str, expected: Mapping[str, str], actual: Mapping[str,
 
 
 def _aggregate_differences(
-    key: str, events: int, metrics: Mapping[str, list[float]], actual: Mapping[str, str]
+    key: str, events: int, metrics: Mapping[str, list[float]], actual: Mapping[str, str], family: str = "stats"
 ) -> Iterator[str]:
-    expected: dict[str, tuple[float, float]] = {"stats:reading_count": (events, 0)}
+    expected: dict[str, tuple[float, float]] = {f"{family}:reading_count": (events, 0)}
     for metric, values in metrics.items():
         tolerance = RELATIVE_TOLERANCE * math.fsum(map(abs, values))
         expected |= {
-            f"stats:count_{metric}": (len(values), 0),
-            f"stats:min_{metric}": (min(values), 0),
-            f"stats:max_{metric}": (max(values), 0),
-            f"stats:sum_{metric}": (math.fsum(values), tolerance),
-            f"stats:avg_{metric}": (statistics.fmean(values), tolerance),
-            f"stats:stddev_{metric}": (statistics.pstdev(values), tolerance),
+            f"{family}:count_{metric}": (len(values), 0),
+            f"{family}:min_{metric}": (min(values), 0),
+            f"{family}:max_{metric}": (max(values), 0),
+            f"{family}:sum_{metric}": (math.fsum(values), tolerance),
+            f"{family}:avg_{metric}": (statistics.fmean(values), tolerance),
+            f"{family}:stddev_{metric}": (statistics.pstdev(values), tolerance),
         }
     for column in sorted(expected.keys() | actual.keys()):
         computed, tolerance = expected.get(column, (math.nan, 0))

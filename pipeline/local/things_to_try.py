@@ -40,6 +40,7 @@ def suggestions(sensor_id: str, metric: str) -> list[tuple[str, str]]:
         ("the sensors", "tidetable read sensors"),
         ("the newest readings of one", f"tidetable read latest {shlex.quote(sensor_id)}"),
         ("a chart", f"tidetable read plot {shlex.quote(sensor_id)} --metric {metric}"),
+        ("the hours of a site", "tidetable read rollups site cellar"),
         ("results of finished windows", "tidetable results follow --limit 5"),
         ("more events", "tidetable simulate --duration 10m"),
         ("what was refused", "tidetable dead-letters list"),

@@ -114,3 +114,44 @@ def test_newest_readings(table):
     table["latest#a"]["latest:t"] = "19"
     assert list(expectation.differences(table)) == ["latest#a latest:t: 19, published 20.0 or 23.0 or 24.0"]
     assert len(list(Expectation([*EVENTS, later]).differences(table))) == 1
+
+
+def test_roll_ups(table):
+    """A group's row is computed from all values of the sensors whose newest events name it."""
+    rollups = {"site": ["place"], "fleet": []}
+    events = [*EVENTS, sensor_event("b", T, {"t": 29.0}, {"place": "roof/2"})]
+    table |= {
+        "b#8228675799999999": {"raw:t": "29", "meta:place": "roof/2"},
+        HOUR.replace("#a#", "#b#"): {
+            "stats:reading_count": "1",
+            "stats:member": f'[{T},{{"place":"roof/2"}}]',
+            **{f"stats:{name}_t": "29" for name in ("sum", "min", "max", "avg")},
+            "stats:count_t": "1",
+            "stats:stddev_t": "0",
+        },
+    }
+    of_roof = {column.replace("stats", "rollup"): value for column, value in table[HOUR.replace("#a#", "#b#")].items()}
+    of_roof["rollup:sensors"] = "1"
+    del of_roof["rollup:member"]
+    table[HOUR]["stats:member"] = f"[{T + 1},{{}}]"
+    table["rollup#hourly#site#roof%2F2#2026-02-17T10"] = of_roof
+    table["rollup#hourly#fleet#all#2026-02-17T10"] = {
+        "rollup:sensors": "2",
+        "rollup:reading_count": "3",
+        "rollup:count_t": "3",
+        "rollup:sum_t": "72",
+        "rollup:min_t": "20",
+        "rollup:max_t": "29",
+        "rollup:avg_t": "24",
+        "rollup:stddev_t": str(14**0.5),
+        **{f"rollup:{name}_u": "0.5" for name in ("sum", "min", "max", "avg")},
+        "rollup:count_u": "1",
+        "rollup:stddev_u": "0",
+    }
+    expectation = Expectation(events, rollups=rollups)
+    assert expectation.is_complete(table)
+    assert list(expectation.differences(table)) == []
+    of_roof["rollup:avg_t"] = "28"
+    assert len(list(expectation.differences(table))) == 1
+    table[HOUR]["stats:member"] = f'[{T},{{"place":"roof"}}]'
+    assert len(list(expectation.differences(table))) == 2
