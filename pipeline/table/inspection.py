@@ -11,19 +11,22 @@ from pipeline.cloud.connection.key_ranges import sampled_keys, split_range
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored, audit
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
+from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
-from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import ROLLUP
 from pipeline.core.rows.rows import KeyRange, Row, prefix_range
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.windows.tier_sources import chains
 from pipeline.table.fitting import (
     Mismatch,
@@ -205,18 +208,27 @@ class Inspection:
     # Compares aggregates with raw rows, as a repair does
 
     def _compare(self) -> None:
-        picked = list(self._windows)
+        picked, without_member = list(self._windows), 0
         for sensor_id, number, start_us in picked[:: len(picked) // _MOST_WINDOWS + 1]:
             try:
                 for audited in self._audit(sensor_id, number, start_us):
                     self._report.windows += 1
-                    if audited.finding is not None and not self._lacks_all(audited.finding):
+                    if audited.finding is None or self._lacks_all(audited.finding):
+                        continue
+                    if _lacks_member_alone(audited.finding):
+                        without_member += 1
+                    else:
                         self._report.mismatch("windows", _shown_finding(audited.finding))
             except _TooManyRows:
                 self._report.notes.append("the remaining windows were not compared: they have too many raw rows")
                 return
             except (ForeignRow, ValueError) as problem:
                 self._report.mismatch("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
+        if without_member:
+            self._report.notes.append(
+                f"{counted(without_member, 'aggregate row')} of those do not tell their sensors' groups: "
+                "'tidetable repair --rollups' adds them"
+            )
         for tier in self._schema.tiers:
             if not self._report.inspected[_kind(tier)]:
                 self._report.notes.append(f"the table has no {_kind(tier)}: 'tidetable repair' creates them")
@@ -234,12 +246,18 @@ class Inspection:
         extents = chains_of(extents_of(start_us, end_us, tiers, bounds)[0])[number]
         if not any(extent.windows for extent in extents):
             return []
+        identity, fields = self._schema.identity.of_record, self._schema.member_fields
         span = Span(start_us, end_us, frozenset({sensor_id}))
         shortest: dict[int, WindowReadings] = {}
         for keys in raw_ranges(self._schema, span.sensors):
             for record in events_within(self._schema, self._read, keys, span):
+                if not record.readings:  # metadata alone is in no window
+                    continue
                 window_us = tiers[0].window.start_of(record.event_time_us)
-                shortest.setdefault(window_us, WindowReadings()).add(record.event_time_us, record.readings)
+                of_window, (time_us, discriminator) = shortest.setdefault(window_us, WindowReadings()), identity(record)
+                of_window.add(time_us, record.readings, discriminator)
+                if fields:
+                    of_window.note(Member(event_key(time_us, discriminator), member_text(fields, record.metadata)))
         stored: dict[tuple[Tier, int], Stored] = {}
         for tier, first_us, last_us in extents:
             keys = aggregate_range(tier.window, sensor_id, first_us, last_us)
@@ -268,6 +286,11 @@ def _some(ranges: Iterator[KeyRange], most: int) -> Iterator[KeyRange]:
 
 def _kind(tier: Tier) -> str:
     return f"aggregate rows of {tier.window.text}"
+
+
+def _lacks_member_alone(finding: Finding) -> bool:
+    """Whether a row is right, but was written without the metadata that roll-ups group by."""
+    return all(each.statistic == MEMBER and each.stored is None for each in finding.differences)
 
 
 def _shown_finding(finding: Finding) -> str:

@@ -46,7 +46,8 @@ def rows_of(schema: TableSchema, sensors: int = 3) -> list[EncodedRow]:
     for sensor_id in (f"s{number}" for number in range(sensors)):
         stats = WindowStats()
         stats.events, stats.metrics["temperature"] = 1, MetricStats.of((20.5,))
-        stats.member = Member(START_US, member_text(schema.member_fields, {"site": "north"}))
+        if schema.member_fields:
+            stats.member = Member(START_US, member_text(schema.member_fields, {"site": "north"}))
         event = Event(sensor_id, START_US, {"temperature": 20.5}, {"site": "north"}, "")
         rows += map(encoded, schema.rows(event))
         rows.append(encoded_aggregate_row(tier.window, sensor_id, START_US, stats, tier.family, tier.statistics))
@@ -148,6 +149,20 @@ def test_adopt_a_table_whose_roll_ups_are_to_come(name: TableName, tmp_path: Pat
     result = run("adopt", name, "--schema", in_file(tmp_path, ROLLUPS))
     assert result.exit_code == 0, result.output
     assert "the table has no rows of roll-ups: 'tidetable repair --rollups' creates them" in lines(result)
+    without = "3 aggregate rows of those do not tell their sensors' groups: 'tidetable repair --rollups' adds them"
+    assert without in lines(result)
+
+
+def test_adopt_rows_that_tell_another_group(name: TableName, tmp_path: Path) -> None:
+    """An aggregate row that tells another group than its raw rows does not fit."""
+    create(name, **FOREIGN)
+    rows = rows_of(parse_schema(ROLLUPS))
+    moved = [row._replace(mutations=row.mutations.replace(b"north", b"south")) for row in rows]
+    write(name, [new if new.key.startswith(b"agg#hourly#s1#") else old for old, new in zip(rows, moved, strict=True)])
+    result = run("adopt", name, "--schema", in_file(tmp_path, ROLLUPS))
+    assert result.exit_code == 1
+    assert "windows that do not fit: 1" in result.stdout
+    assert 'member is {"site":"south"} at 2026-02-17T12:00:00Z, but {"site":"north"} at ' in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def events_within(
 ) -> Iterator[RawRecord]:
     """Yields the events of the span in a range of keys; in parts if rows contain parts of events.
 
-    Their metadata is left out unless the table keeps events of metadata alone.
+    Their metadata is left out, unless roll-ups group by it or the table keeps events of metadata alone.
 
     Args:
         schema: the table's schema.
@@ -87,7 +87,7 @@ def events_within(
 
     selection = schema.layout.selection(schema.layout_context, None, span.start_us, span.end_us, None)
     if not schema.metadata_alone:
-        selection = selection._replace(families=schema.layout_context.metrics.families)
+        selection = selection._replace(families=schema.metrics.families + schema.member_families)
     if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # the span lies between two milliseconds, and times are stored in milliseconds
     pattern = (
