@@ -50,19 +50,19 @@ def rows_of(schema: TableSchema, workload: Workload, sensors: int) -> tuple[byte
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("seconds", [60, 3600])
 def test_sizes(name: str, seconds: int) -> None:
-    """Contributions and rows are at most a tenth smaller or larger than planned."""
+    """Contributions and rows are at most 15 % smaller or larger than planned."""
     schema = parse_schema(SCHEMAS[name])
     workload = Workload(schema, 100, seconds * SECOND, names("metric", 4), names("field", 1), rollup_groups=1)
     data, rows = rows_of(schema, workload, 100)
     (tier,), (rollup,) = schema.tiers, schema.rollups
-    assert rollups.contribution_bytes(workload, tier) == pytest.approx(len(data), rel=0.1)
+    assert rollups.contribution_bytes(workload, tier) == pytest.approx(len(data), rel=0.15)
     planned = [
         rollups.members_size(workload, tier, 100),
         rollups.parts_size(tier, rollup, rollups.part_bytes(workload, tier, 100), 100),
         rollups.group_size(workload, tier, rollup),
     ]
     for row, size in zip(rows, planned, strict=True):
-        assert size.encoded == pytest.approx(len(row.key) + len(row.mutations), rel=0.1), row.key
+        assert size.encoded == pytest.approx(len(row.key) + len(row.mutations), rel=0.15), row.key
 
 
 def test_rates() -> None:
