@@ -3,9 +3,9 @@
     contributions ─ MergeShards ─┬─ rows of members ────────────────────────────── Collect ─ rows
                                  └─ parts of groups ─ MergeGroups ─ their rows ──┘
 
-State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. Their rows wait
-for the parts of other shards, because each of them changes the same rows, and then for other rows, because a request
-costs more than a row.
+State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. Groups wait for
+the parts of other shards, because each of them changes the same rows. All wait for the same time, and then all rows for
+each other, because a request costs more than a row.
 """
 
 import time
@@ -48,8 +48,8 @@ from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
-_TOGETHER_S = 4.0  # the time for which changes of a group wait for each other
-_COLLECT_S = 3.0  # the time for which rows wait for each other
+_EVERY_S = 5.0  # the time between two merges of groups, of all groups together
+_MERGED_S = 2.0  # the time from a merge until its rows are there, and those of members that have waited for them
 _SHARDS_OF_COLLECTOR = 256
 _MOST_ROWS = 500  # in an output element
 
@@ -168,7 +168,7 @@ class _GroupsFn(_RollupFn):
         changes.add(element[1])
         if not any_change.read():
             any_change.write(1)
-            set_clock_timer(due, Timestamp(self._clock() + _TOGETHER_S))
+            set_clock_timer(due, Timestamp(_next_s(self._clock())))
             end.set(Timestamp(micros=END_US))
 
     @on_timer(_DUE_SPEC)
@@ -232,7 +232,7 @@ class _CollectRollupsFn(beam.DoFn):
         waiting.add(element[1])
         if not any_row.read():
             any_row.write(1)
-            set_clock_timer(due, Timestamp(self._clock() + _COLLECT_S))
+            set_clock_timer(due, Timestamp(_next_s(self._clock() - _MERGED_S) + _MERGED_S))
             end.set(Timestamp(micros=END_US))
 
     @on_timer(_ROWS_DUE_SPEC)
@@ -262,3 +262,8 @@ class _CollectRollupsFn(beam.DoFn):
             rows = read_rows(batch)
             for start in range(0, len(rows), _MOST_ROWS):
                 yield EncodedRows(rows[start : start + _MOST_ROWS])
+
+
+def _next_s(now_s: float) -> float:
+    """Returns the next time at which groups are merged."""
+    return now_s - now_s % _EVERY_S + _EVERY_S
