@@ -35,7 +35,7 @@ from functools import lru_cache
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
 from pipeline.core.notation.size_runs import parse_sizes, sizes_text
-from pipeline.core.statistics.member import Member, member_bytes, parse_member
+from pipeline.core.statistics.member import Member, member_bytes, member_of
 from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 
@@ -170,7 +170,7 @@ def sized_member(member: Member) -> tuple[bytes, bytes]:
 
 def read_member(reader: Reader) -> Member:
     """Reads what :func:`sized_member` returned."""
-    return parse_member(reader.take(reader.count()))
+    return member_of(reader.take(reader.count()))
 
 
 def window_bytes(stats: WindowStats) -> bytes:

@@ -25,7 +25,7 @@ from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of
-from pipeline.core.statistics.member import Member, contradict, later, member_text, parse_member
+from pipeline.core.statistics.member import Member, contradict, later, member_of, member_text
 from pipeline.core.windows.fixed import Window
 
 VERSION = 1
@@ -102,18 +102,21 @@ class GroupedReadings(BundleReadings):
 
     def _note(self, events: Iterable[Event]) -> None:
         """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
-        length_us, newest, of_event = self._length_us, self._newest, self._identity.of_event
+        length_us, newest, identity = self._length_us, self._newest, self._identity
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
         for event in events:
-            time_us, discriminator = of_event(event)
-            moment = time_us, event_key(time_us, discriminator)
-            window = event[0], time_us - time_us % length_us
+            time_us = event[1] - event[1] % grain_us
+            key = time_us if distinguishes_by_time_only else event_key(*identity.of_event(event))
+            moment, window = (time_us, key), (event[0], time_us - time_us % length_us)
             known = newest.get(window)
             if known is None or known[0] < moment:
                 newest[window] = moment, [event[3]]
             elif known[0] == moment and event[3] != known[1][-1]:
                 known[1].append(event[3])
 
-    def _members(self, moment: tuple[int, int], parts: Iterable[Mapping[str, str]]) -> tuple[Member, ...]:
+    def _members(self, moment: tuple[int, int], parts: Sequence[Mapping[str, str]]) -> tuple[Member, ...]:
+        if len(parts) == 1:
+            return (Member(moment[1], member_text(self._fields, parts[0])),)
         found = tuple[Member, ...]()
         for metadata in parts:
             known, part = found[-1] if found else None, Member(moment[1], member_text(self._fields, metadata))
@@ -229,7 +232,7 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         for _ in range(size // _MEMBER):
             first = begin + _SIZE.size
             begin = first + _SIZE.unpack_from(data, begin)[0]
-            members += (parse_member(data[first:begin]),)
+            members += (member_of(data[first:begin]),)
         size %= _MEMBER
         layout = _layout(events, len(sets[index]), size)
         end = begin + layout.size
