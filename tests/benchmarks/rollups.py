@@ -5,8 +5,7 @@ engine that tests have. Each sensor sends three metrics a minute, a hundred even
 hundred sites; all sensors are a fleet. Windows are an hour and a day long. The defaults of the job apply.
 
 Messages of ten seconds are a bundle. A bundle's rows are a request for each 10,000 mutations, as with Beam's connector.
-CPU time includes that of making these requests, not that of the table, which is in memory. The delay is that from a
-pane to the row of its group.
+CPU time includes that of making these requests, not that of the table, which is in memory.
 
 Run with ``.venv/bin/python -m tests.benchmarks.rollups``.
 """
@@ -46,10 +45,7 @@ class _Requests(Table):
         self.requests: Counter[str] = Counter()
         self.mutations: Counter[str] = Counter()
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
-        self.reads = 0
-        self.now_us = 0
         self.stage = ""
-        self.delays: list[int] = []
 
     def write_rows(self, rows: Iterable[EncodedRow]) -> None:
         began, mutations = time.process_time(), 0
@@ -111,7 +107,7 @@ def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
     """Yields the time and the messages of each ten seconds: of each sensor, an event a minute."""
     rng, of_step = random.Random(1), -(-sensors // 6)
     for step in range(minutes * 6):
-        time_us, first = _BEGIN + step * 10 * SECOND, step % 6 * of_step
+        time_us, first = _BEGIN + (step + 1) * 10 * SECOND, step % 6 * of_step
         events = [
             sensor_event(
                 f"sensor-{number:07}",
