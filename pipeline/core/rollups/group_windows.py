@@ -270,10 +270,10 @@ class RollupWindows:
                 of_window[part.shard] = part
         stored = self._stored(changes, now_us)
         for key, of_shards in changes.items():
-            window, changed = self._window(key, stored, now_us)
+            window, changed = self._window(key, stored)
             taken = [part for part in of_shards.values() if window.put(part.shard, part.version, part.data)]
             if taken or changed:
-                self._write(key, window, taken)
+                self._write(key, window, taken, now_us)
 
     def chunks(self, now_us: int, kept_us: int) -> Iterator[bytes]:
         """Yields the state.
@@ -300,27 +300,25 @@ class RollupWindows:
         rows = self._read(list(found.values())) if found else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in found.items()}
 
-    def _window(self, key: _Key, stored: dict[_Key, Row], now_us: int) -> tuple[_GroupWindow, bool]:
+    def _window(self, key: _Key, stored: dict[_Key, Row]) -> tuple[_GroupWindow, bool]:
         """Returns a window as state and table know it, and whether others have changed it."""
         window = self._windows.get(key)
         if window is None:
             chunk = self._chunks.pop(key, None)
             window = self._windows[key] = _GroupWindow() if chunk is None else _GroupWindow.from_bytes(chunk)
-        begins, changed = not window.version, False
+        changed = False
         if row := stored.get(key):
             for column, (version, data) in versions_in(row, key[2]).items():
                 if column == VERSION:
                     window.version = max(window.version, version)
                 elif window.version_of(shard := int(column)) < version:
                     changed |= window.put(shard, version, data)
-        if begins:
-            window.version = first_version(window.version, key[2], now_us)
         return window, changed
 
-    def _write(self, key: _Key, window: _GroupWindow, taken: Sequence[Part]) -> None:
+    def _write(self, key: _Key, window: _GroupWindow, taken: Sequence[Part], now_us: int) -> None:
         group, tier, start_us = key
         of_tier = self._rules.tiers[tier]
-        window.version += 1
+        window.version = first_version(window.version, start_us, now_us) + 1
         cells = [(b"%d" % part.shard, Versioned(part.version, part.data)) for part in taken]
         cells.append((VERSION, Versioned(window.version, b"")))
         self.rows.append(versioned_row(rollup_key(of_tier.window, *group, start_us, PARTS), start_us, cells))

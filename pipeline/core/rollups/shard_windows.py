@@ -149,8 +149,8 @@ class ShardWindows:
         stored = self._stored(changes, now_us)
         for each in changes:
             begins = each[:2] not in self._chunks and each[:2] not in self._windows
-            window = self._window(each, stored, now_us)
-            version = window.version + 1
+            window = self._window(each, stored)
+            version = first_version(window.version, each.start_us, now_us) + 1
             if each.order and each.order.began_us != window.began_us:
                 window.began_us = each.order.began_us
                 window.entries = {sensor: entry._replace(number=0) for sensor, entry in window.entries.items()}
@@ -170,7 +170,7 @@ class ShardWindows:
                 cells.append((sensor, Versioned(version, data)))
             if window.changed:
                 is_recent = begins and self._rules.tiers[each.tier].window.end_of(each.start_us) + _RECENT_US > now_us
-                self._merge(each, window, cells, all_groups=is_recent)
+                self._merge(each, window, version, cells, all_groups=is_recent)
 
     def chunks(self, now_us: int, kept_us: int) -> Iterator[bytes]:
         """Yields the state.
@@ -195,7 +195,7 @@ class ShardWindows:
         rows = self._read(list(keys.values())) if keys else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in keys.items()}
 
-    def _window(self, changes: SensorChanges, stored: dict[tuple[int, int], Row], now_us: int) -> _ShardWindow:
+    def _window(self, changes: SensorChanges, stored: dict[tuple[int, int], Row]) -> _ShardWindow:
         """Returns a window as state and table know it."""
         key, start_us = changes[:2], changes.start_us
         window = self._windows.get(key)
@@ -214,7 +214,6 @@ class ShardWindows:
                 window.put(sensor, known, _Entry(data, version, known.number if known else 0))
             window.version = max(window.version, version)
         if begins:
-            window.version = first_version(window.version, start_us, now_us)
             window.changed.clear()  # by nobody else
         return window
 
@@ -222,6 +221,7 @@ class ShardWindows:
         self,
         changes: SensorChanges,
         window: _ShardWindow,
+        version: int,
         cells: Iterable[tuple[bytes, Versioned]],
         *,
         all_groups: bool,
@@ -231,6 +231,7 @@ class ShardWindows:
         Args:
             changes: the changes.
             window: the window after them.
+            version: the version to write.
             cells: the cells to write.
             all_groups: whether all groups are merged, not only those of sensors that have changed.
         """
@@ -238,15 +239,15 @@ class ShardWindows:
         if all_groups:
             window.changed.update(window.left)
             window.changed.update(dict.fromkeys(text_in(entry.data) for entry in entries.values() if entry.data))
-        window.version += 1
-        version = VERSION, Versioned(window.version, b"\n".join(window.left))
+        window.version = version
+        tells = VERSION, Versioned(version, b"\n".join(window.left))
         key = members_key(self._rules.tiers[tier].window, self._shard, start_us)
-        self.rows.append(versioned_row(key, start_us, [*cells, version]))
+        self.rows.append(versioned_row(key, start_us, [*cells, tells]))
         groups = [group for text in window.changed for group in self._rules.groups_of(tier, text)]
         window.changed.clear()
         contributions = [entry.data for entry in entries.values() if entry.data]
         for group, sums in parts_of(self._rules, tier, contributions, groups).items():
-            self.parts.append(Part(group, tier, start_us, self._shard, window.version, sums_bytes(sums)))
+            self.parts.append(Part(group, tier, start_us, self._shard, version, sums_bytes(sums)))
 
 
 def parts_of(

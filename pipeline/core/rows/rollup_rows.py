@@ -163,13 +163,14 @@ def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versio
 
 
 def first_version(version: int, start_us: int, now_us: int) -> int:
-    """Returns the version that a writer continues from when it reads a row first.
+    """Returns the version that a writer continues from.
 
-    A writer that was stopped may have written others, which are still on their way. Few writers write a row every
+    Others may write the row: a backfill, a repair, or a job that was stopped, whose requests are still on their way.
+    Whoever writes later has to have the greater version, even if it has not read theirs. Few writers write a row every
     second for long. So versions are not below the number of seconds since the window's start.
 
     Args:
-        version: the greatest version in the row.
+        version: the greatest version that the writer knows.
         start_us: the window's start.
         now_us: the current time.
     """

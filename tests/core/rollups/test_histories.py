@@ -70,8 +70,11 @@ class Story:
         random, tier = self.random, self.random.randrange(2)
         span_us = (HOUR_US, DAY_US)[tier]
         start_us = (self.now_us - random.choice([0, 0, 0, HOUR_US // 2])) // span_us * span_us
+        self.pane(tier, start_us, random.sample(SENSORS, random.randint(1, 4)))
+
+    def pane(self, tier, start_us, sensors):
         found = {}
-        for sensor in random.sample(SENSORS, random.randint(1, 4)):
+        for sensor in sensors:
             stats = self.truth[tier, start_us, sensor] = self.stats_of(start_us)
             found[sensor] = self.encoders[tier].of(start_us, stats)
         self.number += 1
@@ -187,9 +190,27 @@ class Story:
         if not over:
             return
         tier, start_us = self.random.choice(sorted(over))
-        for sensor in self.random.sample(SENSORS, 3):
+        self.change(tier, start_us, self.random.sample(SENSORS, 3), forgets=0.5)
+
+    def beside(self):
+        """Sensors are forgotten in a window in progress, and then panes of them fire."""
+        self.settle()
+        tier = self.random.randrange(2)
+        span_us = (HOUR_US, DAY_US)[tier]
+        start_us = self.now_us // span_us * span_us
+        sensors = self.random.sample(SENSORS, 3)
+        self.change(tier, start_us, sensors, forgets=1)
+        self.now_us += 60_000_000
+        if self.now_us < start_us + span_us:
+            for sensor in sensors:
+                self.pane(tier, start_us, [sensor])
+            self.check()
+
+    def change(self, tier, start_us, sensors, forgets):
+        for sensor in sensors:
             if (tier, start_us, sensor) in self.truth or self.random.random() < 0.3:
-                self.truth[tier, start_us, sensor] = self.stats_of(start_us) if self.random.random() < 0.5 else None
+                stays = self.random.random() >= forgets
+                self.truth[tier, start_us, sensor] = self.stats_of(start_us) if stays else None
         groups = RollupWindows(RULES, self.table.read)
         for shard in range(3):
             found = {
@@ -291,6 +312,7 @@ ACTS = (
     Story.restart,
     Story.lose,
     *[Story.batch] * 2,
+    Story.beside,
     *[Story.wait] * 2,
 )
 
