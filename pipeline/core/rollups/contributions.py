@@ -13,7 +13,7 @@ A batch has the contributions of a shard's sensors to several windows, little-en
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 from typing import Any, NamedTuple
 
 from pipeline.core.rollups.group_rules import GroupRules
@@ -29,6 +29,7 @@ NOTHING = b""
 _BATCH = struct.Struct("<BQQ")
 _WINDOW = struct.Struct("<BqII")
 _MOST_SENSORS = 2000  # of a window, in a batch
+_MOST_BYTES = 2 << 20  # of contributions, in a batch
 _NO_FIELDS = "{}"
 _MOST_SHAPES = 1 << 16  # of sensors' metadata and metrics, which a worker keeps for as long as it lives
 
@@ -69,19 +70,31 @@ def batches_of(windows: Iterable[tuple[int, int, Mapping[bytes, bytes]]], order:
         order: their place among other changes.
     """
     head = _BATCH.pack(VERSION, *order)
-    parts, sensors = [head], 0
+    parts, sensors, size = [head], 0, 0
     for tier, start_us, contributions in windows:
-        items = iter(contributions.items())
-        while some := dict(islice(items, _MOST_SENSORS)):
+        for some in _some_at_a_time(contributions):
             ids = b"\n".join(some)
-            sizes = array("I", map(len, some.values())).tobytes()
-            parts += (_WINDOW.pack(tier, start_us, len(some), len(ids)), ids, sizes, *some.values())
+            sizes = array("I", map(len, some.values()))
+            parts += (_WINDOW.pack(tier, start_us, len(some), len(ids)), ids, sizes.tobytes(), *some.values())
             sensors += len(some)
-            if sensors >= _MOST_SENSORS:
+            size += sum(sizes)
+            if sensors >= _MOST_SENSORS or size >= _MOST_BYTES:
                 yield b"".join(parts)
-                parts, sensors = [head], 0
+                parts, sensors, size = [head], 0, 0
     if sensors:
         yield b"".join(parts)
+
+
+def _some_at_a_time(contributions: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
+    """Yields contributions, as many as a batch may have, or a large one."""
+    items = iter(contributions.items())
+    while some := dict(islice(items, _MOST_SENSORS)):
+        ends = list(accumulate(map(len, some.values())))
+        if ends[-1] <= _MOST_BYTES:
+            yield some
+            continue
+        of_parts = groupby(zip(ends, some.items(), strict=True), lambda each: each[0] // _MOST_BYTES)
+        yield from (dict(item for _, item in part) for _, part in of_parts)
 
 
 def read_batch(batch: bytes) -> list[SensorChanges]:

@@ -32,7 +32,7 @@ from pipeline.core.rows.rows import EncodedRows, Row
 _VERSION = 1
 _WINDOW = struct.Struct("<BBqqIqIII")
 _RECENT_US = 3600 * 1_000_000
-_MOST_LEFT = 1000  # texts, in a window of a shard
+_MOST_LEFT_BYTES = 1 << 16  # of texts, in a window of a shard; each write repeats them
 _OTHER_RELEASE = "another release wrote these roll-ups; drain the job that wrote them and start a new one"
 
 ReadRows = Callable[[Sequence[bytes]], Mapping[bytes, Row]]
@@ -71,8 +71,8 @@ class _ShardWindow:
             self.changed[text] = None
         if before is not None and before != text:
             self.changed[before] = None
-            if len(self.left) < _MOST_LEFT:
-                self.left[before] = None
+            self.left.pop(before, None)
+            self.left[before] = None
 
     def to_bytes(self, tier: int, start_us: int, kept_until_us: int) -> bytes:
         datas, versions, numbers = zip(*self.entries.values(), strict=True) if self.entries else ((), (), ())
@@ -240,6 +240,7 @@ class ShardWindows:
             window.changed.update(window.left)
             window.changed.update(dict.fromkeys(text_in(entry.data) for entry in entries.values() if entry.data))
         window.version = version
+        window.left = dict.fromkeys(newest_left(window.left))
         tells = VERSION, Versioned(version, b"\n".join(window.left))
         key = members_key(self._rules.tiers[tier].window, self._shard, start_us)
         self.rows.append(versioned_row(key, start_us, [*cells, tells]))
@@ -274,6 +275,16 @@ def parts_of(
                 of_groups.setdefault(group, []).append(sums)
     merged = ((group, merge(found)) for group, found in of_groups.items())
     return {group: selected(sums, rules.merged_of(group, sums.names)) for group, sums in merged}
+
+
+def newest_left(texts: Iterable[bytes]) -> list[bytes]:
+    """Returns the last of the metadata that sensors have left, as much as a row tells.
+
+    The groups of what sensors left long ago have been merged without them since.
+    """
+    found = list(texts)
+    sizes = accumulate(len(text) + 1 for text in reversed(found))
+    return found[len(found) - sum(size <= _MOST_LEFT_BYTES for size in sizes) :]
 
 
 def _window_of(chunk: bytes) -> tuple[int, int]:

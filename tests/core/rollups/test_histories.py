@@ -324,3 +324,39 @@ def test_any_history_leads_to_what_sensors_have(seed, length):
     for _ in range(length):
         story.random.choice(ACTS)(story)
     story.check()
+
+
+def test_a_sensor_that_moves_again_and_again():
+    """However often, the row that tells where sensors were stays short, and a job that is stopped leaves no group."""
+    story = Story(Random(1))
+    for number in range(400):
+        if number == 399:
+            story.parts, story.rows = [], []  # nothing more than members is written
+            story.start()
+        story.now_us += 1_000_000
+        stats = SCHEMA.statistics.stats_of([START_US], {"temperature": [1.0]})
+        stats.member = Member(START_US, member_text(("site",), {"site": f"{number}{'x' * 1000}"}))
+        story.truth[0, START_US, SENSORS[0]] = stats
+        order = Order(story.began_us, number)
+        change = SensorChanges(0, START_US, {SENSORS[0]: story.encoders[0].of(START_US, stats)}, order)
+        story.changes.append((crc32(SENSORS[0]) % 3, change))
+        story.merge_shards(1)
+        assert sum(len(row.mutations) for row in story.rows) < 100_000
+        story.write(1)
+        if number != 398:
+            story.settle()
+    story.check()
+
+
+def test_batches_are_bounded():
+    """Sensors with many metrics share a batch with few others."""
+    sizes = [10, 700_000, 5_000_000, 0, *[10_000] * 500]
+    contributions = {b"s%d" % number: b"x" * size for number, size in enumerate(sizes)}
+    batches = list(batches_of([(0, START_US, contributions), (1, START_US, contributions)], Order(1, 2)))
+    assert max(map(len, batches)) < 5_000_000 + 3_000_000
+    assert sum(len(batch) > 4_500_000 for batch in batches) == 2
+    found = {}
+    for change in (change for batch in batches for change in read_batch(batch)):
+        assert found.setdefault(change.tier, {}).keys().isdisjoint(change.contributions)
+        found[change.tier].update(change.contributions)
+    assert found == {0: contributions, 1: contributions}
