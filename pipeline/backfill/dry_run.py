@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from pipeline.backfill.survey import Survey
 
 _MOST_METRICS = 50
-_WRITTEN = ("raw_rows", "aggregate_rows", "windows_listed", "windows_left")  # keys of what a dry run does not write
+_WRITTEN = (
+    "raw_rows",
+    "aggregate_rows",
+    "rollup_rows",
+    "windows_listed",
+    "windows_left",
+)  # keys of what a dry run does not write
 
 
 @dataclass(frozen=True)

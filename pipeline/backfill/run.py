@@ -4,6 +4,7 @@
                                         │                       │ after all of them
                                         └─ CompleteWindows ─────┴─────────── aggregate rows, windows to repair
                                            └─ CompleteLongerWindows ──────── … for each longer tier
+                                              └─ SettleRollups ───────────── rows of roll-ups
     refused records ──────────────────────────────────────────────────────── dead letters
 
 The job computes a window's aggregate from the files' events and from the window's raw rows in the table, and replaces
@@ -67,6 +68,7 @@ from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import Target, runs_here
 from pipeline.transforms.decode import DecodeMessages
 from pipeline.transforms.rows import FormatRawRows
+from pipeline.transforms.settle_rollups import SettleRollups
 from pipeline.transforms.write import WriteRows
 
 MAX_REPORTED = 20
@@ -235,7 +237,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
     written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
     repeated: PCollection | None = None
-    tiers, windows, listed = target.schema.tiers, list[PCollection](), []
+    tiers, windows, listed, rolled_up = target.schema.tiers, list[PCollection](), [], []
     of_job = backfill.allowed_lateness, backfill.late_firing
     for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
         if source < 0:
@@ -246,7 +248,10 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         repeated = completed.repeated or repeated
+        rolled_up.append(completed.rolled_up)
         listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
+    if target.schema.rollups:
+        _ = rolled_up | "RolledUp" >> beam.Flatten() | "SettleRollups" >> SettleRollups(target.name, target.schema)
     if repeated is None:  # a table without tiers
         repeated = events | "GatherWindows" >> GatherWindows(target.schema) | "CountRepeated" >> CountRepeated()
     _ = (told, _told_repeated(repeated)) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)

@@ -70,6 +70,7 @@ class Summary:
             "dead_letters": self._reasons,
             "raw_rows": self._of(metrics.RAW_ROWS),
             "aggregate_rows": self._of(metrics.AGGREGATE_ROWS),
+            "rollup_rows": self._of(metrics.ROLLUP_ROWS),
             "windows_listed": self._of(metrics.BACKFILL_WINDOWS_LISTED),
             "windows_left": self._of(metrics.BACKFILL_WINDOWS_LEFT),
             "expired": self._of(metrics.EXPIRED_EVENTS),
@@ -78,10 +79,13 @@ class Summary:
 
     def print(self, dead_letters: str | None, allowed_lateness: timedelta) -> None:
         """Prints the summary as text."""
+        rows = self._of(metrics.ROLLUP_ROWS)
+        rolled_up = f"and {counted(rows, 'row')} of roll-ups " if rows else ""
         click.echo(
             f"{counted(self.files, 'file')}, {counted(self.records, 'record')}, "
             f"{counted(self.events, 'event')}: {counted(self._of('raw_rows'), 'raw row')} and "
-            f"{counted(self._of('aggregate_rows'), 'aggregate row')} written to {self.table}, "
+            f"{counted(self._of('aggregate_rows'), 'aggregate row')} "
+            f"{rolled_up}written to {self.table}, "
             f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
         )
         self.print_notes(dead_letters)

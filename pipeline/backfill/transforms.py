@@ -35,12 +35,13 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least, lasts_of, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
+from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import CompletingFn, now_us
 
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
-_WINDOWS, _LISTED, _REPEATED = "windows", "listed", "repeated"
+_WINDOWS, _LISTED, _ROLLED_UP, _REPEATED = "windows", "listed", "rolled_up", "repeated"
 _Shorter = KV[tuple[str, int], tuple[int, WindowStats]]  # sensor and start of the longer window; a shorter one
 
 
@@ -71,11 +72,14 @@ class CompletedWindows(NamedTuple):
     Attributes:
         windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
         listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
+        rolled_up: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
+            still write, since they are listed.
         repeated: ``Repeated`` elements, whose sum tells what comes again in the files; None of longer windows.
     """
 
     windows: PCollection
     listed: PCollection
+    rolled_up: PCollection
     repeated: PCollection | None = None
 
 
@@ -113,7 +117,7 @@ class CompleteWindows(beam.PTransform):
             events
             | "Gather" >> GatherWindows(schema)
             | "Complete"
-            >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, _REPEATED, main=_WINDOWS)
+            >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, _ROLLED_UP, _REPEATED, main=_WINDOWS)
         )
         outputs[_REPEATED].element_type = Repeated
         return _outputs(outputs)._replace(repeated=outputs[_REPEATED])
@@ -146,7 +150,7 @@ class CompleteLongerWindows(beam.PTransform):
             windows
             | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, main=_WINDOWS)
+            | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, _ROLLED_UP, main=_WINDOWS)
         )
         return _outputs(outputs)
 
@@ -159,7 +163,8 @@ def _by_longer(element: tuple[str, tuple[int, WindowStats]], longer: Window) -> 
 def _outputs(outputs: Any) -> CompletedWindows:
     outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats]]
     outputs[_LISTED].element_type = KV[str, int]
-    return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED])
+    outputs[_ROLLED_UP].element_type = WrittenWindow
+    return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED], outputs[_ROLLED_UP])
 
 
 @dataclass(eq=False)
@@ -204,6 +209,8 @@ class _WritingFn(CompletingFn):
         self._tier = tier
         lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
         self._late_us = lateness[tier] // _MICROSECOND  # zero without a job
+        self._index = schema.tiers.index(tier)
+        self._rolls_up = bool(schema.rollups_of(tier.window))
         self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
         self._left = metrics.counter(metrics.BACKFILL_WINDOWS_LEFT)
@@ -259,6 +266,8 @@ class _WritingFn(CompletingFn):
                 self._aggregate_rows.inc()
                 METER.note_row()
                 yield sensor_id, (start_us, final.stats)
+                if self._rolls_up and not self._may_be_written(start_us):
+                    yield TaggedOutput(_ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
             else:
                 self._left.inc()
             if final is None or not final.proven or self._may_be_written(start_us):

@@ -22,8 +22,8 @@ OPTION_NAMES = frozenset(
     launch-checks layout limit listed live malformed max max-future max-num-workers max-points max-record-bytes
     message message-decoder message-descriptors message-mapping meta-family metadata metadata-fields metric
     metrics newest-every output port prefix prices project publish-time rate raw-family reason region report
-    results results-encoding results-subscription results-topic rollup rollup-groups rule runner sample schema
-    sdk-container-image seed sensor sensor-column sensors serve service-account-email silent-for since
+    results results-encoding results-subscription results-topic rollup rollup-groups rollups rule runner sample
+    schema sdk-container-image seed sensor sensor-column sensors serve service-account-email silent-for since
     statistics stats-family subnetwork subscription table temp-location tier time-column time-unit time-zone
     timeout timestamp-attribute to token-file toml top topic unit unknown-fields until values wait window
     worker-machine-type y-max y-min

@@ -1,6 +1,7 @@
 """``tidetable forget``: removes every row of sensors, and proves by reading that nothing is left."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -17,12 +18,15 @@ from pipeline.core.notation.text import plain
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.forget.rollups import ContributionsOfSensors, contribution_keys
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
     from pipeline.cloud.writing.rewriter import Rewriter
     from pipeline.core.schema.table_schema import TableSchema
 
+CONTRIBUTIONS = "contributions to roll-ups"
+_COUNTED = (*KINDS, CONTRIBUTIONS)
 _BATCH = 1000  # rows in a request
 _MOST_SENSORS = 1000
 
@@ -51,7 +55,8 @@ def forget(
     """Remove every row of each SENSOR, and prove by reading that nothing is left.
 
     Removes raw rows, aggregate rows of all tiers, rows of newest readings and of alerts, and listed windows, in every
-    layout. Asks first on a terminal; elsewhere it needs --yes. If it is interrupted, run it again.
+    layout, and what the sensor contributed to roll-ups, which are merged again from the other sensors. Asks first on a
+    terminal; elsewhere it needs --yes. If it is interrupted, run it again.
 
     If row keys begin with the time or with metadata, the server searches all raw rows for those of the sensor.
 
@@ -110,7 +115,9 @@ class _Rows:
         self._foreign = ForeignRows()
 
     def count(self, sensor_id: str) -> Counter[str]:
-        return Counter(kind for kind, _ in self._found(sensor_id))
+        found = Counter(kind for kind, _ in self._found(sensor_id))
+        found[CONTRIBUTIONS] = sum(1 for _ in contribution_keys(self._schema, self._read, sensor_id))
+        return found
 
     def remove(self, counted: Mapping[str, Counter[str]], writer: "Rewriter") -> None:
         """Removes every row of the sensors, whose rows have been counted."""
@@ -120,6 +127,10 @@ class _Rows:
             while batch := list(islice(keys, _BATCH)):
                 writer.delete_rows(batch)
                 progress.advance(task, len(batch))
+            # After the aggregate rows: contributions are what these tell.
+            contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}
+            for number in ContributionsOfSensors(self._schema, self._read, writer, _now_us).remove(contributions):
+                progress.advance(task, number)
 
     def report(self) -> None:
         """Names the rows that were left because the schema never writes them."""
@@ -129,12 +140,16 @@ class _Rows:
         return rows_of_sensor(self._schema, self._read, sensor_id, self._foreign.add)
 
 
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
 def _print(
     found: dict[str, Counter[str]], verb: str, *, as_json: bool, left: dict[str, Counter[str]] | None = None
 ) -> None:
     for name, count in found.items():
         if as_json:
-            fields = {kind.replace(" ", "_"): count[kind] for kind in KINDS}
+            fields = {kind.replace(" ", "_").replace("-", ""): count[kind] for kind in _COUNTED}
             print_json_line({"sensor_id": name, **fields, **({"left": left[name].total()} if left else {})})
         elif count.total():
             click.echo(f"{plain(name)}: {_shown(count)} {verb}" + ("; nothing is left" if _is_gone(name, left) else ""))
@@ -147,8 +162,10 @@ def _is_gone(name: str, left: dict[str, Counter[str]] | None) -> bool:
 
 
 def _shown(count: Counter[str]) -> str:
-    return ", ".join(f"{count[kind]:,} {_named(kind, count[kind])}" for kind in KINDS if count[kind])
+    return ", ".join(f"{count[kind]:,} {_named(kind, count[kind])}" for kind in _COUNTED if count[kind])
 
 
 def _named(kind: str, number: int) -> str:
-    return kind.replace("rows", "row").replace("windows", "window") if number == 1 else kind
+    if number != 1:
+        return kind
+    return kind.replace("rows", "row").replace("windows", "window").replace("contributions", "contribution")

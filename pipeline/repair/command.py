@@ -18,6 +18,7 @@ from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.repair.request import Request
@@ -37,6 +38,7 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 @table_options
 @click.option("--from", "start_us", type=TIME, help="The start of the time range, such as 2026-02-17T10, today or -1d.")
 @click.option("--to", "end_us", type=TIME, help="The end of the time range.")
+@click.option("--rollups", is_flag=True, help="Repair the rows of roll-ups, from the aggregate rows of all sensors.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
     "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
@@ -71,6 +73,7 @@ def repair(
     declared: DeclaredSchema,
     start_us: int | None,
     end_us: int | None,
+    rollups: bool,
     listed: bool,
     sensors: tuple[str, ...],
     dry_run: bool,
@@ -91,6 +94,11 @@ def repair(
     Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
     may belong to on the work list instead of repairing them. Rewrites a foreign aggregate row.
 
+    Roll-ups follow the aggregates that are rewritten, and the windows that are taken off the work list. With --rollups,
+    audits the rows of roll-ups instead: computes them from the aggregate rows of all sensors, and rewrites those that
+    differ. This also computes the past of a roll-up that was added to a table with data: aggregate rows that do not
+    tell their groups are computed again from their raw rows first, and those without raw rows are counted.
+
     The work list contains the windows whose aggregates may lack something, for example because some of their raw rows
     may be collected. A repair removes the windows that it settles, with --listed as well as with --from and --to.
 
@@ -99,7 +107,7 @@ def repair(
 
     \b
     Exit code:
-      0    every audited aggregate is right now
+      0    every audited row is right now
       1    with --dry-run, some differ or none was checked; the table has foreign rows; or the table or a server has a
            problem
       2    wrong usage
@@ -111,6 +119,9 @@ def repair(
     from pipeline.repair.request import Request
     from pipeline.repair.scope import scope_of
 
+    if rollups and (listed or sensors):
+        unwanted = "--listed, which settles roll-ups too" if listed else "--sensor"
+        raise click.UsageError(f"--rollups merges the rows of all sensors; omit {unwanted}")
     between = _between(start_us, end_us, listed=listed)
     of_sensors = frozenset(sensors) or None
     request = Request(
@@ -118,6 +129,8 @@ def repair(
     )
     try:
         options = beam_options(beam_flags, table.project)
+        if rollups:
+            ctx.exit(_repair_rollups(request, options, as_json=as_json))
         scope = scope_of(request, options)
         sums = _carry_out(request, scope, options, as_json=as_json)
     except BadFlag as problem:
@@ -129,6 +142,21 @@ def repair(
     _sum_up(request, scope, sums, as_json=as_json)
     nothing = _checked_nothing(request, scope, sums)
     ctx.exit(1 if nothing or (dry_run and sums["wrong"]) or sums["foreign"] else 0)
+
+
+def _repair_rollups(request: "Request", options: Any, *, as_json: bool) -> int:
+    """Repairs roll-ups. Returns the exit code."""
+    from pipeline.repair.rollup_command import WHY_OF_ROLLUPS, carry_out_rollups, sum_up_rollups
+
+    scope, sums = carry_out_rollups(request, options, as_json=as_json)
+    lines = _skipped_lines(request, scope.skipped, {**_WHY, **WHY_OF_ROLLUPS}, "for each group")
+    sum_up_rollups(request, scope.skipped, lines, sums, as_json=as_json)
+    checked = sums[metrics.REPAIR_ROLLUPS_CHECKED]
+    if request.dry_run and not checked:
+        why = "all windows of the range were skipped" if scope.skipped else "no sensor has rows in these windows"
+        click.echo(f"nothing was checked: {why}", err=True)
+    wrong = (metrics.REPAIR_ROLLUPS_WRONG, metrics.REPAIR_CONTRIBUTIONS_WRONG, metrics.REPAIR_ROWS_TO_RECOMPUTE)
+    return 1 if request.dry_run and (not checked or any(sums[name] for name in wrong)) else 0
 
 
 def _between(start_us: int | None, end_us: int | None, *, listed: bool) -> tuple[int, int]:
@@ -265,12 +293,17 @@ def _skipped_record(skipped: SkippedWindows) -> dict[str, Any]:
     }
 
 
-def _skipped_lines(request: "Request", skipped: Iterable[SkippedWindows]) -> Iterable[str]:
+def _skipped_lines(
+    request: "Request",
+    skipped: Iterable[SkippedWindows],
+    reasons: Mapping[str, str] = _WHY,
+    of: str = "for each sensor",
+) -> Iterable[str]:
     for each in skipped:
         # With an allowed lateness of zero, only a window in progress is open.
-        why = _NOT_OVER if each.reason == OPEN and not request.allowed_lateness else _WHY[each.reason]
+        why = _NOT_OVER if each.reason == OPEN and not request.allowed_lateness else reasons[each.reason]
         yield (
-            f"skipped, for each sensor: {counted(each.windows, 'window')} of {each.tier.window.text} from "
+            f"skipped, {of}: {counted(each.windows, 'window')} of {each.tier.window.text} from "
             f"{format_time(each.start_us)} to {format_time(each.end_us)}, {each.reason}: {why}"
         )
 

@@ -24,6 +24,7 @@ class Request:
         allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
         late_firing: the late firing interval of that job.
         report: the folder for the findings; None to keep no report.
+        rolls_up: whether roll-ups follow the aggregate rows that are rewritten.
     """
 
     table: TableName
@@ -37,3 +38,4 @@ class Request:
     allowed_lateness: timedelta = timedelta(hours=1)
     late_firing: timedelta = timedelta(minutes=1)
     report: str | None = None
+    rolls_up: bool = True

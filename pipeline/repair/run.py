@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import split_points, split_range
 from pipeline.core.completion.audit import FOREIGN, Extent
+from pipeline.core.completion.work_list import REPAIRED, listing
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span, raw_ranges
 from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_prefix, aggregate_range
@@ -30,6 +31,7 @@ from pipeline.repair.following import windows_after
 from pipeline.repair.report import WriteReport, line_of, line_of_foreign, read_findings, read_foreign
 from pipeline.repair.request import Request
 from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice
+from pipeline.repair.settling import SettleRepaired, rolled_up_tiers
 from pipeline.repair.spans import spans_of
 from pipeline.repair.transforms import FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
 from pipeline.transforms import metrics
@@ -187,6 +189,7 @@ def _inspect(
 ) -> dict[str, int]:
     """Finds the wrong windows of the spans and, unless it is a dry run, rewrites them. Returns the job's counters."""
     tasks = list(_tasks(scope, part))
+    column = listing(REPAIRED, time.time_ns() // 1000)
 
     def build(pipeline: beam.Pipeline) -> None:
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
@@ -199,7 +202,12 @@ def _inspect(
         ) | beam.Flatten()
         _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
         if not request.dry_run:
-            _ = found.wrong | "RewriteWindows" >> RewriteWindows(request.table)
+            rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else {}
+            rewrite = RewriteWindows(request.table, scope.schema.tiers[0], rolled_up, column)
+            rewritten = found.wrong | "RewriteWindows" >> rewrite
+            if rolled_up:
+                settle = SettleRepaired(request.table, scope.schema, part.extents, part.spans, column)
+                _ = rewritten | "SettleRepaired" >> settle
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])
             if scope.schema.latest is not None:
                 _ = found.newest | "WriteNewest" >> WriteRows(request.table)

@@ -42,8 +42,10 @@ from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_
 MOST_LISTED = 20_000
 """The maximum number of listed windows for one Dataflow job, whose graph contains them."""
 
-_MOST_SLICES = 50  # one pipeline each
-_SLICE_BYTES = 64 << 20  # the part of the table for each slice
+MOST_SLICES = 50
+"""The most slices, one pipeline each."""
+SLICE_BYTES = 64 << 20
+"""The part of the table for each slice."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -177,7 +179,7 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
         skipped = []  # the summary counts the windows that stay on the list
     samples = sampled_keys(request.table)
     # On this machine, each slice has to fit in memory.
-    most = min(1 + samples[-1].offset_bytes // _SLICE_BYTES, _MOST_SLICES) if samples and here else 1
+    most = min(1 + samples[-1].offset_bytes // SLICE_BYTES, MOST_SLICES) if samples and here else 1
     slices = _slices(extents, most, request.sensors, listed if request.listed else None)
     return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, in_flight_from_us)
 

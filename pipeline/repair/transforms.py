@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
@@ -28,6 +30,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute
 from pipeline.transforms import metrics
+from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
 
 _READINGS, _RECOMPUTED, _STORED = "readings", "recomputed", "stored"
@@ -136,12 +139,25 @@ class FindWrongWindows(beam.PTransform):
 
 @dataclass(eq=False)
 class RewriteWindows(beam.PTransform):
-    """Replaces or deletes the aggregate row of each :class:`Finding`. Has no output."""
+    """Replaces or deletes the aggregate row of each :class:`Finding`. Yields :class:`WrittenWindow` if it is rolled up.
+
+    It is on the work list then.
+
+    Args:
+        table: the table's name.
+        shortest: the shortest tier.
+        rolled_up: the indexes of the tiers whose windows are rolled up.
+        listing: the column by which windows are listed.
+    """
 
     table: TableName
+    shortest: Tier
+    rolled_up: Mapping[Tier, int]
+    listing: bytes
 
     def expand(self, findings: PCollection) -> PCollection:
-        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self.table))
+        rewrite_fn = _RewriteFn(self.table, self.shortest, self.rolled_up, self.listing)
+        return findings | "Rewrite" >> beam.ParDo(rewrite_fn)
 
 
 @dataclass(eq=False)
@@ -349,20 +365,28 @@ class _RowsFn(beam.DoFn):
         self._stack.close()
 
 
+@beam.typehints.with_output_types(WrittenWindow)
 class _RewriteFn(_RowsFn):
-    def __init__(self, table: TableName) -> None:
+    def __init__(self, table: TableName, shortest: Tier, rolled_up: Mapping[Tier, int], listing: bytes) -> None:
         super().__init__(table)
+        self._shortest, self._tiers, self._listing = shortest, rolled_up, listing
         self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
 
     def start_bundle(self) -> None:
-        self._replacements: list[Replacement] = []
+        self._findings: list[Finding] = []
 
     def process(self, element: Finding) -> None:
-        self._replacements.append(Replacement(element.key, element.tier.family, element.cells))
+        self._findings.append(element)
 
-    def finish_bundle(self) -> None:
-        self._rewriter.replace(self._replacements)
-        self._rewritten.inc(len(self._replacements))
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        rolled_up = [each for each in self._findings if each.tier in self._tiers]
+        listed = {(each.sensor_id, each.start_us) for each in rolled_up}
+        self._rewriter.add(work_row(self._shortest, *each, self._listing) for each in sorted(listed))
+        self._rewriter.replace(Replacement(each.key, each.tier.family, each.cells) for each in self._findings)
+        self._rewritten.inc(len(self._findings))
+        for each in rolled_up:
+            written = WrittenWindow(self._tiers[each.tier], each.start_us, each.sensor_id)
+            yield GlobalWindows.windowed_value(written)
 
 
 class _ListFn(_RowsFn):

@@ -105,6 +105,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "dead_letters": {},
         "raw_rows": 1,
         "aggregate_rows": 1,
+        "rollup_rows": 0,
         "windows_listed": 1,
         "windows_left": 0,
         "expired": 0,

@@ -7,9 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from click.testing import CliRunner
 from google.cloud.bigtable import data
 
 from pipeline.backfill.run import Backfill, BackfillResult, count, load
+from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
@@ -30,6 +32,7 @@ from tests.support.exhaustive import cases
 from tests.support.lasting import lasting
 from tests.support.records import write_delimited
 from tests.support.streams import Script, event_at
+from tests.support.wrong_rollups import wrong_rollups
 
 T = parse_time("2026-02-17T10:00:00Z")
 MINUTE = 60_000_000
@@ -290,6 +293,40 @@ def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
     assert listed(months) == {work_key(hour, "a", first_us)}  # the month alone may be in a job's state
     load(plan(alone := table_of(month), month, path, lateness=timedelta(0)))
     assert not listed(alone)
+
+
+def test_roll_ups_follow(bigtable, tmp_path):
+    """The rows of roll-ups are the merge of aggregate rows, also of sensors that move; those of windows that a job may
+    still write are left to the repair of the work list. A second run changes nothing."""
+    schema = lasting(
+        parse_schema(
+            "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n[rollups]\nshards = 4\n"
+            "place = { by = ['metadata.location', 'metadata.model'] }\nfleet = { by = [], tiers = ['1h', '1d'] }\n"
+        )
+    )
+    table = table_of(schema)
+    events = [
+        Event(f"{event.sensor_id}{n}", event.event_time_us + n, event.readings, event.metadata)
+        for event in feed()
+        for n in range(5)
+    ]
+    load(plan(table, schema, write_delimited(tmp_path / "first.pb", events[::2])))
+    assert wrong_rollups(table, schema) == []
+    outcome = load(plan(table, schema, write_delimited(tmp_path / "second.pb", events[1::2])))
+    assert outcome.totals["rollup_rows"] > 0
+    assert wrong_rollups(table, schema) == []
+    outcome = load(plan(table, schema, tmp_path / "first.pb"))
+    assert outcome.totals.get("rollup_rows", 0) == 0
+
+    now_us = int(time.time() * 1_000_000)
+    recent = write_delimited(tmp_path / "now.pb", [Event("a0", now_us - 2 * HOUR, {"t": 1.0}, {"location": "x"})])
+    load(plan(table, schema, recent))
+    assert {key[1] for key, *_ in wrong_rollups(table, schema)} == {"fleet"}
+    repair = ["repair", "--project", table.project, "--instance", table.instance, "--table", table.table]
+    result = CliRunner().invoke(main, [*repair, "--listed", "--allowed-lateness", "0s"])
+    assert result.exit_code == 0, result.output
+    assert wrong_rollups(table, schema) == []
+    assert not listed(table)
 
 
 def test_a_table_without_tiers_gets_raw_rows_alone(bigtable, tmp_path):

@@ -7,13 +7,16 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main
 from pipeline.cloud.reading.reader import SensorTable
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from tests.serve.serving import table_of
 from tests.support.tables import raw_row, write
+from tests.support.wrong_rollups import wrong_rollups
 
 T = 1_767_225_600_000_000
 MINUTE = 60_000_000
@@ -68,7 +71,51 @@ def test_nothing_is_left(table):
         "rows_of_newest_readings": 0,
         "listed_windows": 0,
         "rows_of_alerts": 0,
+        "contributions_to_rollups": 0,
     }
+
+
+def test_contributions_to_roll_ups(bigtable, monkeypatch):
+    """Roll-ups are merged again without the sensor, whose id is nowhere any more, also after an interruption."""
+    text = (
+        'tiers = { 1h = "stats", 1d = "days" }\n[rollups]\nshards = 2\n'
+        'site = { by = "metadata.site" }\nfleet = { by = [], tiers = ["1d"] }'
+    )
+    name = table_of(
+        [
+            Event(sensor, T + n * 5 * MINUTE, {"t": 1.0 + n}, {"site": "north" if sensor == "a" and n < 3 else "süd"})
+            for sensor in (*SENSORS, "c", "d")
+            for n in range(30)
+        ],
+        text,
+    )
+    which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
+    span = ["--from", "2026-01-01", "--to", "2026-01-02", "--force"]
+    for more in ([], ["--rollups"]):
+        repaired = CliRunner().invoke(main, ["repair", *which, *span, *more])
+        assert repaired.exit_code == 0, repaired.output
+    schema = parse_schema(text)
+    assert wrong_rollups(name, schema) == []
+    counted = forget(name, "a", "c", "--dry-run").stdout.splitlines()
+    assert counted[0].endswith(", 4 contributions to roll-ups would be removed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rewriter, "delete_column", lambda *_: pytest.fail("interrupted"))
+        with pytest.raises(pytest.fail.Exception):
+            forget(name, "a", "c", "--yes", catch_exceptions=False)
+    assert wrong_rollups(name, schema) == []
+    result = forget(name, "a", "c", "--yes")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (
+        0,
+        "a: 4 contributions to roll-ups removed; nothing is left",
+    )
+    assert wrong_rollups(name, schema) == []
+    with RowReader.open(name) as reader:
+        found = list(reader.read(KeyRange(b"", b"")))
+    assert not [row.key for row in found if b"#a#" in row.key or row.key.startswith(b"a#")]
+    assert {cell.qualifier for row in found for cell in row.cells if row.key.startswith(b"rollup_members#")} == {
+        b"#version", b"a-1", b"ab", b"d"
+    }  # fmt: skip
 
 
 def test_rows_that_come_back_are_found(table, monkeypatch):

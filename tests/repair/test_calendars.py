@@ -58,10 +58,10 @@ def spoil(name, schema):
     }
 
 
-@pytest.mark.parametrize("slice_bytes", [pytest.param(scope._SLICE_BYTES, marks=pytest.mark.exhaustive), 20_000])
+@pytest.mark.parametrize("slice_bytes", [pytest.param(scope.SLICE_BYTES, marks=pytest.mark.exhaustive), 20_000])
 def test_each_window_is_compared_once(table, monkeypatch, slice_bytes):
     """Repair checks every window of every tier once, in one slice or many, and rewrites those that are wrong."""
-    monkeypatch.setattr(scope, "_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(scope, "SLICE_BYTES", slice_bytes)
     name, schema = table
     assert repaired(name, *MONTHS)[1]["checked"] == len(aggregates(schema, GIVEN))
     spoilt = spoil(name, schema)

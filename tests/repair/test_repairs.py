@@ -135,7 +135,7 @@ def test_interrupted_and_run_again(written, monkeypatch):
     name, schema = written
     spoil(name, schema)
     write(name, [work_row(schema.tiers[0], "a", T), work_row(schema.tiers[0], "b", T + DAY)])
-    monkeypatch.setattr(scope, "_SLICE_BYTES", 1)  # a slice a day
+    monkeypatch.setattr(scope, "SLICE_BYTES", 1)  # a slice a day
     with monkeypatch.context() as patched:
         run_one, calls = job.bounded.run, []
 
@@ -188,7 +188,7 @@ def test_many_slices_are_the_same(written, monkeypatch):
     """One slice or one a day: the findings are the same, once each, in time order."""
     name, schema = written
     spoil(name, schema)
-    monkeypatch.setattr(scope, "_SLICE_BYTES", 1)
+    monkeypatch.setattr(scope, "SLICE_BYTES", 1)
     findings, sums = repaired(name, *TWO_DAYS, "--dry-run")
     assert of(findings) == WRONG
     assert sums["checked"] == 55

@@ -69,7 +69,7 @@ def test_one_job(request_of, dataflow, monkeypatch):
     came_of, counters = [(54, 2, 1), (1, 0, 0)], []
     original = report.WriteToText
     monkeypatch.setattr(report, "WriteToText", write_to_text)
-    monkeypatch.setattr(scope, "_SLICE_BYTES", 1)
+    monkeypatch.setattr(scope, "SLICE_BYTES", 1)
     monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", wait)
     monkeypatch.setattr(
         DataflowPipelineResult, "metrics", lambda _: SimpleNamespace(query=lambda _: {"counters": counters})

@@ -119,7 +119,7 @@ def test_a_bundle_that_is_repeated(table):
         def build(pipeline):
             found = pipeline | FindWrongWindows(name, schema, *parts_of(schema, []))
             twice = (found.wrong, found.wrong) | beam.Flatten()
-            _ = twice | RewriteWindows(name)
+            _ = twice | RewriteWindows(name, schema.tiers[0], {}, b"")
 
         totals = run(beam_options([], name.project), build, [schema])
         after.append(rows_of(name))

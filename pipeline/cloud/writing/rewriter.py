@@ -58,6 +58,12 @@ class Rewriter:
             self._add(row.key, mutations_of(row.cells), len(row.cells))
         self._finish()
 
+    def write(self, rows: Iterable[EncodedRow]) -> None:
+        """Applies the mutations of rows. Pass each row at most once."""
+        for key, mutations, count in rows:
+            self._add(key, mutations, count)
+        self._finish()
+
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:
         """Deletes a column of these rows."""
         for key in keys:

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from sys import float_info
 from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.notation.times import format_time
+from pipeline.core.rollups.rollup_differences import value_in_json
 from pipeline.core.rows.aggregate_rows import (
     MEMBER,
     OF_WRITERS,
@@ -24,10 +24,8 @@ from pipeline.core.statistics.courses import Course
 from pipeline.core.statistics.definitions import Value, split_qualifier
 from pipeline.core.statistics.member import Member, member_fields, of_fields, parse_member
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import WindowStats
 
-_MAX_EXACT = 2**53  # doubles represent every integer up to this
 _GREATEST_DOUBLE = float_info.max
 
 FOREIGN = "foreign raw rows"
@@ -317,12 +315,4 @@ def _value(name: str, value: bytes | None) -> Value | str | None:
 
 
 def _in_json(value: Value | str | None) -> float | str | None:
-    if isinstance(value, Sketch):
-        return f"a sketch of {value.count} values"
-    if isinstance(value, Course):
-        return _text_of(value)
-    if not isinstance(value, float):
-        return value
-    if not -inf < value < inf:
-        return str(value)
-    return int(value) if value.is_integer() and abs(value) < _MAX_EXACT else value
+    return _text_of(value) if isinstance(value, Course) else value_in_json(value)

@@ -28,6 +28,7 @@ from pipeline.core.windows.fixed import Window
 
 LATE = b"late"
 BACKFILLED = b"backfill"
+REPAIRED = b"repaired"
 
 _LATEST_TIMESTAMP_US = LATEST_US - LATEST_US % 1000
 _PREFIX = b"repair#"
@@ -63,7 +64,8 @@ def listing(writer: bytes, now_us: int) -> bytes:
     """Returns the column of windows that are listed now.
 
     Args:
-        writer: ``LATE`` for a writer whose rows may be on their way, such as a job; ``BACKFILLED`` for a backfill.
+        writer: ``LATE`` for a writer whose rows may be on their way, such as a job; ``BACKFILLED`` for a backfill;
+            ``REPAIRED`` for a repair that has yet to settle roll-ups.
         now_us: the current time.
     """
     return b"%b-%0*d" % (writer, _TIME_DIGITS, now_us)

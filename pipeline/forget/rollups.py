@@ -1,0 +1,103 @@
+"""Removes what sensors contribute to roll-ups.
+
+The rows of groups are merged again before a contribution is deleted: whoever is interrupted finds it again.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
+from pipeline.core.rollups.settling import NowUs, ShardSettling, ShardWindow, settled_parts
+from pipeline.core.rows.rollup_rows import FAMILY, MEMBERS, parse_members_key
+from pipeline.core.rows.rows import prefix_range
+from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from pipeline.cloud.writing.rewriter import Rewriter
+
+_KEYS = CellSelection((), keys_only=True)
+_TOGETHER = 64  # windows of a shard, whose rows are in memory together
+
+
+def contribution_keys(schema: TableSchema, read: ReadRows, sensor_id: str) -> Iterator[bytes]:
+    """Yields the key of each row that tells what a sensor contributes to roll-ups, also of former tiers.
+
+    Without roll-ups in the schema, the number of shards is not known: the server searches them all.
+    """
+    shard = b"%d#" % group_of(sensor_id.encode(), schema.shards_of_rollups) if schema.rollups else b""
+    cells = CellSelection((FAMILY,), qualifiers=(sensor_id.encode(),), versions=1)
+    rest = prefix_range(f"{MEMBERS}#".encode())
+    while row := next(read(RowSelection(rest, _KEYS, page_rows=1)), None):
+        label = row.key.split(b"#")[1]
+        of_label = b"%b#%b#" % (MEMBERS.encode(), label)
+        rest = rest._replace(start=prefix_range(of_label).end)
+        for found in read(RowSelection(prefix_range(of_label + shard), cells)):
+            yield found.key
+
+
+class ContributionsOfSensors:
+    """What sensors contribute to the roll-ups of a table.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+        writer: writes rows.
+        now_us: returns the current time.
+    """
+
+    def __init__(self, schema: TableSchema, read: ReadRows, writer: "Rewriter", now_us: NowUs) -> None:
+        self._schema, self._writer = schema, writer
+        self._rules = GroupRules(schema)
+        self._shards = ShardSettling(schema, self._rules, read, writer.write, now_us)
+        self._groups = GroupSettling(self._rules, read, writer.write, now_us)
+
+    def remove(self, sensors: Mapping[str, Collection[bytes]]) -> Iterator[int]:
+        """Removes the contributions of sensors that have no aggregate row of a window. Yields how many, in batches.
+
+        Args:
+            sensors: the keys of the rows that contain them, by sensor.
+        """
+        by_key: dict[bytes, list[str]] = defaultdict(list)
+        for sensor_id, keys in sensors.items():
+            for key in keys:
+                by_key[key].append(sensor_id)
+        rest = iter(sorted(by_key))
+        while some := list(islice(rest, _TOGETHER)):
+            for sensor, keys in self._settle({key: by_key[key] for key in some}).items():
+                self._writer.delete_column(keys, FAMILY, sensor)
+            yield sum(len(by_key[key]) for key in some)
+
+    def _settle(self, sensors: Mapping[bytes, Collection[str]]) -> dict[bytes, list[bytes]]:
+        """Settles windows without the sensors. Returns the keys of rows from which each of them can be deleted."""
+        groups: dict[GroupWindow, dict[int, Part]] = defaultdict(dict)
+        keys: dict[bytes, list[bytes]] = defaultdict(list)
+        windows = {key: self._window(key) for key in sensors}
+        settled = self._shards.settle({of: sensors[key] for key, of in windows.items() if of is not None})
+        for key, of in windows.items():
+            if of is None:
+                gone: Collection[bytes] = [sensor_id.encode() for sensor_id in sensors[key]]
+            else:
+                gone = settled[of].gone
+                for part in settled_parts(self._rules, of, settled[of], settled[of].groups):
+                    groups[GroupWindow(of.tier, of.start_us, part.group)][of.shard] = part
+            for sensor in gone:
+                keys[sensor].append(key)
+        self._groups.settle(groups)
+        return keys
+
+    def _window(self, key: bytes) -> ShardWindow | None:
+        """Returns the window that a row of members is of; None for one of a tier that the schema no longer has."""
+        for index, tier in enumerate(self._schema.tiers):
+            try:
+                shard, start_us = parse_members_key(tier.window, key)
+            except ValueError:
+                continue
+            return ShardWindow(index, start_us, shard)
+        return None

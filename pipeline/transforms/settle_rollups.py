@@ -1,0 +1,160 @@
+"""Settles the roll-ups of windows whose aggregate rows were written, in jobs that end."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import KV
+
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.rollups.bucket_parts import Part
+from pipeline.core.rollups.group_rules import Group, GroupRules
+from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
+from pipeline.core.rollups.settling import ShardSettling, ShardWindow, settled_parts
+from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.transforms import metrics
+from pipeline.transforms.tables import RETRY_S, TableReadingFn, now_us
+
+MOST_WINDOWS = 64
+"""The most windows of shards, or of groups, whose rows are in memory together."""
+MOST_SENSORS = 5000
+"""The most sensors in windows of shards that are settled together, if there are several."""
+
+ShardKey = tuple[int, int, int]
+"""A :class:`ShardWindow` as a plain tuple, which Beam encodes the same everywhere."""
+
+GroupKey = tuple[int, int, str, str]
+"""The index of the tier, the start, the roll-up and the value of a group's window."""
+
+GroupPart = tuple[int, int, bytes]
+"""The shard, the version and the data of a part."""
+
+
+class WrittenWindow(NamedTuple):
+    """A sensor's window whose aggregate row was written or deleted."""
+
+    tier: int  # its index
+    start_us: int
+    sensor_id: str
+
+
+@dataclass(eq=False)
+class SettleRollups(beam.PTransform):
+    """Brings the roll-ups of :class:`WrittenWindow` elements in line with the aggregate rows. Has no output.
+
+    Each shard's window is read and written once, and so is each group's. The aggregate rows are read again, since
+    others may write them too: the last writer has seen what all have written.
+
+    Args:
+        name: the table's name.
+        schema: the table's schema, with roll-ups.
+    """
+
+    name: TableName
+    schema: TableSchema
+
+    def expand(self, windows: PCollection) -> PCollection:
+        return (
+            windows
+            | "ByShard" >> beam.Map(_by_shard, self.schema.shards_of_rollups).with_output_types(KV[ShardKey, str])
+            | "GatherShards" >> beam.GroupByKey()
+            | "SettleShards" >> beam.ParDo(_SettleShardFn(self.name, self.schema))
+            | "GatherGroups" >> beam.GroupByKey()
+            | "SettleGroups" >> beam.ParDo(_SettleGroupFn(self.name, self.schema))
+        )
+
+
+def _by_shard(window: WrittenWindow, shards: int) -> tuple[ShardKey, str]:
+    tier, start_us, sensor_id = window
+    return (tier, start_us, group_of(sensor_id.encode(), shards)), sensor_id
+
+
+class SettlingFn(TableReadingFn):
+    """Reads and writes the rows of roll-ups.
+
+    Args:
+        name: the table.
+        schema: the table's schema.
+    """
+
+    def __init__(self, name: TableName, schema: TableSchema) -> None:
+        super().__init__(name, RETRY_S)
+        self._schema = schema
+
+    def setup(self) -> None:
+        super().setup()
+        self._rules = GroupRules(self._schema)
+        self._rewriter: Rewriter | None = None
+        self._shards = ShardSettling(self._schema, self._rules, self._read, self._write, now_us)
+        self._groups = GroupSettling(self._rules, self._read, self._write, now_us)
+
+    def _write(self, rows: EncodedRows) -> None:
+        if self._rewriter is None:
+            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
+        self._rewriter.write(rows)
+
+
+@beam.typehints.with_output_types(tuple[GroupKey, GroupPart])
+class _SettleShardFn(SettlingFn):
+    def start_bundle(self) -> None:
+        self._waiting: dict[ShardWindow, list[str]] = {}
+        self._sensors = 0
+
+    def process(self, element: tuple[ShardKey, Iterable[str]]) -> Iterator[tuple[GroupKey, GroupPart]]:
+        key, sensors = element
+        self._waiting[ShardWindow(*key)] = found = list(dict.fromkeys(sensors))
+        self._sensors += len(found)
+        if self._sensors >= MOST_SENSORS or len(self._waiting) >= MOST_WINDOWS:
+            yield from self._settle()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Settles what is waiting. Beam asks for windowed values here."""
+        return map(GlobalWindows.windowed_value, self._settle())
+
+    def _settle(self) -> Iterator[tuple[GroupKey, GroupPart]]:
+        waiting, self._waiting, self._sensors = self._waiting, {}, 0
+        for of, settled in self._shards.settle(waiting).items():
+            yield from keyed_parts(settled_parts(self._rules, of, settled, settled.groups))
+
+
+class _SettleGroupFn(SettlingFn):
+    def __init__(self, name: TableName, schema: TableSchema) -> None:
+        super().__init__(name, schema)
+        self._written = metrics.counter(metrics.ROLLUP_ROWS)
+
+    def start_bundle(self) -> None:
+        self._waiting: dict[GroupWindow, dict[int, Part]] = {}
+
+    def process(self, element: tuple[GroupKey, Iterable[GroupPart]]) -> None:
+        of = group_window(element[0])
+        self._waiting[of] = parts_by_shard(of, element[1])
+        if len(self._waiting) >= MOST_WINDOWS:
+            self.finish_bundle()
+
+    def finish_bundle(self) -> None:
+        """Settles what is waiting."""
+        waiting, self._waiting = self._waiting, {}
+        self._written.inc(len(self._groups.settle(waiting)))
+
+
+def keyed_parts(parts: Iterable[Part]) -> Iterator[tuple[GroupKey, GroupPart]]:
+    """Yields parts by the windows of their groups."""
+    for (name, value), tier, start_us, shard, version, data in parts:
+        yield (tier, start_us, name, value), (shard, version, data)
+
+
+def parts_by_shard(of: GroupWindow, parts: Iterable[GroupPart]) -> dict[int, Part]:
+    """Returns the parts of a group's window, by shard."""
+    return {part[0]: Part(of.group, of.tier, of.start_us, *part) for part in parts}
+
+
+def group_window(key: GroupKey) -> GroupWindow:
+    """Returns the window of a group that a key stands for."""
+    tier, start_us, *group = key
+    return GroupWindow(tier, start_us, Group(*group))

@@ -1,0 +1,204 @@
+"""Batch writers make the rows of roll-ups the merge of aggregate rows: beside each other, and if one is stopped."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
+from pipeline.core.rollups.settling import Members, ShardSettling, ShardWindow, settled_parts
+from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row, parse_window_stats
+from pipeline.core.rows.mutation_bytes import delete_row
+from pipeline.core.rows.rollup_rows import PARTS, members_key, parse_rollup_row, rollup_key
+from pipeline.core.rows.rows import EncodedRow, Row
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.member import Member, member_fields, member_text
+from tests.support.versioned_table import VersionedTable
+
+SCHEMA = parse_schema(
+    """
+tiers = { 1h = "hours" }
+statistics = { water = ["count", "sum", "increase"], power = ["count", "p50", "stddev"] }
+[rollups]
+site = { by = "metadata.site", metrics = ["t", "water"] }
+fleet = { by = [] }
+shards = 2
+"""
+)
+RULES, (TIER,) = GroupRules(SCHEMA), SCHEMA.tiers
+HOUR_US = 3_600_000_000
+START_US = 480_000 * HOUR_US
+SENSORS = [f"sensor-{number}" for number in range(6)]
+
+
+class Stopped(Exception):
+    """A writer was killed."""
+
+
+class Table:
+    """A table with one window; another writer may come before any read or write, and a writer may be stopped."""
+
+    def __init__(self, random):
+        self.random, self.table, self.between, self.fails = random, VersionedTable(), None, False
+
+    def read(self, selection):
+        self._disturb()
+        for start, end in selection.ranges:
+            assert end == start + b"\x00"  # a row
+            for row in self.table.read([start]).values():
+                yield Row(row.key, [cell for cell in row.cells if cell.family in selection.cells.families])
+
+    def write(self, rows):
+        self._disturb()
+        if self.fails and self.random.random() < 0.3:
+            raise Stopped
+        for row in rows:
+            self.table.apply(row)
+
+    def _disturb(self):
+        between, self.between = self.between, None
+        if between is not None and self.random.random() < 0.3:
+            between()
+        else:
+            self.between = between
+
+    def change(self):
+        """Writes aggregate rows of some sensors, or deletes them. Returns the sensors."""
+        random = self.random
+        sensors = random.sample(SENSORS, random.randint(1, 3))
+        for sensor in sensors:
+            if random.random() < 0.2:
+                row = EncodedRow(aggregate_key(TIER.window, sensor, START_US), delete_row(), 1)
+                self.table._rows.pop(row.key, None)
+                continue
+            times = sorted(random.sample(range(START_US, START_US + HOUR_US, 1000), random.randint(1, 4)))
+            names = random.sample(["t", "water", "power"], random.randint(1, 3))
+            stats = SCHEMA.statistics.stats_of(times, {name: [random.gauss(1e3, 1) for _ in times] for name in names})
+            if random.random() < 0.9:
+                site = random.choice([{"site": "north"}, {"site": "south"}, {}])
+                stats.member = Member(times[-1], member_text(("site",), site))
+            row = encoded_aggregate_row(TIER.window, sensor, START_US, stats, TIER.family, TIER.statistics)
+            self.table.apply(row)
+        return sensors
+
+    def settle(self, sensors):
+        shards = ShardSettling(SCHEMA, RULES, self.read, self.write, lambda: START_US)
+        groups = GroupSettling(RULES, self.read, self.write, lambda: START_US)
+        windows = {
+            ShardWindow(0, START_US, shard): [each for each in sensors if group_of(each.encode(), 2) == shard]
+            for shard in range(2)
+        }
+        parts = {}
+        for of, settled in shards.settle({of: ids for of, ids in windows.items() if ids}).items():
+            for part in settled_parts(RULES, of, settled, settled.groups):
+                parts.setdefault(GroupWindow(0, START_US, part.group), {})[of.shard] = part
+        groups.settle(parts)
+
+    def expected(self):
+        """What each group has: the number of sensors and events, and the statistics of metrics that merge exactly."""
+        found = {}
+        for sensor in SENSORS:
+            for row in self.table.read([aggregate_key(TIER.window, sensor, START_US)]).values():
+                _, stats = parse_window_stats(TIER.window, row, TIER.statistics)
+                site = member_fields(stats.member.text)["site"] if stats.member else None
+                for group in [("fleet", "all"), *([("site", site)] if site else [])]:
+                    sensors, events, metrics = found.get(group, (0, 0, {}))
+                    for name, of in stats.metrics.items():
+                        if group[0] == "fleet" or name != "power":
+                            count, total = metrics.get(name, (0, 0.0))
+                            metrics[name] = count + of.count, total + (0.0 if name == "power" else of.total)
+                    found[group] = sensors + 1, events + stats.events, metrics
+        return found
+
+    def found(self):
+        found = {}
+        for row in self.table.rows(b"rollup#"):
+            record = parse_rollup_row(TIER.window, row)
+            if record is not None:
+                metrics = {name: (each.count, each.sum or 0.0) for name, each in record.metrics.items()}
+                found[record.name, record.value] = record.sensors, record.reading_count, metrics
+        return found
+
+
+def assert_right(table):
+    found, expected = table.found(), table.expected()
+    assert found.keys() == expected.keys()
+    for group, (sensors, events, metrics) in expected.items():
+        assert found[group][:2] == (sensors, events)
+        assert found[group][2] == {name: pytest.approx(of) for name, of in metrics.items()}
+
+
+@given(st.integers(0, 1 << 32))
+def test_batch_writers_beside_each_other(seed):
+    """Writers that change rows settle them; others do so meanwhile; one that was stopped is run again."""
+    random = Random(seed)
+    table = Table(random)
+    for _ in range(random.randint(1, 4)):
+        sensors = table.change()
+        table.fails = random.random() < 0.3
+        table.between = None if table.fails or random.random() < 0.3 else lambda: table.settle(table.change())
+        while True:
+            try:
+                table.settle(sensors)
+                break
+            except Stopped:
+                if random.random() < 0.5:
+                    table.fails = False
+        table.fails = False
+    assert_right(table)
+
+
+@given(st.integers(0, 1 << 32))
+def test_right_roll_ups_stay(seed):
+    """What is right is not written again."""
+    table = Table(Random(seed))
+    table.settle(table.change())
+    before = {key: dict(cells) for key, cells in table.table._rows.items()}
+    table.settle(SENSORS)
+    assert table.table._rows == before
+
+
+def test_a_complete_audit_of_groups():
+    """An audit finds a wrong column, a part that is left, and a row that is missing; settling mends each."""
+    table = Table(Random(1))
+    while not {("site", "north"), ("site", "south")} <= table.expected().keys():
+        table.settle(table.change())
+    right = table.found()
+    groups = GroupSettling(RULES, table.read, table.write, lambda: START_US)
+    of = GroupWindow(0, START_US, RULES.groups_of(0, b'{"site":"north"}')[0])
+
+    def parts():
+        found = {}
+        for shard in range(2):
+            key = members_key(TIER.window, shard, START_US)
+            members = Members.of(table.table.row(key), START_US)
+            window = ShardWindow(0, START_US, shard)
+            for part in settled_parts(RULES, window, members.settled):
+                if part.group == of.group:
+                    found[shard] = part
+        return found
+
+    key, key_of_parts = (rollup_key(TIER.window, *of.group, START_US, *kind) for kind in ((), (PARTS,)))
+    assert groups.audit(of, parts(), groups.states([of])[of]) == (None, True)
+    del table.table._rows[key]
+    wrong, _ = groups.audit(of, parts(), groups.states([of])[of])
+    assert (wrong.problem, wrong.columns[0].column, wrong.columns[0].stored) == ("no row", "reading_count", None)
+    assert groups.settle({of: parts()}, complete=True)
+    assert table.found() == right
+    cells = table.table._rows[key]
+    column = next(place for place in cells if place[1] == b"reading_count")
+    cells[column] = b"77"
+    wrong, _ = groups.audit(of, parts(), groups.states([of])[of])
+    assert (wrong.problem, [each.column for each in wrong.columns]) == ("differs", ["reading_count"])
+    groups.settle({of: parts()}, complete=True)
+    of_parts = table.table._rows[key_of_parts]
+    (family, _, time_us), data = next((place, data) for place, data in of_parts.items() if len(data) > 40)
+    of_parts[family, b"7", time_us] = data  # of a shard without sensors
+    wrong, _ = groups.audit(of, parts(), groups.states([of])[of])
+    assert (wrong.problem, wrong.columns) == ("parts differ", ())
+    groups.settle({of: parts()}, complete=True)
+    assert table.found() == right
+    assert groups.audit(of, parts(), groups.states([of])[of]) == (None, True)
