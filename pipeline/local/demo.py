@@ -36,8 +36,7 @@ from pipeline.local.proof import Expectation, Table
 from pipeline.local.things_to_try import exports, suggestions
 
 _PROJECT = "tidetable-demo"
-_TABLE_TIMEOUT_S = 75.0
-_STOP_TIMEOUT_S = 90.0
+_TABLE_TIMEOUT_S, _STOP_TIMEOUT_S = 75.0, 90.0
 _POLL_S = 1.0
 _SERVE_PORT = 8080
 _SHOWN_DIFFERENCES = 10
