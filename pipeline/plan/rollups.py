@@ -11,6 +11,7 @@ from math import gcd
 from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.rollup_rows import (
+    DELETES_EVERY,
     FAMILY,
     PARTS,
     SENSORS,
@@ -38,6 +39,7 @@ _HEAD_BYTES, _METRIC_BYTES, _PARTS_BYTES = 25, 49, 4  # of a contribution, and o
 _SKETCH_BYTES, _RISES_BYTES = 16, (24, 45)  # of a metric's parts; of counters with one reading, and with more
 _FIELD_BYTES = 6  # of a field, beside its name and value
 _STATE_ENTRY_BYTES = 17  # of a sensor or a part in state, beside its id and itself
+_CELLS = 1 + 1 / DELETES_EVERY  # mutations of a cell
 _DELETION_BYTES = 19  # of the older versions of a cell, beside its family and column
 
 
@@ -84,7 +86,7 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
         kept = 1 + KEPT_US / length_us
         sensor = contribution_bytes(workload, tier)
         of_members = members_size(workload, tier, panes / changes)
-        rows, cells, encoded = rows + changes, cells + 2 * panes, encoded + changes * of_members.encoded
+        rows, cells, encoded = rows + changes, cells + _CELLS * panes, encoded + changes * of_members.encoded
         reads += 2 * shards * windows  # a window begins; and is over, when others may have written it
         cpu_us += panes * _cpu_us(workload, tier, _SENSOR_US)
         of_shards += kept * workload.sensors * (sensor + ID_BYTES + _STATE_ENTRY_BYTES)
@@ -99,7 +101,7 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
             of_part = part_bytes(workload, tier, workload.sensors / groups / parts)
             of_group = group_size(workload, tier, rollup)
             of_parts = parts_size(tier, rollup, of_part, updates / writes)
-            rows, cells = rows + 2 * writes, cells + 2 * (updates + writes) + 2 * of_group.cells * writes
+            rows, cells = rows + 2 * writes, cells + _CELLS * (updates + writes + of_group.cells * writes)
             encoded += writes * (of_parts.encoded + of_group.encoded)
             reads += groups * windows * (1 + min(parts, 3))  # the last changes, when the window is over
             cpu_us += writes * parts * _cpu_us(workload, tier, _PART_US)
@@ -164,13 +166,13 @@ def group_size(workload: Workload, tier: Tier, rollup: Rollup) -> RowSize:
         for each in merged_statistics(tier.statistics.of(metric))
     ]
     found = row_size(_key_bytes(tier, rollup), cells)
-    deletions = sum(_DELETION_BYTES + len(FAMILY) + name for _, name, _ in cells)
+    deletions = sum(_DELETION_BYTES + len(FAMILY) + name for _, name, _ in cells) / DELETES_EVERY
     return RowSize(1, found.cells, found.encoded + deletions, found.stored)
 
 
 def _versions(key: int, column: int, value: float, count: float) -> RowSize:
     one = row_size(0, [(FAMILY, column, value)])
-    encoded = key + count * (one.encoded + _DELETION_BYTES + len(FAMILY) + column)
+    encoded = key + count * (one.encoded + (_DELETION_BYTES + len(FAMILY) + column) / DELETES_EVERY)
     return RowSize(1, round(count), encoded, {FAMILY: key + count * one.stored[FAMILY]})
 
 

@@ -57,7 +57,8 @@ the newest cell is gone, as that of a sensor that was forgotten. Its value is th
 _SECOND_US = 1_000_000
 
 _VERSION_US = 1000
-_DELETES_EVERY = 8
+DELETES_EVERY = 8
+"""Every so many versions of a cell, one deletes the older ones."""
 _VALUE = re.compile(r"[A-Za-z0-9_.~%/+-]{0,200}")
 _RISEN = ("increase", "rate")
 _LEFT_OUT = ("rises", "first", "last", "held", "sloped")  # parts, or cells that only serve merging
@@ -155,7 +156,7 @@ def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versio
     replaced, more = list[tuple[bytes, int, bytes]](), list[Cell]()
     for column, (version, value) in cells:
         at_us = start_us + version * _VERSION_US
-        if not value or crc32(column, version) % _DELETES_EVERY == 0:
+        if not value or crc32(column, version) % DELETES_EVERY == 0:
             replaced.append((column, at_us, value))
         else:
             more.append(Cell(FAMILY, column, at_us, value))
