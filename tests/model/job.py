@@ -441,7 +441,7 @@ class Job:
             found += [since_us + _MOST_WRITING_US for since_us, _ in stage.panes]
             for step in (stage.aggregate, stage.collect):
                 found += [time_us + _MOST_DELAY_US for time_us in step.clock_times()]
-            found += stage.rollups.next_us(_MOST_DELAY_US) if stage.rollups else ()
+            found += stage.rollups.next_us(_MOST_WRITING_US, _MOST_DELAY_US) if stage.rollups else ()
         return min(found, default=FOREVER_US)
 
     def advance(self, to_us):

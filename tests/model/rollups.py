@@ -71,10 +71,10 @@ class RollupStage:
         """Returns whether anything is in flight, or waits for a timer."""
         return any(queue or any(step.timers_left()) for step, queue in self.steps.values())
 
-    def next_us(self, delay_us):
-        """Yields the times at which something has been in flight for so long."""
+    def next_us(self, writing_us, delay_us):
+        """Yields the times at which an element, or a timer, has been in flight for so long."""
         for step, queue in self.steps.values():
-            yield from (since_us + delay_us for since_us, _ in queue)
+            yield from (since_us + writing_us for since_us, _ in queue)
             yield from (time_us + delay_us for time_us in step.clock_times())
 
 

@@ -14,8 +14,8 @@ from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
 from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Value
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.panes.grouped_readings import group_of
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import alert_table
