@@ -52,6 +52,10 @@ class Table(Memory):
 
     # As pipeline.cloud.writing.rewriter.Rewriter
 
+    def add(self, rows):
+        """Writes rows, as a rewriter does."""
+        self.write_rows(rows)
+
     def replace(self, replacements):
         replacements = list(replacements)
         hook, self.before_write = self.before_write, None

@@ -354,7 +354,7 @@ class World(Judge):
         self.look()
 
     def _complete(self, name, schema, events, lateness):
-        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, self.groups)
+        gathered = GroupedReadings(schema.tiers[0].window, schema.identity, self.groups, schema.member_fields)
         gathered.add(events)
         held = [((group, start_of_readings(data)), [data]) for group, _, data in gathered.take_groups()]
         retention = self.retention(name)
@@ -461,12 +461,13 @@ class World(Judge):
         self._found[prefix] = [finding.record() for finding in findings]
         counters = {metrics.REPAIR_WINDOWS_CHECKED: len(joined), metrics.REPAIR_WINDOWS_WRONG: len(findings)}
         if not request.dry_run and findings:
-            rewrite = repairing._RewriteFn(request.table)
+            # Roll-ups of rewritten windows are not modelled: none of the tiers has any.
+            rewrite = repairing._RewriteFn(request.table, scope.schema.tiers[0], {}, listing(BACKFILLED, self.now_us))
             rewrite.setup()
             rewrite.start_bundle()
             for finding in findings:
                 rewrite.process(finding)
-            rewrite.finish_bundle()
+            assert not list(rewrite.finish_bundle())
             counters[metrics.REPAIR_WINDOWS_REWRITTEN] = len(findings)
         return counters
 
