@@ -214,4 +214,5 @@ def restored(record: AlertRecord, revision: str) -> Track:
         history=own,
         floor_us=floor_us,
         revision=revision,
+        severity=record.severity,
     )

@@ -267,7 +267,8 @@ class Evaluation:
         time_us = max(track.newest_us, track.told_us)  # not before it fired, if the watermark showed that
         ended = [Transition(time_us, RESOLVED if track.told else CALM, None, time_us)]
         track.version += 1
-        self._tell(Rule(name, gone=True), sensor_id, Changes(ended, [], ended if track.told else []), track)
+        gone, changes = Rule(name, severity=track.severity, gone=True), Changes(ended, [], ended if track.told else [])
+        self._tell(gone, sensor_id, changes, track)
         self._tracks.of(sensor_id)[name] = track.ended(time_us)
 
     def _tell(self, rule: Rule, sensor_id: str, changes: Changes, track: Track, recorded: bool = True) -> None:

@@ -139,6 +139,7 @@ class Track:
         revision: the revision of the rule; empty if the track has not begun, or its rule was changed or removed.
         unread: whether the row is yet to be read: of an alert that was over when the job began, by ``after_us``.
         written_us: the time at which the last row was written, by the clock.
+        severity: the severity of the rule, for the message that ends the alert if the rule is gone.
     """
 
     state: State = BEGIN
@@ -154,6 +155,7 @@ class Track:
     revision: str = ""
     unread: bool = False
     written_us: int = NEVER_US
+    severity: str = ""
 
     def ended(self, time_us: int) -> "Track":
         """Returns the track after its rule was changed or removed. Only values after that time count for the next."""
@@ -190,7 +192,7 @@ class Track:
             before, _ = transitions(rule, self.values, self.watermark_us, self.state)
         else:  # the values may tell another story than the row
             before = [each for each in self.history if each.time_us > self.after_us]
-        self.is_new, self.history, self.revision = False, [], rule.revision
+        self.is_new, self.history, self.revision, self.severity = False, [], rule.revision, rule.severity
         self._add(values)
         self.watermark_us = max(self.watermark_us, watermark_us)
         after, last = transitions(rule, self.values, self.watermark_us, self.state)

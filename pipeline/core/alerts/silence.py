@@ -168,6 +168,7 @@ def silent_track(rule: Rule, since_us: int, fired_us: int, version: int) -> Trac
         version=version,
         is_new=False,
         revision=rule.revision,
+        severity=rule.severity,
     )
 
 

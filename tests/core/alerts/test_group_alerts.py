@@ -135,6 +135,19 @@ def test_a_changed_rule_ends_its_alerts() -> None:
     assert table.kinds() == [FIRING, RESOLVED] * 2
 
 
+def test_the_end_of_a_rule_has_its_severity() -> None:
+    """Whoever was told that it fires is told of its end too, also by the next job."""
+    rule = Rule("warm", "freezer-*", severity="page", metric="t", condition=AlertCondition("above", 10, 10))
+    for restarts in (False, True):
+        table = WatchedGroup(rule)
+        table.read("freezer-1", (START_US, 11))
+        if restarts:
+            table.restart()
+        table.use()
+        table.read("freezer-2", (START_US, 5))
+        assert [each["severity"] for each in table.told] == ["page", "page"]
+
+
 def test_a_change_of_severity_ends_nothing() -> None:
     """Alerts go on if only their severity changes."""
     table = WatchedGroup(_rule())
