@@ -85,7 +85,7 @@ class Group:
         """Takes events, whose raw rows are written first, unless they are not ``stored`` yet."""
         if stored:
             self.store(*events)
-        gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity)
+        gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity, fields=self.schema.member_fields)
         gathered.add(events)
         schedule = Schedule.from_bytes(self.schedule or None)
         for part in gathered.take_groups():
