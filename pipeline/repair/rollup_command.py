@@ -90,13 +90,13 @@ def sum_up_rollups(
     """
     lacking, recomputable = sums[metrics.REPAIR_ROWS_WITHOUT_MEMBER], sums[metrics.REPAIR_ROWS_TO_RECOMPUTE]
     checked, wrong = sums[metrics.REPAIR_ROLLUPS_CHECKED], sums[metrics.REPAIR_ROLLUPS_WRONG]
-    contributions = sums[metrics.REPAIR_CONTRIBUTIONS_CHECKED], sums[metrics.REPAIR_CONTRIBUTIONS_WRONG]
+    contributions = sums[metrics.REPAIR_CONTRIBUTIONS_WRONG]
     if as_json:
         print_json_line(
             {
                 "table": str(request.table),
                 "rollups": {"checked": checked, "wrong": wrong, "written": sums[metrics.ROLLUP_ROWS]},
-                "contributions": {"checked": contributions[0], "wrong": contributions[1]},
+                "contributions": {"wrong": contributions},
                 "aggregates": {"recomputed": sums["windows"], "to_recompute": recomputable, "without_groups": lacking},
                 "dry_run": request.dry_run,
                 "skipped": [
@@ -115,7 +115,8 @@ def sum_up_rollups(
     what = "nothing written" if request.dry_run else f"{sums[metrics.ROLLUP_ROWS]:,} written"
     right = f"{checked - wrong:,} right, {wrong:,} wrong"
     click.echo(f"{counted(checked, 'row')} of roll-ups checked: {right}, {what}")
-    click.echo(f"{counted(contributions[0], 'contribution')} of sensors checked: {contributions[1]:,} wrong")
+    if contributions:
+        click.echo(f"{counted(contributions, 'contribution')} of sensors wrong")
     if sums["windows"]:
         click.echo(f"{counted(sums['windows'], 'aggregate row')} computed again from raw rows, which tell the groups")
     if recomputable:

@@ -255,7 +255,6 @@ class _CompareShardsFn(_ComparingFn):
 
     def __init__(self, name: TableName, schema: TableSchema, *, writes: bool, waits: bool) -> None:
         super().__init__(name, schema, writes=writes, waits=waits)
-        self._checked = metrics.counter(metrics.REPAIR_CONTRIBUTIONS_CHECKED)
         self._wrong = metrics.counter(metrics.REPAIR_CONTRIBUTIONS_WRONG)
 
     def start_bundle(self) -> None:
@@ -274,7 +273,6 @@ class _CompareShardsFn(_ComparingFn):
             for sensor in sensors
             if not same_sums(contributions.get(sensor, NOTHING), members.contributions.get(sensor, NOTHING))
         ]
-        self._checked.inc(len(sensors))
         self._wrong.inc(len(wrong))
         if wrong and self._writes:
             self._waiting[of] = [sensor.decode(errors="replace") for sensor in wrong]

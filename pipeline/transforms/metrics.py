@@ -60,9 +60,6 @@ EVENT_DELAY_MS = "event_delay_ms"
 # conditions of the mapping left out; and messages refused, even for one element only. of_type() names the counters.
 TYPE_COUNTERS = ("messages_of", "events_of", "skipped_of", "refused_of")
 
-# Rows of groups of roll-ups written by ``backfill`` and ``repair``.
-ROLLUP_ROWS = "rollup_rows"
-
 # The bulk writer.
 
 # Rows confirmed; a row that is written again counts again.
@@ -105,18 +102,15 @@ REPAIR_WINDOWS_REWRITTEN = "repair_windows_rewritten"
 REPAIR_WINDOWS_UNTOUCHED = "repair_windows_untouched"
 # Foreign rows beyond the first 1,000 in a part of the table. A row may count more than once.
 REPAIR_FOREIGN_ROWS_UNNAMED = "repair_foreign_rows_unnamed"
-# Rows of groups of roll-ups: those that there should be, and those that tell of sensors where none are.
-REPAIR_ROLLUPS_CHECKED = "repair_rollups_checked"
-# Checked rows of groups that are missing or differ, or whose parts do.
-REPAIR_ROLLUPS_WRONG = "repair_rollups_wrong"
-# What sensors contribute to roll-ups of a window.
-REPAIR_CONTRIBUTIONS_CHECKED = "repair_contributions_checked"
-# Checked contributions that are missing or differ.
-REPAIR_CONTRIBUTIONS_WRONG = "repair_contributions_wrong"
-# Aggregate rows without the metadata that roll-ups group by, which raw rows no longer tell.
-REPAIR_ROWS_WITHOUT_MEMBER = "repair_rows_without_member"
-# Aggregate rows without the metadata that roll-ups group by, which raw rows tell.
-REPAIR_ROWS_TO_RECOMPUTE = "repair_rows_to_recompute"
+# A repair of roll-ups counts by the same names, since Dataflow has no more of them: the rows of groups that there
+# should be, and those that tell of sensors where none are; those that are missing or differ, or whose parts do.
+REPAIR_ROLLUPS_CHECKED, REPAIR_ROLLUPS_WRONG = REPAIR_WINDOWS_CHECKED, REPAIR_WINDOWS_WRONG
+# What sensors contribute to roll-ups of a window, if that is missing or differs.
+REPAIR_CONTRIBUTIONS_WRONG = REPAIR_WINDOWS_REWRITTEN
+# Rows of groups of roll-ups that ``backfill`` and ``repair`` write: late panes, as it were.
+ROLLUP_ROWS = PANES_LATE
+# Aggregate rows without the metadata that roll-ups group by: raw rows no longer tell it, or do.
+REPAIR_ROWS_WITHOUT_MEMBER, REPAIR_ROWS_TO_RECOMPUTE = REPAIR_WINDOWS_UNTOUCHED, BACKFILL_WINDOWS_LEFT
 
 
 def of_type(counter: str, message_type: str) -> str:

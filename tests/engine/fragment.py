@@ -132,7 +132,7 @@ class Fragment:
         """Returns a fragment of one DoFn with state, whose key is a number and whose value is bytes."""
         pipeline = beam.Pipeline()
         keyed = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(KV[int, bytes])
-        _ = keyed | "Step" >> beam.ParDo(fn).with_outputs("listed", main="main")
+        _ = keyed | "Step" >> beam.ParDo(fn).with_outputs("listed", "results", "rollups", main="main")
         return cls(pipeline.to_runner_api(), ["Step"], state, cache_mb)
 
     def _port(self, descriptor, name, collection, urn):

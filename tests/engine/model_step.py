@@ -43,6 +43,13 @@ class SdkStep(Stage):
         due = super().due().items()
         return [(key, family, timer.fire_timestamp.micros) for key, timers in due for family, timer in timers]
 
+    def clock_times(self):
+        """Yields the time in µs of each timer of the clock."""
+        for timers in self.timers.values():
+            for family, (timer, _) in timers.items():
+                if not self.fragment.of_watermark[family]:
+                    yield timer.fire_timestamp.micros
+
     def timers_left(self):
         """Yields what is left of timers."""
         return (each for each in self.left() if each[0] == "timer")

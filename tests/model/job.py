@@ -40,6 +40,7 @@ from pipeline.transforms.alert_table import WatchedTable, _JobAlerts, _shared
 from pipeline.transforms.alerts import _AlertFn
 from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
+from tests.model import beam_steps
 from tests.model.beam_steps import Step
 from tests.model.reference import MINUTE, start_of
 from tests.model.rollups import RollupStage
@@ -113,7 +114,7 @@ class Stage:
         self.told = {}  # alerts by id
         self.aggregate = Step(self._aggregate_fn())
         self.collect = Step(_CollectFn(job.world.clock))
-        self.alert = Step(self._alert_fn())
+        self.alert = beam_steps.Step(self._alert_fn())  # not another kind of step: it is set up, and can't be pickled
         self.rollups = RollupStage(self) if target.schema.rollups else None
 
     def update(self):
