@@ -27,6 +27,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.formats.values import EventMaker, FileColumns
 from pipeline.job.settings import Target
+from pipeline.transforms import metrics
 from tests.support import courses
 from tests.support.exhaustive import cases
 from tests.support.lasting import lasting
@@ -313,10 +314,10 @@ def test_roll_ups_follow(bigtable, tmp_path):
     load(plan(table, schema, write_delimited(tmp_path / "first.pb", events[::2])))
     assert wrong_rollups(table, schema) == []
     outcome = load(plan(table, schema, write_delimited(tmp_path / "second.pb", events[1::2])))
-    assert outcome.totals["rollup_rows"] > 0
+    assert outcome.totals[metrics.ROLLUP_ROWS] > 0
     assert wrong_rollups(table, schema) == []
     outcome = load(plan(table, schema, tmp_path / "first.pb"))
-    assert outcome.totals.get("rollup_rows", 0) == 0
+    assert outcome.totals.get(metrics.ROLLUP_ROWS, 0) == 0
 
     now_us = int(time.time() * 1_000_000)
     recent = write_delimited(tmp_path / "now.pb", [Event("a0", now_us - 2 * HOUR, {"t": 1.0}, {"location": "x"})])
