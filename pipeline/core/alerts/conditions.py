@@ -109,7 +109,7 @@ def _limits(key: str, value: Any, pair: bool) -> tuple[float, float]:
     limits = value if pair and isinstance(value, list) else [value]
     if len(limits) != (2 if pair else 1) or not all(_is_number(limit) for limit in limits):
         expected = "two numbers, like [2, 8]" if pair else "a number, like -15"
-        raise ValueError(f"{key} takes {expected}, not {value!r:.80}")
+        raise ValueError(f"{key} takes {expected}, not {written(value)}")
     low, high = float(limits[0]), float(limits[-1])
     if low > high:
         raise ValueError(f"{key} has its limits in the wrong order: [{high:g}, {low:g}]")
@@ -121,3 +121,11 @@ def _is_number(value: Any) -> bool:
         return type(value) in (int, float) and math.isfinite(value)
     except OverflowError:  # an integer beyond the greatest double
         return False
+
+
+def written(value: Any) -> str:
+    """Returns the beginning of a value from TOML, safe to put into a message."""
+    try:
+        return f"{value!r:.80}"
+    except ValueError:  # Python writes no decimal with more than 4,300 digits, but reads such hexadecimal ones
+        return "thousands of digits"

@@ -12,7 +12,7 @@ from fnmatch import translate
 from functools import cached_property
 from typing import Any
 
-from pipeline.core.alerts.conditions import KEYS, AlertCondition, condition_of
+from pipeline.core.alerts.conditions import KEYS, AlertCondition, condition_of, written
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import shown
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -29,6 +29,7 @@ _RULE_KEYS = (*_SELECTS, *_OF_METRIC, "silent_for")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,127}")
 _SEVERITY = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _GLOB = re.compile(r"[!-\"$-~]{1,256}")  # what a sensor id may contain
+_TEXT = re.compile(r"[ -~]{1,128}")
 _MICROSECOND = timedelta(microseconds=1)
 _LEAST_SILENCE = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
@@ -135,22 +136,25 @@ def parse_rules(text: str, source: str, schema: TableSchema) -> tuple[Rule, ...]
         raise RulesError([f"{source}: is larger than {MAX_BYTES // 1000} kB"])
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
+    except (ValueError, RecursionError) as error:
         raise RulesError([f"{source}: is not TOML: {error}"]) from None
-    problems = [f"{source}: there is no key {key}; rules begin with [[rule]]" for key in document if key != "rule"]
+    problems = [
+        f"{source}: there is no key {shown(key)}; rules begin with [[rule]]" for key in document if key != "rule"
+    ]
     tables = document.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise RulesError([*problems, f"{source}: rules begin with [[rule]]"])
     if len(tables) > MAX_RULES:
-        problems.append(f"{source}: has {len(tables)} rules, and a table has {MAX_RULES} at most")
+        raise RulesError([*problems, f"{source}: has {len(tables)} rules, and a table has {MAX_RULES} at most"])
     rules = []
     for number, table in enumerate(tables, 1):
         name = table.get("name")
         try:
             rules.append(_rule(table, schema))
         except ValueError as error:
-            shown = f"rule {name}" if isinstance(name, str) and RULE_NAME.fullmatch(name) else f"rule {number}"
-            problems.append(f"{source}: {shown}: {error}")
+            which = name if isinstance(name, str) and RULE_NAME.fullmatch(name) else number
+            problems.append(f"{source}: rule {which}: {error}")
     for name, count in Counter(rule.name for rule in rules).items():
         if count > 1:
             problems.append(f"{source}: rule {name}: {count} rules have this name; the rows of their alerts would mix")
@@ -162,7 +166,7 @@ def parse_rules(text: str, source: str, schema: TableSchema) -> tuple[Rule, ...]
 def _rule(table: Mapping[str, Any], schema: TableSchema) -> Rule:
     for key in table:
         if key not in _RULE_KEYS:
-            raise ValueError(f"there is no key {key}; the keys are {', '.join(_RULE_KEYS)}")
+            raise ValueError(f"there is no key {shown(key)}; the keys are {', '.join(_RULE_KEYS)}")
     name = _text(table, "name", "freezer-warm", RULE_NAME)
     sensors = _text(table, "sensors", "freezer-*", _GLOB, "*")
     severity = _text(table, "severity", "page", _SEVERITY, "warning")
@@ -219,20 +223,20 @@ def _tier(schema: TableSchema, text: str) -> Tier | None:
 
 
 def _text(
-    table: Mapping[str, Any], key: str, example: str, form: re.Pattern[str] | None = None, default: str | None = None
+    table: Mapping[str, Any], key: str, example: str, form: re.Pattern[str] = _TEXT, default: str | None = None
 ) -> str:
     value = table.get(key, default)
     if value is None:
         raise ValueError(f'needs {key}, like "{example}"')
-    if not isinstance(value, str) or not value or (form is not None and not form.fullmatch(value)):
-        raise ValueError(f'{key} takes a text like "{example}", not {value!r:.80}')
+    if not isinstance(value, str) or not form.fullmatch(value):
+        raise ValueError(f'{key} takes a text like "{example}", not {written(value)}')
     return value
 
 
 def _duration(table: Mapping[str, Any], key: str, least: timedelta = timedelta(0)) -> int:
     value = table.get(key, "0")
     if not isinstance(value, str):
-        raise ValueError(f'{key} takes a duration, like "10m", not {value!r:.80}')
+        raise ValueError(f'{key} takes a duration, like "10m", not {written(value)}')
     try:
         duration = parse_duration(value)
     except ValueError as error:

@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+from pipeline.core.notation.text import shown
+
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # a timedelta holds at most nine digits of days
 _LONGEST = timedelta(days=36_500)  # a hundred years; sums of longer ones could exceed what a timedelta holds
@@ -21,7 +23,7 @@ def parse_duration(text: str) -> timedelta:
         return timedelta(0)
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
+        raise ValueError(f"{shown(text)} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
     amount, unit = match.groups()
     duration = timedelta(**{_UNITS[unit]: int(amount)})
     if duration > _LONGEST:

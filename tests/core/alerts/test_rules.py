@@ -23,7 +23,7 @@ severity = "page"
 def _problems(text: str, schema: TableSchema = _SCHEMA) -> list[str]:
     with pytest.raises(RulesError) as raised:
         parse_rules(text, "rules.toml", schema)
-    assert all("\n" not in problem for problem in raised.value.problems)
+    assert all(problem.isprintable() and len(problem) < 400 for problem in raised.value.problems)
     return raised.value.problems
 
 
@@ -78,12 +78,12 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
     ("text", "problem"),
     [
         ("rule = 1", "rules begin with [[rule]]"),
-        ("[[rules]]", "there is no key rules; rules begin with [[rule]]"),
+        ("[[rules]]", "there is no key 'rules'; rules begin with [[rule]]"),
         ("[[rule", "is not TOML"),
         ("[[rule]]\nname = 3", "rule 1: name takes a text like"),
         ('[[rule]]\nname = "a#b"', "rule 1: name takes a text like"),
         ('[[rule]]\nname = "a"', "rule a: needs metric, or silent_for"),
-        (_warm("abvoe = 2"), "rule warm: there is no key abvoe; the keys are name,"),
+        (_warm("abvoe = 2"), "rule warm: there is no key 'abvoe'; the keys are name,"),
         (_warm("below = 0"), "rule warm: needs one of above, below, outside, inside, and has above and below"),
         (_warm(above=""), "and has none"),
         (_warm("clears_above = 2"), "clears_above does not go with above; above clears by clears_below"),
@@ -93,6 +93,17 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
         (_warm(above="above = nan"), "above takes a number"),
         (_warm(above="above = true"), "above takes a number"),
         (_warm(above=f"above = 1{'0' * 400}"), "above takes a number"),
+        (_warm(above=f"above = {'9' * 5000}"), "is not TOML: Exceeds the limit"),
+        (
+            _warm(above=f"above = [0x{'f' * 5000}]"),
+            "rule warm: above takes a number, like -15, not thousands of digits",
+        ),
+        (f"[[rule]]\nname = 0x{'f' * 5000}", 'rule 1: name takes a text like "freezer-warm", not thousands of digits'),
+        ('"a\\nb" = 1', r"there is no key 'a\nb'; rules begin with [[rule]]"),
+        (_warm(f"{'k' * 50_000} = 1"), "rule warm: there is no key 'kkk"),
+        (_warm(f'for = "{"9" * 50_000}d"'), "rule warm: for: '999"),
+        (_warm(f'of = "{"a" * 50_000}"\ntier = "1h"'), "rule warm: of takes a text like"),
+        (_warm('of = "avg"\ntier = "1\\u001bh"'), "rule warm: tier takes a text like"),
         (_warm('for = "soon"'), "rule warm: for: 'soon' is not a duration"),
         (_warm("for = 10"), "for takes a duration"),
         (_warm('of = "avg"'), "of and tier go together"),
@@ -123,6 +134,7 @@ def test_too_many_rules() -> None:
     """A table has a hundred rules at most."""
     rules = "".join(_warm().replace("warm", f"warm-{number}") for number in range(MAX_RULES + 1))
     assert _problems(rules) == ["rules.toml: has 101 rules, and a table has 100 at most"]
+    assert _problems("[[rule]]\n" * 9000) == ["rules.toml: has 9000 rules, and a table has 100 at most"]
 
 
 def test_silence_needs_newest_readings() -> None:
