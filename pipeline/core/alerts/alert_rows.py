@@ -188,7 +188,7 @@ def _parse_cell(cell: Cell) -> _Written:
             int(content["time_us"]), kind, None if value is None else float(value), int(content["since_us"])
         )
         version, severity, revision = int(content["version"]), str(content["severity"]), str(content["revision"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f"its column {column} contains no transition") from error
     return _Written(transition, version, not column.startswith(_WITHDRAWN), severity, revision)
 

@@ -62,7 +62,10 @@ def test_other_keys(key: bytes) -> None:
         parse_alert_key(key)
 
 
-@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"time_us": "x"}'])
+_WRONG_TIME = b'{"time_us": 1e999, "since_us": 0, "value": 1, "severity": "a", "revision": "", "version": 1}'
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"{}", b'{"time_us": "x"}', _WRONG_TIME, b"[" * 100_000])
 def test_other_cells(value: bytes) -> None:
     """Cells without a transition are refused."""
     with pytest.raises(ValueError, match="contains no transition"):
