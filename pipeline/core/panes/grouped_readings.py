@@ -6,10 +6,10 @@ step that aggregates. Within a group, each sensor has its own windows.
 The readings of a group in one window, in the order in which they came. Little-endian, without padding:
 
     data    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
-    set     size of the names in bytes; the names, each preceded by its length in one byte
-    block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
-            or 16 for wide times) and 64 for each member; the id; each member after its size in bytes, as
-            :mod:`pipeline.core.statistics.member` describes; times in µs; values as doubles, event by event
+    set     size of the names in bytes, plus 2^31 if texts follow; the names, each preceded by its length in one byte;
+            [the number of texts; each text after its size in bytes: the metadata of the newest event in a block]
+    block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes: 8,
+            or 16 for wide times; the id; times in µs; values as doubles, event by event
 """
 
 import struct
@@ -19,13 +19,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes, sized_member
+from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
 from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of
-from pipeline.core.statistics.member import Member, contradict, later, member_of, member_text
+from pipeline.core.statistics.member import Member, contradict, later, member_text
 from pipeline.core.windows.fixed import Window
 
 VERSION = 1
@@ -33,11 +33,12 @@ VERSION = 1
 _HEADER = struct.Struct("<BqI")
 _SIZE = struct.Struct("<I")
 _BLOCK = struct.Struct("<HIIB")
-_TIME, _WIDE_TIME, _MEMBER = 8, 16, 64
+_TIME, _WIDE_TIME = 8, 16
+_HAS_TEXTS = 1 << 31
 _LONG_END = 1 << 63
 _MOST_BYTES = 2 << 20  # of the readings in an element
 
-_Newest = tuple[tuple[int, int], list[Mapping[str, str]]]  # an event's time and key, and the metadata of its parts
+_Set = tuple[tuple[str, ...], tuple[str, ...]]  # metrics, and the texts of the newest event
 
 
 class GroupReadings(NamedTuple):
@@ -62,8 +63,8 @@ class Readings(NamedTuple):
         metrics: the metrics of each event.
         times: the keys of the events; see :func:`pipeline.core.accumulation.reading_columns.event_key`.
         values: event by event, in the order of the metrics.
-        members: the newest event of the sensor in the window, in one of its readings; two if it came with two values of
-            a field.
+        members: the newest of these events, if it is that of the sensor in the window; two if it came with two values
+            of a field.
     """
 
     sensor_id: str
@@ -88,11 +89,11 @@ class GroupedReadings(BundleReadings):
     ) -> None:
         super().__init__(window, identity)
         self._groups = groups
-        self._fields = fields
+        self._fields = tuple(sorted(fields))
 
     def start(self) -> None:
         super().start()
-        self._newest: dict[tuple[str, int], _Newest] = {}
+        self._newest: dict[tuple[str, int], list[Event]] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         if self._fields:
@@ -101,28 +102,32 @@ class GroupedReadings(BundleReadings):
         super().add(events)
 
     def _note(self, events: Iterable[Event]) -> None:
-        """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
-        length_us, newest, identity = self._length_us, self._newest, self._identity
-        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
+        """Notes the events of each sensor and window that have the newest time. The same event may come in parts."""
+        length_us, newest, grain_us = self._length_us, self._newest, self._identity.grain_us
         for event in events:
             time_us = event[1] - event[1] % grain_us
-            key = time_us if distinguishes_by_time_only else event_key(*identity.of_event(event))
-            moment, window = (time_us, key), (event[0], time_us - time_us % length_us)
+            window = event[0], time_us - time_us % length_us
             known = newest.get(window)
-            if known is None or known[0] < moment:
-                newest[window] = moment, [event[3]]
-            elif known[0] == moment and event[3] != known[1][-1]:
-                known[1].append(event[3])
+            if known is None or known[0][1] < time_us:
+                newest[window] = [event]
+            elif known[0][1] < time_us + grain_us:
+                known.append(event)
 
-    def _members(self, moment: tuple[int, int], parts: Sequence[Mapping[str, str]]) -> tuple[Member, ...]:
-        if len(parts) == 1:
-            return (Member(moment[1], member_text(self._fields, parts[0])),)
+    def _members(self, events: Sequence[Event]) -> tuple[int, tuple[str, ...]]:
+        """Returns the key of the newest of these events, and what it tells: two texts if a field has two values."""
+        if len(events) == 1:
+            return self._key(events[0]), (member_text(self._fields, events[0][3]),)
+        newest_key = max(map(self._key, events), key=_moment)
         found = tuple[Member, ...]()
-        for metadata in parts:
-            known, part = found[-1] if found else None, Member(moment[1], member_text(self._fields, metadata))
-            whole = later(known, part) or part
-            found = (known, whole) if known and contradict(known, part) else (*found[:-1], whole)
-        return found
+        for event in events:
+            if self._key(event) == newest_key:
+                known, part = found[-1] if found else None, Member(newest_key, member_text(self._fields, event[3]))
+                whole = later(known, part) or part
+                found = (known, whole) if known and contradict(known, part) else (*found[:-1], whole)
+        return newest_key, tuple(member.text for member in found)
+
+    def _key(self, event: Event) -> int:
+        return event_key(*self._identity.of_event(event))
 
     def take_groups(self) -> Iterator[GroupReadings]:
         """Yields the readings, those of a group and window together, and drops them."""
@@ -130,7 +135,7 @@ class GroupedReadings(BundleReadings):
         newest = self._newest
         for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
-            members = self._members(*newest[sensor_id, start_us]) if newest else ()
+            newest_key, texts = self._members(newest[sensor_id, start_us]) if newest else (0, ())
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -144,8 +149,8 @@ class GroupedReadings(BundleReadings):
                         yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
                         encoding = found[key] = _Encoding()
                     of_values = values[first * width : (first + at_once) * width]
-                    encoding.add(encoded, metrics, of_events, of_values, members)
-                    members = ()
+                    of_newest = texts and newest_key in of_events
+                    encoding.add(encoded, (metrics, texts if of_newest else ()), of_events, of_values)
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
@@ -154,7 +159,8 @@ def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[by
     """Yields the readings of a group in one window, as :func:`read_group_readings` reads them."""
     encoding = _Encoding()
     for sensor_id, metrics, times, values, members in readings:
-        encoding.add(sensor_id.encode(), metrics, times, values, members)
+        texts = tuple([member.text for member in members])
+        encoding.add(sensor_id.encode(), (metrics, texts), times, values)
         if encoding.size_bytes > _MOST_BYTES // 2:  # one of them has at most as many again
             yield encoding.finish(start_us)
             encoding = _Encoding()
@@ -173,39 +179,32 @@ class _Encoding:
     def __init__(self) -> None:
         self.least_us = _LONG_END
         self.size_bytes = 0
-        self._sets: dict[tuple[str, ...], int] = {}
+        self._sets: dict[_Set, int] = {}
         self._blocks: list[bytes] = []
 
-    def add(
-        self,
-        sensor_id: bytes,
-        metrics: tuple[str, ...],
-        times: Sequence[int],
-        values: Sequence[float],
-        members: Sequence[Member],
-    ) -> None:
-        index = self._sets.setdefault(metrics, len(self._sets))
+    def add(self, sensor_id: bytes, of_set: _Set, times: Sequence[int], values: Sequence[float]) -> None:
+        index = self._sets.get(of_set)
+        if index is None:
+            index = self._sets[of_set] = len(self._sets)
+            self.size_bytes += sum(map(len, of_set[1]))
         count = len(times)
         size = _TIME if max(times) < _LONG_END else _WIDE_TIME
         self.least_us = min(
             self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
         )
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
-        block = _layout(count, len(metrics), size).pack(*of_times, *values)
+        block = _layout(count, len(of_set[0]), size).pack(*of_times, *values)
         self.size_bytes += len(block)
-        told = [part for member in members for part in sized_member(member)]
-        self._blocks += (
-            _BLOCK.pack(len(sensor_id), index, count, size + _MEMBER * len(members)),
-            sensor_id,
-            *told,
-            block,
-        )
+        self._blocks += (_BLOCK.pack(len(sensor_id), index, count, size), sensor_id, block)
 
     def finish(self, start_us: int) -> bytes:
         sets: list[bytes] = []
-        for metrics in self._sets:
+        for metrics, texts in self._sets:
             names = names_bytes(metrics)
-            sets += (_SIZE.pack(len(names)), names)
+            sets += (_SIZE.pack(len(names) | bool(texts) * _HAS_TEXTS), names)
+            if texts:
+                encoded = [text.encode() for text in texts]
+                sets += (_SIZE.pack(len(texts)), *[part for text in encoded for part in (_SIZE.pack(len(text)), text)])
         return b"".join((_HEADER.pack(VERSION, start_us, len(self._sets)), *sets, *self._blocks))
 
 
@@ -222,19 +221,14 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
     start_of_readings(data)
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)
-    sets = [reader.names(reader.count()) for _ in range(count)]
+    sets = [_read_set(reader) for _ in range(count)]
     end = reader.position
     while end < len(data):
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
         sensor_id = end + _BLOCK.size
         begin = sensor_id + id_size
-        id_end, members = begin, tuple[Member, ...]()
-        for _ in range(size // _MEMBER):
-            first = begin + _SIZE.size
-            begin = first + _SIZE.unpack_from(data, begin)[0]
-            members += (member_of(data[first:begin]),)
-        size %= _MEMBER
-        layout = _layout(events, len(sets[index]), size)
+        metrics, texts = sets[index]
+        layout = _layout(events, len(metrics), size)
         end = begin + layout.size
         if end > len(data):
             raise ValueError("the readings are cut off")
@@ -242,7 +236,20 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         times = numbers[:events]
         if size == _WIDE_TIME:
             times = tuple([int.from_bytes(time, "little") for time in times])
-        yield Readings(data[sensor_id:id_end].decode(), sets[index], times, numbers[events:], members)
+        members = tuple([Member(max(times, key=_moment), text) for text in texts]) if texts else ()
+        yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[events:], members)
+
+
+def _read_set(reader: Reader) -> _Set:
+    size = reader.count()
+    metrics = reader.names(size & ~_HAS_TEXTS)
+    texts = reader.count() if size & _HAS_TEXTS else 0
+    return metrics, tuple([reader.take(reader.count()).decode() for _ in range(texts)])
+
+
+def _moment(key: int) -> tuple[int, int]:
+    """Returns what orders the events of a sensor by their keys."""
+    return time_of_key(key), key
 
 
 def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReadings]]:
