@@ -48,10 +48,12 @@ from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
-_EVERY_S = 5.0  # the time between two merges of groups, of all groups together
-_MERGED_S = 2.0  # the time from a merge until its rows are there, and those of members that have waited for them
+_EVERY_S = 8.0  # the time between two merges of groups, of all groups together
+_MERGED_S = 1.0  # the time for which the rows of a merge wait for each other
+_OF_MEMBERS, _OF_GROUPS = b"\x00", b"\x01"  # what encoded rows begin with: those of members wait for those of groups
 _SHARDS_OF_COLLECTOR = 256
 _MOST_ROWS = 500  # in an output element
+_MEMBERS_WAIT, _GROUPS_WAIT = 1, 2  # what a collector knows of its rows
 
 # Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
 _SHARD_SPEC = BagStateSpec("shard", BytesCoder())
@@ -130,9 +132,9 @@ class _RollupFn(TableReadingFn):
         ranges = tuple(KeyRange(key, key + b"\x00") for key in sorted(keys))
         return {row.key: row for row in self._read(RowSelection(ranges, CellSelection((FAMILY,), versions=1)))}
 
-    def _collected(self, number: int, rows: EncodedRows) -> Iterator[tuple[int, bytes]]:
+    def _collected(self, number: int, kind: bytes, rows: EncodedRows) -> Iterator[tuple[int, bytes]]:
         for part in parts_of(rows):
-            yield number % self._collectors, rows_bytes(part)
+            yield number % self._collectors, kind + rows_bytes(part)
 
     def _now_us(self) -> int:
         return int(self._clock() * 1_000_000)
@@ -149,7 +151,7 @@ class _ShardsFn(_RollupFn):
         kept.clear()
         for chunk in windows.chunks(now_us, KEPT_US):
             kept.add(chunk)
-        yield from self._collected(number, windows.rows)
+        yield from self._collected(number, _OF_MEMBERS, windows.rows)
         for of_bucket in parts_of_buckets(windows.parts, buckets_for(self._schema.shards_of_rollups)):
             yield TaggedOutput(_PARTS, of_bucket)
 
@@ -212,7 +214,7 @@ class _GroupsFn(_RollupFn):
         kept.clear()
         for chunk in windows.chunks(now_us, KEPT_US):
             kept.add(chunk)
-        yield from self._collected(bucket, windows.rows)
+        yield from self._collected(bucket, _OF_GROUPS, windows.rows)
 
 
 class _CollectRollupsFn(beam.DoFn):
@@ -230,9 +232,14 @@ class _CollectRollupsFn(beam.DoFn):
         end: RuntimeTimer = _ROWS_END,
     ) -> None:
         waiting.add(element[1])
-        if not any_row.read():
-            any_row.write(1)
-            set_clock_timer(due, Timestamp(_next_s(self._clock() - _MERGED_S) + _MERGED_S))
+        known, now_s = any_row.read(), self._clock()
+        if element[1].startswith(_OF_GROUPS) and known != _GROUPS_WAIT:
+            any_row.write(_GROUPS_WAIT)
+            set_clock_timer(due, Timestamp(now_s + _MERGED_S))
+        elif not known:
+            any_row.write(_MEMBERS_WAIT)
+            set_clock_timer(due, Timestamp(_next_s(now_s) + 2 * _MERGED_S))
+        if not known:
             end.set(Timestamp(micros=END_US))
 
     @on_timer(_ROWS_DUE_SPEC)
@@ -259,7 +266,7 @@ class _CollectRollupsFn(beam.DoFn):
         waiting.clear()
         any_row.clear()
         for batch in batches:
-            rows = read_rows(batch)
+            rows = read_rows(batch[1:])
             for start in range(0, len(rows), _MOST_ROWS):
                 yield EncodedRows(rows[start : start + _MOST_ROWS])
 

@@ -103,6 +103,15 @@ def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
     return table
 
 
+def _least(arguments: argparse.Namespace, rollups: str) -> _Requests:
+    """Returns the least that each stage costs: the machine may do other things."""
+    least, *more = (measured(arguments.sensors, arguments.minutes, rollups) for _ in range(arguments.times))
+    for each in more:
+        for name, cpu_s in each.cpu_s.items():
+            least.cpu_s[name] = min(least.cpu_s[name], cpu_s)
+    return least
+
+
 def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
     """Yields the time and the messages of each ten seconds: of each sensor, an event a minute."""
     rng, of_step = random.Random(1), -(-sensors // 6)
@@ -123,9 +132,10 @@ def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sensors", type=int, default=100_000)
-    parser.add_argument("--minutes", type=int, default=10)
+    parser.add_argument("--minutes", type=int, default=5)
+    parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
-    plain, rolled = (measured(arguments.sensors, arguments.minutes, rollups) for rollups in ("", _ROLLUPS))
+    plain, rolled = (_least(arguments, rollups) for rollups in ("", _ROLLUPS))
     for name in rolled.cpu_s:
         print(f"{name:20} {plain.cpu_s[name]:8.2f} s {rolled.cpu_s[name]:8.2f} s")
     for name in rolled.requests:

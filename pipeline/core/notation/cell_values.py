@@ -29,7 +29,7 @@ class Values(StrEnum):
     @property
     def pack_all(self) -> Callable[[Iterable[float]], list[bytes]]:
         """The function that converts values to bytes, at less cost than one by one."""
-        return _format_values if self is Values.TEXT else _format_float64s
+        return format_values if self is Values.TEXT else _format_float64s
 
     @property
     def unpack(self) -> Callable[[bytes], float]:
@@ -59,7 +59,7 @@ def format_value(value: float) -> bytes:
     return repr(value).removesuffix(".0").encode()
 
 
-def _format_values(values: Iterable[float]) -> list[bytes]:
+def format_values(values: Iterable[float]) -> list[bytes]:
     """Returns the text of each value, as :func:`format_value` does."""
     lines = "".join([f"{value!r}\n" for value in values])
     return lines.replace(".0\n", "\n").encode().split(b"\n")[:-1]

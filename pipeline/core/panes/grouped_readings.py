@@ -5,11 +5,13 @@ step that aggregates. Within a group, each sensor has its own windows.
 
 The readings of a group in one window, in the order in which they came. Little-endian, without padding:
 
-    data    version; start of the window in µs; number of sets of metrics; the sets; blocks until the end
-    set     size of the names in bytes, plus 2^31 if texts follow; the names, each preceded by its length in one byte;
-            [the number of texts; each text after its size in bytes: the metadata of the newest event in a block]
-    block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes: 8,
-            or 16 for wide times; the id; times in µs; values as doubles, event by event
+    data    version; start of the window in µs; number of sets of metrics, plus 2^31 if texts follow; the sets; [the size
+            of the texts; the metadata that the newest events tell, separated by line feeds, and by tabs where an event
+            came with two]; blocks until the end
+    set     size of the names in bytes; the names, each preceded by its length in one byte
+    block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
+            or 16 for wide times) plus 64 if one of the events is the sensor's newest; the id; [the index of what this
+            event tells;] times in µs; values as doubles, event by event
 """
 
 import struct
@@ -34,11 +36,9 @@ _HEADER = struct.Struct("<BqI")
 _SIZE = struct.Struct("<I")
 _BLOCK = struct.Struct("<HIIB")
 _TIME, _WIDE_TIME = 8, 16
-_HAS_TEXTS = 1 << 31
+_HAS_TEXT, _HAVE_TEXTS = 64, 1 << 31
 _LONG_END = 1 << 63
 _MOST_BYTES = 2 << 20  # of the readings in an element
-
-_Set = tuple[tuple[str, ...], tuple[str, ...]]  # metrics, and the texts of the newest event
 
 
 class GroupReadings(NamedTuple):
@@ -113,10 +113,10 @@ class GroupedReadings(BundleReadings):
             elif known[0][1] < time_us + grain_us:
                 known.append(event)
 
-    def _members(self, events: Sequence[Event]) -> tuple[int, tuple[str, ...]]:
+    def _texts_of(self, events: Sequence[Event]) -> tuple[int, str]:
         """Returns the key of the newest of these events, and what it tells: two texts if a field has two values."""
         if len(events) == 1:
-            return self._key(events[0]), (member_text(self._fields, events[0][3]),)
+            return self._key(events[0]), member_text(self._fields, events[0][3])
         newest_key = max(map(self._key, events), key=_moment)
         found = tuple[Member, ...]()
         for event in events:
@@ -124,7 +124,7 @@ class GroupedReadings(BundleReadings):
                 known, part = found[-1] if found else None, Member(newest_key, member_text(self._fields, event[3]))
                 whole = later(known, part) or part
                 found = (known, whole) if known and contradict(known, part) else (*found[:-1], whole)
-        return newest_key, tuple(member.text for member in found)
+        return newest_key, _text_of(found)
 
     def _key(self, event: Event) -> int:
         return event_key(*self._identity.of_event(event))
@@ -135,7 +135,7 @@ class GroupedReadings(BundleReadings):
         newest = self._newest
         for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
-            newest_key, texts = self._members(newest[sensor_id, start_us]) if newest else (0, ())
+            newest_key, texts = self._texts_of(newest[sensor_id, start_us]) if newest else (0, "")
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -149,8 +149,8 @@ class GroupedReadings(BundleReadings):
                         yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
                         encoding = found[key] = _Encoding()
                     of_values = values[first * width : (first + at_once) * width]
-                    of_newest = texts and newest_key in of_events
-                    encoding.add(encoded, (metrics, texts if of_newest else ()), of_events, of_values)
+                    text = texts if texts and newest_key in of_events else ""
+                    encoding.add(encoded, metrics, of_events, of_values, text)
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
@@ -159,8 +159,7 @@ def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[by
     """Yields the readings of a group in one window, as :func:`read_group_readings` reads them."""
     encoding = _Encoding()
     for sensor_id, metrics, times, values, members in readings:
-        texts = tuple([member.text for member in members])
-        encoding.add(sensor_id.encode(), (metrics, texts), times, values)
+        encoding.add(sensor_id.encode(), metrics, times, values, _text_of(members))
         if encoding.size_bytes > _MOST_BYTES // 2:  # one of them has at most as many again
             yield encoding.finish(start_us)
             encoding = _Encoding()
@@ -179,33 +178,41 @@ class _Encoding:
     def __init__(self) -> None:
         self.least_us = _LONG_END
         self.size_bytes = 0
-        self._sets: dict[_Set, int] = {}
+        self._sets: dict[tuple[str, ...], int] = {}
+        self._texts: dict[str, int] = {}
         self._blocks: list[bytes] = []
 
-    def add(self, sensor_id: bytes, of_set: _Set, times: Sequence[int], values: Sequence[float]) -> None:
-        index = self._sets.get(of_set)
-        if index is None:
-            index = self._sets[of_set] = len(self._sets)
-            self.size_bytes += sum(map(len, of_set[1]))
+    def add(
+        self, sensor_id: bytes, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float], text: str
+    ) -> None:
+        index = self._sets.setdefault(metrics, len(self._sets))
         count = len(times)
         size = _TIME if max(times) < _LONG_END else _WIDE_TIME
         self.least_us = min(
             self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
         )
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
-        block = _layout(count, len(of_set[0]), size).pack(*of_times, *values)
+        if text:
+            if text not in self._texts:
+                self._texts[text] = len(self._texts)
+                self.size_bytes += len(text)
+            size |= _HAS_TEXT
+            block = _layout(count, len(metrics), size).pack(self._texts[text], *of_times, *values)
+        else:
+            block = _layout(count, len(metrics), size).pack(*of_times, *values)
         self.size_bytes += len(block)
         self._blocks += (_BLOCK.pack(len(sensor_id), index, count, size), sensor_id, block)
 
     def finish(self, start_us: int) -> bytes:
         sets: list[bytes] = []
-        for metrics, texts in self._sets:
+        for metrics in self._sets:
             names = names_bytes(metrics)
-            sets += (_SIZE.pack(len(names) | bool(texts) * _HAS_TEXTS), names)
-            if texts:
-                encoded = [text.encode() for text in texts]
-                sets += (_SIZE.pack(len(texts)), *[part for text in encoded for part in (_SIZE.pack(len(text)), text)])
-        return b"".join((_HEADER.pack(VERSION, start_us, len(self._sets)), *sets, *self._blocks))
+            sets += (_SIZE.pack(len(names)), names)
+        if self._texts:
+            texts = "\n".join(self._texts).encode()
+            sets += (_SIZE.pack(len(texts)), texts)
+        count = len(self._sets) | bool(self._texts) * _HAVE_TEXTS
+        return b"".join((_HEADER.pack(VERSION, start_us, count), *sets, *self._blocks))
 
 
 def start_of_readings(data: bytes) -> int:
@@ -221,30 +228,31 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
     start_of_readings(data)
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)
-    sets = [_read_set(reader) for _ in range(count)]
+    sets = [reader.names(reader.count()) for _ in range(count & ~_HAVE_TEXTS)]
+    texts = reader.take(reader.count()).decode().split("\n") if count & _HAVE_TEXTS else []
     end = reader.position
     while end < len(data):
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
         sensor_id = end + _BLOCK.size
         begin = sensor_id + id_size
-        metrics, texts = sets[index]
+        metrics = sets[index]
         layout = _layout(events, len(metrics), size)
         end = begin + layout.size
         if end > len(data):
             raise ValueError("the readings are cut off")
         numbers = layout.unpack_from(data, begin)
-        times = numbers[:events]
-        if size == _WIDE_TIME:
+        first, members = size // _HAS_TEXT, tuple[Member, ...]()
+        times = numbers[first : first + events]
+        if size & _WIDE_TIME:
             times = tuple([int.from_bytes(time, "little") for time in times])
-        members = tuple([Member(max(times, key=_moment), text) for text in texts]) if texts else ()
-        yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[events:], members)
+        if first:
+            newest = times[0] if events == 1 else max(times, key=_moment)
+            members = tuple([Member(newest, text) for text in texts[numbers[0]].split("\t")])
+        yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[first + events :], members)
 
 
-def _read_set(reader: Reader) -> _Set:
-    size = reader.count()
-    metrics = reader.names(size & ~_HAS_TEXTS)
-    texts = reader.count() if size & _HAS_TEXTS else 0
-    return metrics, tuple([reader.take(reader.count()).decode() for _ in range(texts)])
+def _text_of(members: Iterable[Member]) -> str:
+    return "\t".join([member.text for member in members])  # JSON contains no tab
 
 
 def _moment(key: int) -> tuple[int, int]:
@@ -268,5 +276,5 @@ def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReading
 
 @lru_cache(maxsize=1024)
 def _layout(events: int, metrics: int, size: int) -> struct.Struct:
-    times = f"{events}q" if size == _TIME else "16s" * events
-    return struct.Struct(f"<{times}{events * metrics}d")
+    text, times = "I" * bool(size & _HAS_TEXT), "16s" * events if size & _WIDE_TIME else f"{events}q"
+    return struct.Struct(f"<{text}{times}{events * metrics}d")

@@ -8,9 +8,9 @@ The state has the parts side by side, and only windows that change are decoded. 
     version of these bytes; index of the tier; start in µs; time until which it is kept in µs; version of the group's
     row; sizes of the roll-up's name, of the group's value, of the names of metrics, and of those with rises; number of
     shards; number of shards with sketches; the name; the value; the names of both kinds, separated by commas; the
-    shards and the versions of their parts (4 bytes each), their numbers of sensors and of events (8 bytes each), and as
-    doubles each moment of each metric, the sum of squares of each, and the increase and the rate of those with rises,
-    each for all shards; for each metric the value for the sums of squares; [the merged sketches, as in
+    shards and the versions of their parts (4 bytes each); as doubles, for each shard the number of sensors and of
+    events, and the moments of each metric followed by its sum of squares; the increases of each metric with rises, and
+    their rates, for all shards; for each metric the value for the sums of squares; [the merged sketches, as in
     :mod:`~pipeline.core.rollups.sums`; for each shard with sketches its number, the size of its part, and the part]
 """
 
@@ -18,7 +18,7 @@ import math
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from pipeline.core.rollups.bucket_parts import Part
@@ -53,6 +53,8 @@ from pipeline.core.statistics.sketch import Sketch
 
 _VERSION = 1
 _WINDOW = struct.Struct("<BBqqIHHIIII")
+_WIDTH = WIDTH + 1  # numbers of a metric
+_NOTHING = array("d", [*NOTHING_OF, 0.0])
 _SKETCHED = struct.Struct("<II")
 _OTHER_RELEASE = "another release wrote these roll-ups; drain the job that wrote them and start a new one"
 
@@ -71,9 +73,8 @@ class _GroupWindow:
         self.version = 0
         self.names: tuple[str, ...] = ()
         self.shards, self.versions = array("I"), array("I")
-        self.columns: list[array[Any]] = [array("Q"), array("Q")]  # sensors, events, and the moments
+        self.numbers = array("d")  # for each shard: sensors, events, and of each metric the moments and the spread
         self.about = array("d")  # by metric
-        self.spreads: list[array[float]] = []  # by metric, each by shard
         self.rises: dict[str, tuple[array[float], array[float]]] = {}  # increases and rates; NaN if not known
         self.sketches: dict[str, Sketch] = {}
         self.sketched: dict[int, bytes] = {}  # parts with sketches, by shard
@@ -88,7 +89,8 @@ class _GroupWindow:
         if at == len(self.shards):
             self.shards.append(shard)
             self.versions.append(0)
-            for column in (*self.columns, *self.spreads, *chain(*self.rises.values())):
+            self.numbers.extend([0.0] * self._stride)
+            for column in chain(*self.rises.values()):
                 column.append(0)
         elif self.versions[at] > version:
             return False
@@ -97,18 +99,27 @@ class _GroupWindow:
             self._widen(sums.names)
         moments = aligned(sums, self.names)
         self.versions[at] = version
-        for column, value in zip(self.columns, (sums.sensors, sums.events, *moments), strict=True):
-            column[at] = value
-        for index, spread in enumerate(self.spreads):
-            count, _, _, _, average, deviation = moments[WIDTH * index : WIDTH * (index + 1)]
-            about = self.about[index]
+        numbers: list[float] = [sums.sensors, sums.events]
+        for index, about in enumerate(self.about):
+            of_metric = moments[WIDTH * index : WIDTH * (index + 1)]
+            count, *_, average, deviation = of_metric
             if about != about and count:
                 about = self.about[index] = average
             apart = average - about
-            spread[at] = count * (apart * apart + deviation * deviation) if count else 0.0
+            numbers += of_metric
+            numbers.append(count * (apart * apart + deviation * deviation) if count else 0.0)
+        self.numbers[at * len(numbers) : (at + 1) * len(numbers)] = array("d", numbers)
         if sums.parts or self.rises or self.sketches:
             self._put_parts(at, sums, data)
         return True
+
+    @property
+    def _stride(self) -> int:
+        return 2 + _WIDTH * len(self.names)
+
+    def _column(self, index: int, of_metric: int = 0) -> "array[float]":
+        """Returns one of the numbers of a metric, of all shards."""
+        return self.numbers[2 + _WIDTH * index + of_metric :: self._stride]
 
     def _put_parts(self, at: int, sums: Sums, data: bytes) -> None:
         before = self.sketched.pop(self.shards[at], None)
@@ -122,48 +133,42 @@ class _GroupWindow:
             if "risen" in parts and name not in self.rises:
                 self.rises[name] = self._unknown(name), self._unknown(name)
         for name, columns in self.rises.items():
-            nothing = self.columns[2 + WIDTH * self.names.index(name)][at] == 0
+            nothing = self._column(self.names.index(name))[at] == 0
             risen = sums.parts.get(name, {}).get("risen") or ((0.0, 0.0) if nothing else (math.nan, math.nan))
             for column, value in zip(columns, risen, strict=True):
                 column[at] = value
 
     def _unknown(self, name: str) -> "array[float]":
         """Returns a column of numbers that are not known of shards that have readings of a metric."""
-        counts = self.columns[2 + WIDTH * self.names.index(name)]
-        return array("d", [math.nan if count else 0.0 for count in counts])
+        return array("d", [math.nan if count else 0.0 for count in self._column(self.names.index(name))])
 
     def _widen(self, names: tuple[str, ...]) -> None:
         """Makes room for metrics, and leaves out those that no shard has any more."""
-        old = self.names
-        kept = {name: at for at, name in enumerate(old) if any(self.columns[2 + WIDTH * at])}
-        self.names = tuple(sorted({*kept, *names}))
-        columns, about = self.columns[:2], array("d")
-        spreads: list[array[float]] = []
-        for name in self.names:
-            if name in kept:
-                at = kept[name]
-                columns += self.columns[2 + WIDTH * at : 2 + WIDTH * (at + 1)]
-                about.append(self.about[at])
-                spreads.append(self.spreads[at])
-            else:
-                columns += [array("d", [value]) * len(self.shards) for value in NOTHING_OF]
-                about.append(math.nan)
-                spreads.append(array("d", [0.0]) * len(self.shards))
-        self.columns, self.about, self.spreads = columns, about, spreads
+        kept = {name: index for index, name in enumerate(self.names) if any(self._column(index))}
+        names = (*kept, *(name for name in names if name not in kept))
+        stride, numbers = self._stride, array("d")
+        for begin in range(0, len(self.numbers), stride):
+            numbers += self.numbers[begin : begin + 2]
+            for name in names:
+                of_metric = begin + 2 + _WIDTH * kept.get(name, 0)
+                numbers += self.numbers[of_metric : of_metric + _WIDTH] if name in kept else _NOTHING
+        self.about = array("d", [self.about[kept[name]] if name in kept else math.nan for name in names])
+        self.names, self.numbers = names, numbers
         self.rises = {name: self.rises[name] for name in self.names if name in self.rises}
         self.sketches = {name: self.sketches[name] for name in self.names if name in self.sketches}
 
     def merged(self) -> Sums:
         """Returns what all shards have together."""
-        sensors, events, *columns = self.columns
+        columns = [self.numbers[index :: self._stride] for index in range(self._stride)]
         moments: list[float] = []
-        for index, (about, spread) in enumerate(zip(self.about, self.spreads, strict=True)):
-            of_metric = columns[WIDTH * index : WIDTH * (index + 1)]
+        for index, about in enumerate(self.about):
+            *of_metric, spread = columns[2 + _WIDTH * index : 2 + _WIDTH * (index + 1)]
             found = merged_moments(of_metric, about, sum(spread))
             moments += found
             if abs(found[4] - about) > found[5]:  # too far away for the next times
                 self._move(index, found[4])
-        return Sums(sum(sensors), sum(events), self.names, moments, self._merged_parts(moments))
+        sensors, events = (int(sum(column)) for column in columns[:2])
+        return Sums(sensors, events, self.names, moments, self._merged_parts(moments))
 
     def _merged_parts(self, moments: Sequence[float]) -> Parts:
         found: dict[str, dict[str, Any]] = {}
@@ -178,10 +183,9 @@ class _GroupWindow:
 
     def _move(self, index: int, about: float) -> None:
         """Computes the sums of squares of a metric again, of the distances from another value."""
-        at = 2 + WIDTH * index
-        counts, averages, deviations = self.columns[at], self.columns[at + 4], self.columns[at + 5]
         self.about[index] = about
-        self.spreads[index] = array(
+        counts, averages, deviations = (self._column(index, number) for number in (0, 4, 5))
+        self.numbers[2 + _WIDTH * index + WIDTH :: self._stride] = array(
             "d",
             [
                 count * ((apart := average - about) * apart + deviation * deviation)
@@ -194,7 +198,7 @@ class _GroupWindow:
         texts = [name.encode(), value.encode(), ",".join(self.names).encode(), ",".join(self.rises).encode()]
         sizes = *map(len, texts), len(self.shards), len(self.sketched)
         head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
-        arrays = self.shards, self.versions, *self.columns, *self.spreads, *chain(*self.rises.values()), self.about
+        arrays = self.shards, self.versions, self.numbers, *chain(*self.rises.values()), self.about
         parts = [head, *texts, *(column.tobytes() for column in arrays)]
         if self.sketched:
             of_all = {name: {"sketch": sketch} for name, sketch in self.sketches.items() if sketch.count}
@@ -211,20 +215,15 @@ class _GroupWindow:
         middle, end = begin + names_size, begin + names_size + rises_size
         window.names = tuple(chunk[begin:middle].decode().split(",")) if names_size else ()
         rises = chunk[middle:end].decode().split(",") if rises_size else []
-        metrics = len(window.names)
+        sizes = count, count, count * window._stride, *[count] * (2 * len(rises)), len(window.names)
         arrays = []
-        for kind in ("I", "I", "Q", "Q", *("d" * ((WIDTH + 1) * metrics + 2 * len(rises)))):
+        for kind, size in zip(chain("II", repeat("d")), sizes, strict=False):
             column = array(kind)
-            begin, end = end, end + column.itemsize * count
+            begin, end = end, end + column.itemsize * size
             column.frombytes(chunk[begin:end])
             arrays.append(column)
-        window.shards, window.versions, *columns = arrays
-        middle = 2 + WIDTH * metrics
-        window.columns, window.spreads = columns[:middle], columns[middle : middle + metrics]
-        of_rises = columns[middle + metrics :]
+        window.shards, window.versions, window.numbers, *of_rises, window.about = arrays
         window.rises = dict(zip(rises, zip(of_rises[::2], of_rises[1::2], strict=True), strict=True))
-        begin, end = end, end + 8 * metrics
-        window.about.frombytes(chunk[begin:end])
         if sketched:
             of_all, end = read_parts_of_metrics(window.names, chunk, end)
             window.sketches = {name: parts["sketch"] for name, parts in of_all.items()}

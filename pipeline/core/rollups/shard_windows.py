@@ -25,7 +25,7 @@ from typing import NamedTuple
 from pipeline.core.rollups.bucket_parts import Part
 from pipeline.core.rollups.contributions import SensorChanges
 from pipeline.core.rollups.group_rules import Group, GroupRules
-from pipeline.core.rollups.sums import Sums, merge, prefix_in, read_after, selected, sums_bytes, text_in
+from pipeline.core.rollups.sums import Sums, merge, merge_encoded, prefix_in, selected, sums_bytes, text_in
 from pipeline.core.rows.rollup_rows import VERSION, Versioned, first_version, members_key, versioned_row, versions_in
 from pipeline.core.rows.rows import EncodedRows, Row
 
@@ -270,7 +270,7 @@ def parts_of(
         of_text = rules.groups_of(tier, text_in(prefix))
         wanted = of_text if groups is None else [group for group in of_text if group in of_groups]
         if wanted:
-            sums = merge([read_after(prefix, data) for data in datas])
+            sums = merge_encoded(prefix, datas)
             for group in wanted:
                 of_groups.setdefault(group, []).append(sums)
     merged = ((group, merge(found)) for group, found in of_groups.items())

@@ -83,13 +83,29 @@ def merge(found: Sequence[Sums]) -> Sums:
         has_parts = has_parts or bool(sums.parts)
     if not same:
         names = tuple(sorted({name for sums in found for name in sums.names}))
-    rows = [aligned(sums, names) for sums in found]
-    if len(rows) <= _FEW:
-        moments = [value for at in range(0, WIDTH * len(names), WIDTH) for value in _merged_few(rows, at)]
-    else:
-        columns = list(zip(*rows, strict=True))
-        moments = [value for at in range(0, len(columns), WIDTH) for value in merged_moments(columns[at : at + WIDTH])]
+    moments = _merged_rows([aligned(sums, names) for sums in found], len(names))
     return Sums(sensors, events, names, moments, merged_parts(names, found) if has_parts else _NO_PARTS)
+
+
+def merge_encoded(prefix: bytes, datas: Sequence[bytes]) -> Sums:
+    """Returns what all have together, given what all of them begin with. Raises like :func:`read_after`."""
+    names, layout = _shape_of(prefix)
+    end = len(prefix) + layout.size
+    if len(datas) < 2 or any(len(data) != end for data in datas):
+        return merge([read_after(prefix, data) for data in datas])
+    unpack_from, begin = layout.unpack_from, len(prefix)
+    rows = [unpack_from(data, begin) for data in datas]
+    moments = _merged_rows(rows, len(names), 2)
+    return Sums(sum([row[0] for row in rows]), sum([row[1] for row in rows]), names, moments)
+
+
+def _merged_rows(rows: Sequence[Sequence[float]], metrics: int, begin: int = 0) -> list[float]:
+    """Returns the moments that rows have together, each of which contains its own from some place on."""
+    places = range(begin, begin + WIDTH * metrics, WIDTH)
+    if len(rows) <= _FEW:
+        return [value for at in places for value in _merged_few(rows, at)]
+    columns = list(zip(*rows, strict=True))
+    return [value for at in places for value in merged_moments(columns[at : at + WIDTH])]
 
 
 def aligned(sums: Sums, names: tuple[str, ...]) -> Sequence[float]:

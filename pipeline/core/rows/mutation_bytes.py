@@ -53,12 +53,13 @@ def delete_column(family: str, qualifier: bytes) -> bytes:
     return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier)))
 
 
-def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]]) -> bytes:
+def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]], *, delete: bool = True) -> bytes:
     """Encodes, for each cell, a ``DeleteFromColumn`` of the versions before its timestamp, and a ``SetCell``.
 
     Args:
         family: the family of the cells.
         cells: the qualifier, timestamp in µs, and value of each cell.
+        delete: whether older versions are deleted; else there is a ``SetCell`` only.
 
     Raises:
         ValueError: a timestamp is negative, or zero: a range that ends there has no end for Bigtable.
@@ -72,9 +73,10 @@ def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]]) -> bytes:
                 raise ValueError("a cell's timestamp is zero, and no version is older")
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
             before = _field(0x1A, b"\x10" + time[1:])
-        delete = _deleted(family, len(qualifier), len(before))
         set_cell, between = _around_qualifier(family, len(qualifier), len(time), len(value))
-        parts += (delete, qualifier, before, set_cell, qualifier, time, between, value)
+        if delete:
+            parts += (_deleted(family, len(qualifier), len(before)), qualifier, before)
+        parts += (set_cell, qualifier, time, between, value)
     return b"".join(parts)
 
 

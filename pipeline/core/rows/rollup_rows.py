@@ -8,9 +8,10 @@ Windows and starts are written as in the keys of aggregate rows, and so are the 
 ``sensors``, the number of sensors, and ``expected``, the number that the schema declares.
 
 A cell's timestamp is the window's start plus a millisecond for each version of the cell. So requests that a server
-applies twice or in another order never replace a newer cell. Writing a version deletes the ones before it, every eighth
-time or so: that halves the mutations, and a cell has few versions even where it is written each minute of a month. Of a
-group's row, the cells count that have the version of ``sensors``: others are of metrics that it no longer has.
+applies twice or in another order never replace a newer cell. Writing a row deletes the versions before its cells, every
+eighth time or so: that halves the mutations, and a cell has few versions even where it is written each minute of a
+month. Of a group's row, the cells count that have the version of ``sensors``: others are of metrics that it no longer
+has.
 """
 
 import re
@@ -21,11 +22,11 @@ from functools import lru_cache
 from typing import NamedTuple
 from zlib import crc32
 
-from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
+from pipeline.core.notation.cell_values import format_values, parse_value, shown_bytes
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
-from pipeline.core.rows.mutation_bytes import mutations_of, replacing
+from pipeline.core.rows.mutation_bytes import replacing
 from pipeline.core.rows.records import MetricSummary, summary_of
-from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.statistics.definitions import (
     Statistic,
     Value,
@@ -58,7 +59,7 @@ _SECOND_US = 1_000_000
 
 _VERSION_US = 1000
 DELETES_EVERY = 8
-"""Every so many versions of a cell, one deletes the older ones."""
+"""Of so many times that a row is written, one deletes the versions before, on average."""
 _VALUE = re.compile(r"[A-Za-z0-9_.~%/+-]{0,200}")
 _RISEN = ("increase", "rate")
 _LEFT_OUT = ("rises", "first", "last", "held", "sloped")  # parts, or cells that only serve merging
@@ -150,17 +151,19 @@ def parse_members_key(window: Window, key: bytes) -> tuple[int, int]:
 def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versioned]]) -> EncodedRow:
     """Returns a row that writes cells, by their columns.
 
-    It deletes the versions before them: all of a cell whose value is empty, which tells that something is gone, and of
-    the others those of some columns, which differ from version to version.
+    Some versions of a row, which differ from row to row, delete the versions before their cells. So does an empty cell,
+    which tells that something is gone.
     """
-    replaced, more = list[tuple[bytes, int, bytes]](), list[Cell]()
-    for column, (version, value) in cells:
-        at_us = start_us + version * _VERSION_US
-        if not value or crc32(column, version) % DELETES_EVERY == 0:
-            replaced.append((column, at_us, value))
-        else:
-            more.append(Cell(FAMILY, column, at_us, value))
-    return EncodedRow(key, replacing(FAMILY, replaced) + mutations_of(more), 2 * len(replaced) + len(more))
+    return _encoded_row(key, [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells])
+
+
+def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRow:
+    newest_us = max([at_us for _, at_us, _ in cells])
+    if crc32(key, newest_us & 0xFFFFFFFF) % DELETES_EVERY == 0:
+        return EncodedRow(key, replacing(FAMILY, cells), 2 * len(cells))
+    kept, gone = [cell for cell in cells if cell[2]], [cell for cell in cells if not cell[2]]
+    mutations = replacing(FAMILY, kept, delete=False) + replacing(FAMILY, gone)
+    return EncodedRow(key, mutations, len(cells) + len(gone))
 
 
 def first_version(version: int, start_us: int, now_us: int) -> int:
@@ -199,8 +202,8 @@ def encoded_rollup_row(
 ) -> EncodedRow:
     """Returns the row of a group's window. Without sensors, it tells only that there are none."""
     texts = rollup_texts(window, key.start_us, stats, sensors, statistics, expected)
-    cells = ((column.encode(), Versioned(version, text)) for column, text in texts.items())
-    return versioned_row(rollup_key(window, *key), key.start_us, cells)
+    at_us = key.start_us + version * _VERSION_US
+    return _encoded_row(rollup_key(window, *key), [(column.encode(), at_us, text) for column, text in texts.items()])
 
 
 def rollup_texts(
@@ -217,8 +220,17 @@ def rollup_texts(
         if expected is not None:
             texts[EXPECTED] = b"%d" % expected
         texts[READING_COUNT] = b"%d" % stats.events
-        for column, value in _values(statistics.span(window, start_us), stats, sensors, statistics):
-            texts[column] = value.to_bytes() if isinstance(value, Sketch) else format_value(value)
+        span = statistics.span(window, start_us)
+        of_all = span._replace(expected=span.expected and span.expected * sensors)
+        numbers: dict[str, float] = {}
+        for metric, of_metric in stats.metrics.items():
+            for column, statistic in _columns_of(statistics.of(metric), metric):
+                value = _value(statistic, of_metric, of_all)
+                if isinstance(value, Sketch):
+                    texts[column] = value.to_bytes()
+                elif value is not None:
+                    numbers[column] = value
+        texts.update(zip(numbers, format_values(numbers.values()), strict=True))
     return texts
 
 
@@ -268,15 +280,9 @@ def merged_statistics(named: tuple[Statistic, ...]) -> tuple[Statistic, ...]:
     )
 
 
-def _values(
-    span: WindowSpan, stats: WindowStats, sensors: int, statistics: Statistics
-) -> Iterator[tuple[str, float | Sketch]]:
-    of_all = span._replace(expected=span.expected and span.expected * sensors)
-    for metric, of_metric in stats.metrics.items():
-        for each in merged_statistics(statistics.of(metric)):
-            value = _value(each, of_metric, of_all)
-            if value is not None:
-                yield qualifier_of(each.name, metric), value
+@lru_cache(maxsize=4096)
+def _columns_of(named: tuple[Statistic, ...], metric: str) -> list[tuple[str, Statistic]]:
+    return [(qualifier_of(each.name, metric), each) for each in merged_statistics(named)]
 
 
 def _value(statistic: Statistic, stats: MetricStats, span: WindowSpan) -> float | Sketch | None:
