@@ -48,7 +48,7 @@ from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
-_EVERY_S = 8.0  # the time between two merges of groups, of all groups together
+_EVERY_S = 8.5  # the time between two merges of groups, of all groups together
 _MERGED_S = 1.0  # the time for which the rows of a merge wait for each other
 _OF_MEMBERS, _OF_GROUPS = b"\x00", b"\x01"  # what encoded rows begin with: those of members wait for those of groups
 _SHARDS_OF_COLLECTOR = 256

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from pipeline.core.alerts.evaluation import Evaluation, Found
 from pipeline.core.alerts.group_tracks import NEVER_DUE_US, GroupTracks
 from pipeline.core.alerts.machine import Value
+from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.silence import SilentSensors
 from pipeline.core.alerts.stored_alerts import AlertTable
 from pipeline.core.panes.grouped_readings import VERSION
@@ -96,8 +97,15 @@ class GroupAlerts:
 
     def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
         """Evaluates an element."""
-        evaluation, tracks, due_us = self._begin(group, state, now_us)
-        rules = evaluation.rules
+        tracks, rules = self._read(state)
+        is_calm = tracks.is_empty and tracks.rules_number == rules.number and now_us < tracks.newer_us + self._kept_us
+        if part[0] == VERSION and is_calm:
+            concerned, may_fire = rules.look(part)
+            if not may_fire:
+                if concerned:
+                    state.newer.add(part)
+                return Found()
+        evaluation, due_us = self._begin(group, state, tracks, rules, now_us)
         if part[0] == VERSION:
             concerned = evaluation.add(part)
             self._turn(tracks, state, evaluation, now_us)
@@ -118,26 +126,29 @@ class GroupAlerts:
 
     def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int) -> Found:
         """Evaluates what the passing of the watermark means."""
-        evaluation, tracks, _ = self._begin(group, state, now_us)
+        tracks, rules = self._read(state)
+        evaluation, _ = self._begin(group, state, tracks, rules, now_us)
         evaluation.pass_watermark(watermark_us)
         return self._end(evaluation, tracks, state, NEVER_DUE_US)
 
-    def _begin(self, group: int, state: AlertState, now_us: int) -> tuple[Evaluation, GroupTracks, int]:
-        data = state.read()
-        tracks = GroupTracks(data)
+    def _read(self, state: AlertState) -> tuple[GroupTracks, RuleSet]:
+        tracks = GroupTracks(state.read())
+        return tracks, self._table.rules(tracks.rules_number)  # another process may have read newer ones than this one
 
+    def _begin(
+        self, group: int, state: AlertState, tracks: GroupTracks, rules: RuleSet, now_us: int
+    ) -> tuple[Evaluation, int]:
         def recents() -> Iterable[bytes]:
             yield from state.older.read()
             yield from state.newer.read()
 
-        rules = self._table.rules(tracks.rules_number)  # another process may have read newer ones than this one
         evaluation = Evaluation(rules, tracks, self._name, self._lateness_us, recents, self._table, now_us)
         due_us = tracks.due_us
-        if data is None:
+        if tracks.begin:
             tracks.newer_us = now_us
             evaluation.restore(self._table.restored(group))
         evaluation.change_rules()
-        return evaluation, tracks, due_us
+        return evaluation, due_us
 
     def _turn(self, tracks: GroupTracks, state: AlertState, evaluation: Evaluation, now_us: int) -> None:
         """Drops the older readings, once the newer ones cover the time for which readings are kept."""

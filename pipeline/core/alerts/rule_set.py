@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.panes.grouped_readings import Readings
+from pipeline.core.panes.grouped_readings import Readings, read_group_values
 
 _MOST_KNOWN = 200_000  # sensors whose rules are known without asking their globs
 
@@ -81,6 +81,16 @@ class RuleSet:
                 self._known.clear()
             self._known[sensor_id] = of_sensor
         return of_sensor[metrics]
+
+    def look(self, part: bytes) -> tuple[bool, bool]:
+        """Looks at encoded readings. Returns whether any rule looks at them, and whether one may fire."""
+        concerned, any_silent = False, bool(self.on_silence)
+        for sensor_id, metrics, values in read_group_values(part):
+            checks = self.checks(sensor_id, metrics)
+            concerned = concerned or bool(checks) or (any_silent and self.listens(sensor_id))
+            if checks and may_fire(checks, len(metrics), values):
+                return concerned, True
+        return concerned, False
 
     def values_of(self, readings: Readings) -> dict[str, list[Value]]:
         """Returns the values that each rule looks at, by the rule's name."""

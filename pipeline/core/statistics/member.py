@@ -1,7 +1,7 @@
 """What the newest event of a window tells about its sensor: the metadata that roll-ups group by."""
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -23,13 +23,16 @@ class Member(NamedTuple):
         return self.time_us >> 64 or self.time_us
 
 
-def member_text(fields: Iterable[str], metadata: Mapping[str, str]) -> str:
-    """Returns the fields as compact JSON in the order of their names, with null for one that the metadata lacks.
+def member_text(fields: tuple[str, ...], metadata: Mapping[str, str]) -> str:
+    """Returns the fields as compact JSON, with null for one that the metadata lacks.
 
     So a text tells which fields it tells: another roll-up may need others.
+
+    Args:
+        fields: the names of the fields, sorted.
+        metadata: the metadata of an event.
     """
-    names = tuple(sorted(fields))
-    return _text(names, tuple(map(metadata.get, names)))
+    return _text(fields, tuple(map(metadata.get, fields)))
 
 
 @lru_cache(maxsize=4096)  # sensors of a group have the same text

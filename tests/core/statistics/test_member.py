@@ -24,7 +24,7 @@ from pipeline.core.statistics.rules import BY_DEFAULT
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import HOURLY
 
-FIELDS = ("site", "model")
+FIELDS = ("model", "site")
 START_US = HOURLY.start_of(2**50)
 TEXTS = st.dictionaries(st.sampled_from([*FIELDS, "other"]), st.text(max_size=9)).map(
     lambda metadata: member_text(FIELDS, metadata)
@@ -42,7 +42,7 @@ def stats_with(member, value=1.0):
 
 def test_a_text_tells_which_fields_it_tells():
     """A text has the fields of roll-ups in order, with null for one that the event lacks, and no others."""
-    assert member_text(["site", "model"], {"site": "Süd", "x": "y"}) == '{"model":null,"site":"Süd"}'
+    assert member_text(("model", "site"), {"site": "Süd", "x": "y"}) == '{"model":null,"site":"Süd"}'
     assert member_fields('{"model":null,"site":"Süd"}') == {"model": None, "site": "Süd"}
 
 
