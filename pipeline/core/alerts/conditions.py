@@ -112,7 +112,7 @@ def _limits(key: str, value: Any, pair: bool) -> tuple[float, float]:
         raise ValueError(f"{key} takes {expected}, not {written(value)}")
     low, high = float(limits[0]), float(limits[-1])
     if low > high:
-        raise ValueError(f"{key} has its limits in the wrong order: [{high:g}, {low:g}]")
+        raise ValueError(f"{key} has its limits in the wrong order; write [{high:g}, {low:g}]")
     return low, high
 
 

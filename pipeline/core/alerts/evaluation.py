@@ -31,6 +31,9 @@ class Found:
     alerts: list[Alert] = field(default_factory=list)
 
 
+_ROWS_WRITTEN_US = 60_000_000  # after the watermark has passed its end, a window's row is complete by then
+
+
 class Evaluation:
     """Evaluates rules for a group of sensors.
 
@@ -89,6 +92,8 @@ class Evaluation:
             return
         tracks.rules_number = rules.number
         self.changed = True
+        if rules.on_windows:
+            tracks.due_us = min(tracks.due_us, self._now_us)  # until it passes, nobody knows which windows are over
         for sensor_id in tracks.sensors():
             for name, track in list(tracks.of(sensor_id).items()):
                 rule = rules.by_name.get(name)
@@ -121,6 +126,7 @@ class Evaluation:
     def pass_watermark(self, watermark_us: int) -> None:
         """Fires alerts whose conditions have held for long enough by the watermark."""
         self._tracks.watermark_us = max(self._tracks.watermark_us, watermark_us)
+        self._tracks.over_us = max(self._tracks.over_us, watermark_us - _ROWS_WRITTEN_US)
         self._tracks.due_us = NEVER_DUE_US
         self.changed = True
         updates = [

@@ -18,9 +18,10 @@ def _rule(above: float = 10, for_us: int = 0, sensors: str = "freezer-*", clears
     return Rule("warm", sensors, metric="t", condition=AlertCondition("above", above, above, limits), for_us=for_us)
 
 
+_VALUES = st.sampled_from([5.0, 9.0, 11.0, 12.0])
 _READINGS = st.tuples(
     st.sampled_from(("freezer-1", "freezer-1", *_SENSORS)),
-    st.lists(st.tuples(st.integers(0, 8), st.sampled_from([5.0, 9.0, 11.0, 12.0])), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 8), _VALUES), min_size=1, max_size=3),
 )
 _HAPPENS = st.sampled_from(["restart", "again", "later", "soon", "watermark", "", ""])
 _Part = tuple[str, list[tuple[int, float]]]
@@ -57,6 +58,35 @@ def test_any_history_leads_to_what_the_definition_says(
             each: transitions(rule, [Value(*pair) for pair in sorted(values[each].items())], watermark_us)[0]
             for each in _SENSORS
             if rule.matches(each)
+        }
+        assert found == {each: of_sensor for each, of_sensor in expected.items() if of_sensor}
+
+
+@given(
+    st.lists(st.tuples(_HAPPENS, st.sampled_from(_SENSORS[:2]), st.integers(0, 5), _VALUES), max_size=12),
+    st.sampled_from([0, 2 * MINUTE_US]),
+    st.sampled_from([None, 8.0]),
+    st.booleans(),
+)
+def test_any_history_of_windows(
+    history: list[tuple[str, str, int, float]], for_us: int, clears: float | None, is_slow: bool
+) -> None:
+    """However results of windows that are over come late, twice, corrected or after a restart, rows are as by order."""
+    rule = replace(_rule(for_us=for_us, clears=clears), of="avg", tier="1m")
+    table, values = WatchedGroup(rule), {sensor: dict[int, float]() for sensor in _SENSORS[:2]}
+    table.is_slow, table.now_us = is_slow, START_US + 10 * MINUTE_US
+    for happens, sensor, step, value in history:
+        table.happen(happens)
+        table.pass_watermark(table.now_us)
+        for _ in range(2 if happens == "again" else 1):
+            table.result(rule, sensor, START_US + step * MINUTE_US, value)
+        values[sensor][START_US + step * MINUTE_US] = value
+        table.pass_watermark(table.now_us)
+        table.check()
+        found = {record.sensor_id: list(record.transitions) for record in table.all_records() if record.transitions}
+        expected = {
+            each: transitions(rule, [Value(*pair) for pair in sorted(of_sensor.items())], table.now_us)[0]
+            for each, of_sensor in values.items()
         }
         assert found == {each: of_sensor for each, of_sensor in expected.items() if of_sensor}
 

@@ -88,7 +88,7 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
         (_warm(above=""), "and has none"),
         (_warm("clears_above = 2"), "clears_above does not go with above; above clears by clears_below"),
         (_warm("clears_below = 2"), "clears_below has to be at or below above"),
-        (_warm(above="outside = [3, 2]"), "outside has its limits in the wrong order"),
+        (_warm(above="outside = [3, 2]"), "outside has its limits in the wrong order; write [2, 3]"),
         (_warm(above="outside = 3"), "outside takes two numbers"),
         (_warm(above="above = nan"), "above takes a number"),
         (_warm(above="above = true"), "above takes a number"),
