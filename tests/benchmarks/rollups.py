@@ -103,9 +103,9 @@ def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
     return table
 
 
-def _least(arguments: argparse.Namespace, rollups: str) -> _Requests:
+def _least(runs: Iterable[_Requests]) -> _Requests:
     """Returns the least that each stage costs: the machine may do other things."""
-    least, *more = (measured(arguments.sensors, arguments.minutes, rollups) for _ in range(arguments.times))
+    least, *more = runs
     for each in more:
         for name, cpu_s in each.cpu_s.items():
             least.cpu_s[name] = min(least.cpu_s[name], cpu_s)
@@ -135,7 +135,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=int, default=5)
     parser.add_argument("--times", type=int, default=3)
     arguments = parser.parse_args()
-    plain, rolled = (_least(arguments, rollups) for rollups in ("", _ROLLUPS))
+    sensors, minutes = arguments.sensors, arguments.minutes
+    in_turn = [measured(sensors, minutes, rollups) for _ in range(arguments.times) for rollups in ("", _ROLLUPS)]
+    plain, rolled = _least(in_turn[::2]), _least(in_turn[1::2])
     for name in rolled.cpu_s:
         print(f"{name:20} {plain.cpu_s[name]:8.2f} s {rolled.cpu_s[name]:8.2f} s")
     for name in rolled.requests:
