@@ -1,7 +1,13 @@
 """The steps of a job that roll up, called as Beam would: those of one table, and the elements in flight before each."""
 
+from collections import defaultdict
+
 from apache_beam.pvalue import TaggedOutput
 
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
+from pipeline.core.rollups.settling import ShardSettling, ShardWindow, settled_parts
+from pipeline.core.schema.rate import group_of
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.rollups import _CollectRollupsFn, _GroupsFn, _ShardsFn
 from tests.model.beam_steps import Step
@@ -81,9 +87,20 @@ class RollupStage:
 def wrong_groups(schema, table, rows):
     """Returns what differs between a table's roll-ups and its aggregate rows, which are given."""
     expected = expected_rollups(schema, rows, lambda *window: member_in(schema, table, *window))
-    found = found_rollups(schema, table)
-    for key, columns in expected.items():
-        # A row keeps the increase that it had, if a later pane does not know the course any more. A group does not.
-        for name in [name for name in columns if name.startswith("increase_") and name not in found.get(key, {name})]:
-            del columns[name]
-    return differences(found, expected)
+    return differences(found_rollups(schema, table), expected)
+
+
+def settle_groups(schema, table, windows, clock):
+    """Settles the roll-ups of sensors' windows, by length, sensor and start, as repairs and backfills do."""
+    rules = GroupRules(schema)
+    arguments = table, table.write_rows, lambda: int(clock() * 1_000_000)
+    indexes = {tier.window.text: index for index, tier in enumerate(schema.tiers) if rules.rollups_of(index)}
+    shards, groups = defaultdict(list), defaultdict(dict)
+    for text, sensor_id, start_us in windows:
+        if text in indexes:
+            shard = group_of(sensor_id.encode(), schema.shards_of_rollups)
+            shards[ShardWindow(indexes[text], start_us, shard)].append(sensor_id)
+    for of, settled in ShardSettling(schema, rules, *arguments).settle(shards).items():
+        for part in settled_parts(rules, of, settled, settled.groups):
+            groups[GroupWindow(of.tier, of.start_us, part.group)][of.shard] = part
+    GroupSettling(rules, *arguments).settle(groups)

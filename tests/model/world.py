@@ -43,7 +43,7 @@ from pipeline.transforms import tables as reading
 from tests.model.job import WARM, Job, Message
 from tests.model.judge import Judge
 from tests.model.reference import DAY, HOUR, Truth, end_of, start_of, value_of
-from tests.model.rollups import wrong_groups
+from tests.model.rollups import settle_groups, wrong_groups
 from tests.model.specs import AGES, STATISTICS, family_of
 from tests.model.table import Table
 from tests.support.streams import flags, pubsub_message
@@ -67,7 +67,9 @@ class World(Judge):
         unseen: tables whose policies were changed outside the project and not noticed yet.
         torn: the tables of a job that ended before it wrote all raw rows of messages that come again.
         doubtful: days of sensors with a window that a job listed with a reason: a row may count a reading twice.
-        unrolled: windows that others than a job have written, by table, length and start: roll-ups may differ.
+        sites: the metadata that roll-ups group by, of events, by table, sensor and time.
+        moved: days of sensors with an event that came with two groups: the windows of such an event are listed.
+        unrolled: windows that others have written beside a job, or collected: roll-ups may differ.
         groups: the number of groups of sensors.
         watched: the time of the newest reading that jobs got, and its class by a rule of alerts, by table and sensor.
     """
@@ -89,6 +91,7 @@ class World(Judge):
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.job, self.backlog, self.unseen = None, [], set()
         self.doubtful, self.torn, self.watched, self.unrolled = set(), set(), {}, set()
+        self.sites, self.moved = {}, set()
         self.groups = self.random.choice([1, 256])
         self.look()
 
@@ -138,13 +141,24 @@ class World(Judge):
     # Roll-ups
 
     @contextmanager
-    def beside_rollups(self, name):
-        """Notes the windows whose aggregate rows others than a job write, or collect."""
-        before = self.rows(name)
+    def beside_rollups(self, name, *, settles=True):
+        """Settles the windows whose aggregate rows others than a job write; notes those beside a job, or collected."""
+        before, listed = self.rows(name), self._windows_listed(name)
         yield
         after = self.rows(name)
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        self.unrolled |= {(name, text, start_us) for text, _, start_us in changed}
+        changed |= listed - self._windows_listed(name)
+        if settles and self.schemas[name].rollups:
+            settle_groups(self.schemas[name], self.tables[name], changed, self.clock)
+        if not settles or (self.job is not None and name in self.job.stages):
+            self.unrolled |= {(name, text, start_us) for text, _, start_us in changed}
+
+    def _windows_listed(self, name):
+        """Returns the windows on the work list, and those of all lengths around them, by length, sensor and start."""
+        lengths = [tier.window.text for tier in self.schemas[name].tiers]
+        return {
+            (text, sensor_id, start_of(listed_us, text)) for sensor_id, listed_us in self.listed(name) for text in lengths
+        }
 
     def wrong_rollups(self, name):
         """Returns the windows, by table, length and start, in which a group is not the merge of its sensors' rows."""
@@ -154,10 +168,11 @@ class World(Judge):
         wrong = wrong_groups(schema, self.tables[name], self.rows(name))
         return {(name, text, start_us) for (text, _, _, start_us), *_ in wrong}
 
-    def check_rollups(self):
-        """Asserts that groups are the merges of their sensors' rows, in windows that only jobs have written."""
-        for name in self.job.stages:
-            wrong = self.wrong_rollups(name) - self.unrolled
+    def check_rollups(self, names):
+        """Asserts that groups are the merges of their sensors' rows, besides windows that are on the work list."""
+        for name in names:
+            listed = {(name, text, start_us) for text, _, start_us in self._windows_listed(name)}
+            wrong = self.wrong_rollups(name) - self.unrolled - listed
             assert not wrong, f"{wrong}: {wrong_groups(self.schemas[name], self.tables[name], self.rows(name))}"
 
     # Time
@@ -173,7 +188,7 @@ class World(Judge):
         """Collects what the policies allow."""
         if self.job is not None:
             self.job.write_sink()
-        with self.beside_rollups(name):
+        with self.beside_rollups(name, settles=False):
             self.tables[name].collect(self.now_us)
         self.truths[name].collect(self.ages[name], self.now_us)
         self.look(collected=True)
@@ -217,7 +232,7 @@ class World(Judge):
                 mark[:3:2] == (name, sensor_id) and mark[3] <= start_us < end_of(mark[3], mark[1])
                 for mark in self.beside
             )
-            assert others or day in self.doubtful, (
+            assert others or day in self.doubtful | self.moved, (
                 f"{name.table}: {sensor_id} at {start_us} is listed, but has its raw rows"
             )
 
@@ -240,7 +255,7 @@ class World(Judge):
                     expected.append(refused)
                     continue
                 for name in names:
-                    if self.truths[name].accept(event) and not job.settings.deduplicate:
+                    if self._accept(name, event) and not job.settings.deduplicate:
                         self.repeats.add((name, event.sensor_id, event.time_us))
                     if WARM.metric in event.metrics:
                         self._watch(name, event)
@@ -251,6 +266,13 @@ class World(Judge):
         reasons = [letter.attributes["dead_letter_reason"] for letter in letters]
         assert sorted(reasons) == sorted(expected), f"dead letters {reasons}, expected {expected}"
         self.look()
+
+    def _accept(self, name, event):
+        """Adds an event to the truth; returns whether it repeats one."""
+        time_us = event.time_us - event.time_us % self.specs[name].kind.grain_us
+        if self.sites.setdefault((name, event.sensor_id, time_us), event.location) != event.location:
+            self.moved.add((name, event.sensor_id, start_of(time_us, "1d")))
+        return self.truths[name].accept(event)
 
     def _watch(self, name, event):
         """Notes the newest reading that jobs got of a sensor, and what the rule of alerts says of it."""
@@ -286,7 +308,7 @@ class World(Judge):
     def drain(self):
         self.job.drain()
         self.check_newest_of_job()
-        self.check_rollups()
+        self.check_rollups(self.job.stages)
         self.job = None
         self.look()
         self.beside.clear()
@@ -326,7 +348,7 @@ class World(Judge):
             return
         valid = [validate(proto_of(event), LATEST_US) for event in taken]
         for event in taken:
-            self.truths[name].accept(event)
+            self._accept(name, event)
         table.write_rows(row for event in valid for row in schema.rows(event))
         if broken_off:
             self.abandon(name, taken)
@@ -557,6 +579,7 @@ class World(Judge):
         for name in self.names:
             self.repair(name, listed=True)
         self.check()
+        self.check_rollups(self.names)
         for name in self.names:
             self.check_left(name)
             self.check_repaired(name, whole=False)
@@ -566,6 +589,7 @@ class World(Judge):
             assert not self.repair(name, listed=False, dry_run=True)
             self.check_repaired(name, whole=True)
         self.check()
+        self.check_rollups(self.names)
 
 
 def message(*events):

@@ -93,7 +93,7 @@ class GroupedReadings(BundleReadings):
 
     def start(self) -> None:
         super().start()
-        self._newest: dict[tuple[str, int], list[Event]] = {}
+        self._newest: dict[tuple[str, int], tuple[int, int, str]] = {}  # a time, a key, and what the event tells
 
     def add(self, events: Iterable[Event]) -> None:
         if self._fields:
@@ -102,35 +102,18 @@ class GroupedReadings(BundleReadings):
         super().add(events)
 
     def _note(self, events: Iterable[Event]) -> None:
-        """Notes the events of each sensor and window that have the newest time. The same event may come in parts."""
-        length_us, newest, grain_us = self._length_us, self._newest, self._identity.grain_us
+        """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
+        length_us, newest, identity, fields = self._length_us, self._newest, self._identity, self._fields
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
         for event in events:
             time_us = event[1] - event[1] % grain_us
-            window = event[0], time_us - time_us % length_us
+            key = time_us if distinguishes_by_time_only else event_key(*identity.of_event(event))
+            window, text = (event[0], time_us - time_us % length_us), member_text(fields, event[3])
             known = newest.get(window)
-            if known is None or known[0][1] < time_us:
-                newest[window] = [event]
-            elif known[0][1] < time_us + grain_us:
-                known.append(event)
-
-    def _texts_of(self, events: Sequence[Event]) -> tuple[int, str]:
-        """Returns the key of the newest of these events, and what it tells: two texts if a field has two values."""
-        if len(events) == 1:
-            return self._key(events[0]), member_text(self._fields, events[0][3])
-        newest_key = max(map(self._key, events), key=_moment)
-        found = tuple[Member, ...]()
-        for event in events:
-            if self._key(event) == newest_key:
-                known, part = found[-1] if found else None, Member(newest_key, member_text(self._fields, event[3]))
-                whole = later(known, part) or part
-                found = (known, whole) if known and contradict(known, part) else (*found[:-1], whole)
-        return newest_key, _text_of(found)
-
-    def _key(self, event: Event) -> int:
-        identity = self._identity
-        if identity.distinguishes_by_time_only:
-            return event[1] - event[1] % identity.grain_us
-        return event_key(*identity.of_event(event))
+            if known is None or known[:2] < (time_us, key):
+                newest[window] = time_us, key, text
+            elif known[1] == key and known[2] != text:
+                newest[window] = time_us, key, _with_part(key, known[2], text)
 
     def take_groups(self) -> Iterator[GroupReadings]:
         """Yields the readings, those of a group and window together, and drops them."""
@@ -138,7 +121,7 @@ class GroupedReadings(BundleReadings):
         newest = self._newest
         for (sensor_id, start_us), of_window in self.take().items():
             encoded = sensor_id.encode()
-            newest_key, texts = self._texts_of(newest[sensor_id, start_us]) if newest else (0, "")
+            _, newest_key, texts = newest[sensor_id, start_us] if newest else (0, 0, "")
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -267,6 +250,14 @@ def read_group_values(data: bytes) -> Iterator[tuple[str, tuple[str, ...], Seque
         end = begin + layout.size
         values = layout.unpack_from(data, begin)[size // _HAS_TEXT + events :]
         yield data[begin - id_size : begin].decode(), sets[index], values
+
+
+def _with_part(key: int, texts: str, text: str) -> str:
+    """Returns what an event tells whose next part tells a text: two texts if a field has two values."""
+    *others, last = (Member(key, each) for each in texts.split("\t"))
+    part = Member(key, text)
+    whole = later(last, part) or part
+    return _text_of([last, whole] if contradict(last, part) else [*others, whole])
 
 
 def _text_of(members: Iterable[Member]) -> str:

@@ -19,8 +19,8 @@ VERSION = 1
 _HEAD = bytes([VERSION])
 _PART = struct.Struct("<BqIIHHI")
 _MOST_BYTES = 2 << 20  # of parts in an element
-_LEAST_BUCKETS = 4
-_SHARDS_OF_BUCKET = 64
+_LEAST_BUCKETS = 2
+_SHARDS_OF_BUCKET = 128
 
 
 class Part(NamedTuple):
