@@ -155,10 +155,8 @@ class World(Judge):
 
     def _windows_listed(self, name):
         """Returns the windows on the work list, and those of all lengths around them, by length, sensor and start."""
-        lengths = [tier.window.text for tier in self.schemas[name].tiers]
-        return {
-            (text, sensor_id, start_of(listed_us, text)) for sensor_id, listed_us in self.listed(name) for text in lengths
-        }
+        texts = [tier.window.text for tier in self.schemas[name].tiers]
+        return {(text, sensor, start_of(listed_us, text)) for sensor, listed_us in self.listed(name) for text in texts}
 
     def wrong_rollups(self, name):
         """Returns the windows, by table, length and start, in which a group is not the merge of its sensors' rows."""

@@ -29,7 +29,7 @@ SCHEMAS = {
 
 
 def rows_of(schema: TableSchema, workload: Workload, sensors: int) -> tuple[bytes, list[list[EncodedRow]]]:
-    """Returns a contribution, and versions of the row of a shard's sensors, that of a group's parts, and the group's."""
+    """Returns a contribution, and versions of the rows of a shard's sensors, of a group's parts, and of the group."""
     (tier,) = schema.tiers
     rules, chance = GroupRules(schema), random.Random(1)
     contributions = {}

@@ -5,8 +5,8 @@ step that aggregates. Within a group, each sensor has its own windows.
 
 The readings of a group in one window, in the order in which they came. Little-endian, without padding:
 
-    data    version; start of the window in µs; number of sets of metrics, plus 2^31 if texts follow; the sets; [the size
-            of the texts; the metadata that the newest events tell, separated by line feeds, and by tabs where an event
+    data    version; start of the window in µs; number of sets of metrics, plus 2^31 if texts follow; the sets; [size of
+            the texts; the metadata that the newest events tell, separated by line feeds, and by tabs where an event
             came with two]; blocks until the end
     set     size of the names in bytes; the names, each preceded by its length in one byte
     block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
@@ -16,7 +16,7 @@ The readings of a group in one window, in the order in which they came. Little-e
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 

@@ -21,6 +21,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
+import numpy as np
+
 from pipeline.core.rollups.bucket_parts import Part
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.shard_windows import ReadRows
@@ -31,6 +33,7 @@ from pipeline.core.rollups.sums import (
     Sums,
     aligned,
     merged_moments,
+    moments_of_totals,
     parts_of_metrics_bytes,
     read_parts_of_metrics,
     read_sums,
@@ -159,16 +162,20 @@ class _GroupWindow:
 
     def merged(self) -> Sums:
         """Returns what all shards have together."""
-        columns = [self.numbers[index :: self._stride] for index in range(self._stride)]
+        rows = np.frombuffer(self.numbers).reshape(-1, self._stride)
+        with np.errstate(all="ignore"):  # what overflows is merged in another way
+            totals, least, greatest = (each(axis=0).tolist() for each in (rows.sum, rows.min, rows.max))
         moments: list[float] = []
         for index, about in enumerate(self.about):
-            *of_metric, spread = columns[2 + _WIDTH * index : 2 + _WIDTH * (index + 1)]
-            found = merged_moments(of_metric, about, sum(spread))
+            begin = 2 + _WIDTH * index
+            count, total, minima, maxima, _, _, spread = totals[begin : begin + _WIDTH]
+            extremes = least[begin + 2], greatest[begin + 3]
+            found = moments_of_totals(count, total, *extremes, maxima - minima, about, spread) if count else NOTHING_OF
+            found = found or merged_moments([self._column(index, number) for number in range(WIDTH)], about, spread)
             moments += found
             if abs(found[4] - about) > found[5]:  # too far away for the next times
                 self._move(index, found[4])
-        sensors, events = (int(sum(column)) for column in columns[:2])
-        return Sums(sensors, events, self.names, moments, self._merged_parts(moments))
+        return Sums(int(totals[0]), int(totals[1]), self.names, moments, self._merged_parts(moments))
 
     def _merged_parts(self, moments: Sequence[float]) -> Parts:
         found: dict[str, dict[str, Any]] = {}
@@ -198,7 +205,7 @@ class _GroupWindow:
         texts = [name.encode(), value.encode(), ",".join(self.names).encode(), ",".join(self.rises).encode()]
         sizes = *map(len, texts), len(self.shards), len(self.sketched)
         head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
-        arrays = self.shards, self.versions, self.numbers, *chain(*self.rises.values()), self.about
+        arrays: list[array[Any]] = [self.shards, self.versions, self.numbers, *chain(*self.rises.values()), self.about]
         parts = [head, *texts, *(column.tobytes() for column in arrays)]
         if self.sketched:
             of_all = {name: {"sketch": sketch} for name, sketch in self.sketches.items() if sketch.count}
@@ -216,7 +223,7 @@ class _GroupWindow:
         window.names = tuple(chunk[begin:middle].decode().split(",")) if names_size else ()
         rises = chunk[middle:end].decode().split(",") if rises_size else []
         sizes = count, count, count * window._stride, *[count] * (2 * len(rises)), len(window.names)
-        arrays = []
+        arrays: list[array[Any]] = []
         for kind, size in zip(chain("II", repeat("d")), sizes, strict=False):
             column = array(kind)
             begin, end = end, end + column.itemsize * size

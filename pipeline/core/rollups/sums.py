@@ -130,7 +130,7 @@ def merged_moments(columns: Sequence[Sequence[float]], about: float = math.nan, 
     if not count:
         return NOTHING_OF
     width = sum(maxima) - sum(minima)
-    found = _moments(count, total, min(minima), max(maxima), width, about, spread)
+    found = moments_of_totals(count, total, min(minima), max(maxima), width, about, spread)
     if found is None:
         about = total / count
         spread = sum(
@@ -139,7 +139,7 @@ def merged_moments(columns: Sequence[Sequence[float]], about: float = math.nan, 
                 for one, mean, deviation in zip(counts, averages, deviations, strict=True)
             ]
         )
-        found = _moments(count, total, min(minima), max(maxima), width, about, spread)
+        found = moments_of_totals(count, total, min(minima), max(maxima), width, about, spread)
     if found is None:
         merged = MetricStats()
         for moments in zip(*columns, strict=True):
@@ -168,11 +168,11 @@ def _merged_few(rows: Sequence[Sequence[float]], at: int) -> Moments:
             spread += one * (apart * apart + deviation * deviation)
     if not count:
         return NOTHING_OF
-    found = _moments(count, total, minimum, maximum, width, about, spread)
+    found = moments_of_totals(count, total, minimum, maximum, width, about, spread)
     return found or merged_moments([[row[index] for row in rows] for index in range(at, at + WIDTH)])
 
 
-def _moments(
+def moments_of_totals(
     count: float, total: float, minimum: float, maximum: float, width: float, about: float, spread: float
 ) -> Moments | None:
     """Returns a metric's statistics; None if they would not be exact, or something is not known, which is NaN.
