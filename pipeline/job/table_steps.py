@@ -6,6 +6,7 @@ Every label is fixed: Dataflow matches the steps of a running job to those of it
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -14,8 +15,8 @@ from apache_beam.pvalue import PCollection
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target
-from pipeline.transforms.aggregate import AggregateWindows, Clock
-from pipeline.transforms.alert_table import WatchedTable
+from pipeline.transforms.aggregate import AggregateWindows, Clock, always
+from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.collect import CollectRows
@@ -54,12 +55,13 @@ class TableSteps:
         schema, settings = self.target.schema, self.settings
         # Of several tables, the first: all get the same events, and each window is published once.
         published = None if self.mark else settings.results
-        rules = published and ResultRules(began_us or 0, published.early)
+        rules, wants_results = published and ResultRules(began_us or 0, published.early), always
         if rules is None and not self.mark and settings.alerts_topic:
             rules = ResultRules(began_us or 0, early=False)
+            wants_results = partial(may_watch_windows, self.target.name, began_us or 0)
         aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, began_us)
         table = self.target.name, schema, self.target.effective_retention
-        found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock)
+        found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock, wants_results)
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found
 

@@ -94,6 +94,11 @@ class Aggregated(NamedTuple):
     contributions: PCollection | None = None
 
 
+def always() -> bool:
+    """Wants the results of windows at any time."""
+    return True
+
+
 class AggregateWindows(beam.PTransform):
     """Aggregates ``(group, readings)`` in the windows of all tiers to :class:`Aggregated`.
 
@@ -103,13 +108,18 @@ class AggregateWindows(beam.PTransform):
         table: the table's name, its schema, and its retention.
         aggregation: the settings.
         clock: a function that returns the current time.
+        wants_results: a function that returns whether anybody wants the results of windows now.
     """
 
     def __init__(
-        self, table: tuple[TableName, TableSchema, Retention], aggregation: Aggregation, clock: Clock = time.time
+        self,
+        table: tuple[TableName, TableSchema, Retention],
+        aggregation: Aggregation,
+        clock: Clock = time.time,
+        wants_results: Callable[[], bool] = always,
     ) -> None:
         super().__init__()
-        self._aggregate_fn = _AggregateFn(*table, aggregation, clock)
+        self._aggregate_fn = _AggregateFn(*table, aggregation, clock, wants_results)
 
     def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
         aggregation = self._aggregate_fn.aggregation
@@ -128,10 +138,16 @@ class AggregateWindows(beam.PTransform):
 
 class _AggregateFn(CompletingFn):
     def __init__(
-        self, name: TableName, schema: TableSchema, retention: Retention, aggregation: Aggregation, clock: Clock
+        self,
+        name: TableName,
+        schema: TableSchema,
+        retention: Retention,
+        aggregation: Aggregation,
+        clock: Clock,
+        wants_results: Callable[[], bool],
     ) -> None:
         super().__init__(name, schema, retention)
-        self.aggregation = aggregation
+        self.aggregation, self._wants_results = aggregation, wants_results
         self._firing = aggregation.firing
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
@@ -231,7 +247,7 @@ class _AggregateFn(CompletingFn):
             schedule.clock_us = NEVER_US
             state.clock.clear()  # a drain would wait for it
         size = windows.written_bytes
-        if firing.results and (rules := self.aggregation.results):
+        if firing.results and (rules := self.aggregation.results) and self._wants_results():
             for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.batches):
                 size += len(batch)
                 yield TaggedOutput(_RESULTS, batch)

@@ -101,6 +101,12 @@ class _JobAlerts:
 _shared: defaultdict[tuple[TableName, int], _JobAlerts] = defaultdict(_JobAlerts)
 
 
+def may_watch_windows(name: TableName, began_us: int) -> bool:
+    """Returns whether a job's rules may be on windows: whether they are, or this process has not read them lately."""
+    found = _shared[name, began_us]
+    return not found.has_rules(0) or bool(found.rules and found.rules.on_windows)
+
+
 class AlertTableFn(TableReadingFn):
     """Reads what alerts need.
 

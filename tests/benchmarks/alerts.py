@@ -33,6 +33,7 @@ from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
+from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn
 from tests.support.streams import flags, pubsub_message
 
@@ -68,11 +69,13 @@ def cpu_seconds(messages: list[beam.io.gcp.pubsub.PubsubMessage], rules: RuleSet
     topic = {"alerts_topic": "projects/test-project/topics/alerts"} if rules else {}
     settings = settings_of(parse_flags(flags(**topic)))
     targets = [Target(name, schema) for name in settings.tables]
+    alert_table._shared.clear()
     began = time.process_time()
     with ExitStack() as stack:
         stack.enter_context(specs_by_class())
         stack.enter_context(kept_views())
-        for name, answer in (("rules", rules), ("restored", StoredAlerts([], {})), ("records", {}), ("silent", [])):
+        stack.enter_context(mock.patch.object(alert_table, "read_rules", return_value=rules))
+        for name, answer in (("_open", None), ("restored", StoredAlerts([], {})), ("records", {}), ("silent", [])):
             stack.enter_context(mock.patch.object(AlertTableFn, name, lambda *_, answer=answer: answer))
         nothing = StoredValues(0, ())
         stack.enter_context(mock.patch.object(AlertTableFn, "values", lambda _, wanted: [nothing for _ in wanted]))

@@ -1,5 +1,7 @@
 """Alerts in the real graph, on a scripted stream and a table with rules."""
 
+from unittest import mock
+
 import pytest
 
 from pipeline.cloud.connection.names import TableName
@@ -7,7 +9,9 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_rows import alert_range, parse_alert_row
+from pipeline.core.results.window_results import batches_of
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.transforms import aggregate
 from tests.job.running import PROJECT
 from tests.support.lasting import lasting
 from tests.support.streams import HOUR, MINUTE, Script, event_at
@@ -121,3 +125,12 @@ def test_a_statistic_of_windows(table):
         rules=rules,
     )
     assert _firing(table) == [("mean", "a")]
+
+
+def test_results_are_made_for_rules_on_windows_alone(table):
+    """A process that knows the rules makes no results of windows while none looks at them."""
+    made, rules = [], '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
+    script = Script().watermark(0).arrive(event_at(1, 12)).watermark(HOUR)
+    with mock.patch.object(aggregate, "batches_of", lambda *arguments: made.append(1) or batches_of(*arguments)):
+        _run(table, script, ("warm", "a", "firing"), rules=rules)
+    assert not made
