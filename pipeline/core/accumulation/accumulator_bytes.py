@@ -143,7 +143,7 @@ def stats_bytes(stats: WindowStats) -> bytes:
     size = len(names) | bool(parts) * _HAS_PARTS
     if stats.member is not None:
         size |= _HAS_MEMBER
-        parts += sized_member(stats.member)
+        parts += _sized_member(stats.member)
     return b"".join((_EVENTS.pack(stats.events, size), names, *each, *parts))
 
 
@@ -158,18 +158,18 @@ def read_stats(reader: Reader) -> WindowStats:
         for of_metric in stats.metrics.values():
             of_metric.parts = read_parts(reader.take(reader.count()))
     if size & _HAS_MEMBER:
-        stats.member = read_member(reader)
+        stats.member = _read_member(reader)
     return stats
 
 
-def sized_member(member: Member) -> tuple[bytes, bytes]:
+def _sized_member(member: Member) -> tuple[bytes, bytes]:
     """Returns the size of a member, and its bytes."""
     data = member_bytes(member)
     return _COUNT.pack(len(data)), data
 
 
-def read_member(reader: Reader) -> Member:
-    """Reads what :func:`sized_member` returned."""
+def _read_member(reader: Reader) -> Member:
+    """Reads what :func:`_sized_member` returned."""
     return member_of(reader.take(reader.count()))
 
 

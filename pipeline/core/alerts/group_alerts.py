@@ -144,7 +144,7 @@ class GroupAlerts:
 
         evaluation = Evaluation(rules, tracks, self._name, self._lateness_us, recents, self._table, now_us)
         due_us = tracks.due_us
-        if tracks.begin:
+        if tracks.begins:
             tracks.newer_us = now_us
             evaluation.restore(self._table.restored(group))
         evaluation.change_rules()

@@ -39,14 +39,14 @@ class GroupTracks:
         over_us: the greatest end of a window that is over, as far as the group knows.
         looked_us: the watermark of the last look for silent sensors.
         rules_number: the number of the rules that the tracks are of.
-        begin: whether the group begins.
+        begins: whether the group begins.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
         self.watermark_us = self.newer_us = self.over_us = self.looked_us = NEVER_US
         self.due_us = NEVER_DUE_US
         self.rules_number = -1
-        self.begin = data is None
+        self.begins = data is None
         self._encoded: dict[str, bytes] = {}
         self._decoded: dict[str, dict[str, Track]] = {}
         if data is None:
