@@ -176,7 +176,7 @@ def _schema(
         schema = TableSchema.for_new_table()
         if file is not None:
             text = file.read()
-            schema = parse_schema(text, schema.latest)
+            schema = parse_schema(text, schema)
         declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
         check_sizes(declared)
     except (SchemaError, UnicodeDecodeError) as error:

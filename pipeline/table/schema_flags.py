@@ -80,7 +80,7 @@ class SchemaFlags:
                 name of the file and the line, if any.
         """
         try:
-            whole = None if self.text is None else parse_schema(self.text, current.latest, current.rollup_shards)
+            whole = None if self.text is None else parse_schema(self.text, current)
             schema = self._with_policies(whole or self._changed(current))
             check_sizes(schema)
             _refuse_long_policies(schema)

@@ -73,13 +73,13 @@ _MAX_SENSORS = 1_000_000_000
 _BY_METADATA = "metadata."
 
 
-def parse_schema(text: str, latest: str | None = None, shards: int | None = None) -> TableSchema:
+def parse_schema(text: str, current: TableSchema | None = None) -> TableSchema:
     """Parses a schema from TOML.
 
     Args:
         text: the TOML.
-        latest: the family of newest readings if the text does not tell it and the table has tiers.
-        shards: the number of shards of roll-ups if the text does not tell it; None for the number by the rate.
+        current: the schema of the table that a person's text is for, from which come the family of newest readings and
+            the number of shards if the text does not tell them; None for the text that a table stores.
 
     Raises:
         SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
@@ -90,11 +90,27 @@ def parse_schema(text: str, latest: str | None = None, shards: int | None = None
     except (ValueError, RecursionError) as error:
         hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
         raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}{hint}") from None
-    if latest is not None and document.get("tiers") != {}:
-        document.setdefault("latest", latest)
-    if shards is not None and isinstance(rollups := document.setdefault("rollups", {}), dict):
-        rollups.setdefault(SHARDS, shards)
+    if current is not None:
+        _complete(document, current)
     return schema_of(document)
+
+
+def _complete(document: dict[str, Any], current: TableSchema) -> None:
+    """Adds what the table has and a person's text leaves out. Raises SchemaError."""
+    if current.latest is not None and document.get("tiers") != {}:
+        document.setdefault("latest", current.latest)
+    rollups = document.setdefault("rollups", {})
+    if not isinstance(rollups, dict):
+        return  # which has its own message
+    # A table keeps the number without them too, for those that are added again.
+    if rollups.keys() == {SHARDS}:
+        raise SchemaError(
+            f"rollups.{SHARDS}",
+            'is for the sensors of roll-ups, and there are none: add one, like site = { by = "metadata.site" }, or '
+            "leave it out",
+        )
+    if current.rollup_shards is not None:
+        rollups.setdefault(SHARDS, current.rollup_shards)
 
 
 def schema_of(document: Mapping[str, Any]) -> TableSchema:
@@ -166,12 +182,15 @@ def format_schema(schema: TableSchema, *, for_new_table: bool = False) -> str:
 
     Args:
         schema: the schema.
-        for_new_table: whether to tell that it has no newest readings, which a new table has otherwise.
+        for_new_table: whether the text is one for :func:`parse_schema` of any table: it tells that there are no newest
+            readings, which a new table has otherwise, and no number of shards without roll-ups.
     """
     import tomlkit  # only writing needs it, and every command would wait for it
 
     has_none = for_new_table and schema.latest is None and bool(schema.tiers)
     document = ({"latest": False} if has_none else {}) | document_of(schema)
+    if for_new_table and not schema.rollups:
+        document.pop("rollups", None)
     for name, entry in document.get("rollups", {}).items():
         if name != SHARDS:
             document["rollups"][name] = tomlkit.inline_table()

@@ -2,7 +2,7 @@ import pytest
 
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.table_schema import SchemaError
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
 
 THREE = """\
@@ -45,12 +45,25 @@ def test_shards():
     assert parse_schema(SITE).shards_of_rollups == 256
     assert parse_schema(SITE + rate).rollup_shards == 1024
     assert parse_schema(SITE + "shards = 7\n" + rate).rollup_shards == 7
-    assert parse_schema(SITE + rate, shards=256).rollup_shards == 256
-    assert parse_schema(SITE + "shards = 7\n", shards=256).rollup_shards == 7
+    assert parse_schema(SITE + rate, parse_schema(SITE)).rollup_shards == 256
+    assert parse_schema(SITE + "shards = 7\n", parse_schema(SITE)).rollup_shards == 7
     assert parse_schema(SITE + rate.replace("1m", "1ms")).rollup_shards == 4096
     assert parse_schema(SITE + rate.replace("1000000", "1000000000")).rollup_shards == 4096
     assert parse_schema("").rollup_shards is None
-    assert "shards = 256" in format_schema(parse_schema("", shards=256))  # for roll-ups that are added again
+
+
+def test_shards_without_rollups():
+    """A table keeps its number for roll-ups that are added again; a person can't declare one for none."""
+    kept = parse_schema("", parse_schema(SITE))
+    assert "shards = 256" in format_schema(kept)
+    assert parse_schema(format_schema(kept)) == parse_schema(format_schema(kept, for_new_table=True), kept) == kept
+    for current in (TableSchema.for_new_table(), kept):
+        with pytest.raises(SchemaError) as caught:
+            parse_schema("[rollups]\nshards = 256", current)
+        assert str(caught.value) == (
+            "rollups.shards: is for the sensors of roll-ups, and there are none: add one, like "
+            'site = { by = "metadata.site" }, or leave it out'
+        )
 
 
 @pytest.mark.parametrize(
