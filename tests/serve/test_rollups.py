@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.schema.toml import parse_schema
-from tests.serve import test_grafana
 from tests.serve.browsing import opened, violations
 from tests.serve.serving import HOUR, MINUTE, START, get, serving, table_of
 from tests.support.rollups import rows_with_rollups
@@ -129,32 +128,6 @@ def test_what_has_no_answer(address, path, parameters, problem):
     found = answer(address, f"rollups/{path}", **parameters)
     assert found.status == 400
     assert problem in found.json["error"]
-
-
-def test_queries_of_grafana(address, monkeypatch):
-    """A variable of groups has their texts as values, which find the windows; all columns have names of their own."""
-    columns = [("time", "timestamp"), ("label", "string"), ("sensors", "number"), ("avg", "number")]
-
-    def rows(path, *names, **parameters):
-        query = {
-            "url": f"/api/v1/rollups/{path}",
-            "url_options": {"params": [{"key": key, "value": value} for key, value in parameters.items()]},
-            "root_selector": "rows",
-            "columns": [{"text": name, "selector": name, "type": kind} for name, kind in names],
-        }
-        return test_grafana.frame((address, "unused"), query)
-
-    common = {"rollup": "site", "metric": "t", "format": "flat"}
-    choices = rows("groups", ("label", "string"), ("group", "string"), **common)
-    assert [each["label"] for each in choices] == [HALL, "north"]
-    monkeypatch.setitem(test_grafana.VARIABLES, "group", choices[0]["group"])
-    times = {"start": "${__from:date:iso}", "end": "${__to:date:iso}", "limit": "10000"}
-    found = rows("windows", *columns, **common, **times, group="${group}")
-    assert [(each["label"], each["sensors"], each["avg"]) for each in found] == [
-        (HALL, 2, 57.5 + 6 * n) for n in range(4)
-    ]
-    [first] = rows("groups", *columns, **common, **times | {"limit": "1"}, by="avg_t")
-    assert first["avg"] == 66.5
 
 
 @pytest.mark.parametrize("path", ["#/groups?rollup=site&since=-1d", "#/chart?rollup=site&group=north"])
