@@ -123,7 +123,8 @@ def backfill(
     takes each of these as a payload, rows as JSON.
 
     Computes the aggregate of a window from the events in the files and from the window's raw rows in the table, and
-    replaces the aggregate row. Running the same files again changes nothing.
+    replaces the aggregate row. Roll-ups follow. Running the same files again changes nothing. Windows that a running
+    job may still write go on the work list, and repair --listed brings their roll-ups in line.
 
     First counts the events that are older than the table keeps readings. If it finds any, it writes nothing, unless
     --accept-expired is set. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line

@@ -55,8 +55,8 @@ def forget(
     """Remove every row of each SENSOR, and prove by reading that nothing is left.
 
     Removes raw rows, aggregate rows of all tiers, rows of newest readings and of alerts, and listed windows, in every
-    layout, and what the sensor contributed to roll-ups, which are merged again from the other sensors. Asks first on a
-    terminal; elsewhere it needs --yes. If it is interrupted, run it again.
+    layout. Also removes what the sensor contributed to roll-ups: the rows of its groups are merged again from the other
+    sensors. Asks first on a terminal; elsewhere it needs --yes. If it is interrupted, run it again.
 
     If row keys begin with the time or with metadata, the server searches all raw rows for those of the sensor.
 

@@ -94,10 +94,11 @@ def repair(
     Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
     may belong to on the work list instead of repairing them. Rewrites a foreign aggregate row.
 
-    Roll-ups follow the aggregates that are rewritten, and the windows that are taken off the work list. With --rollups,
+    Roll-ups follow the aggregates that are rewritten, and those of listed windows that are audited. With --rollups,
     audits the rows of roll-ups instead: computes them from the aggregate rows of all sensors, and rewrites those that
     differ. This also computes the past of a roll-up that was added to a table with data: aggregate rows that do not
-    tell their groups are computed again from their raw rows first, and those without raw rows are counted.
+    tell the metadata of its groups are computed again from their raw rows first. Those whose raw rows may be collected
+    are counted, and belong to none of its groups.
 
     The work list contains the windows whose aggregates may lack something, for example because some of their raw rows
     may be collected. A repair removes the windows that it settles, with --listed as well as with --from and --to.

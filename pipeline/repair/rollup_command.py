@@ -126,7 +126,7 @@ def sum_up_rollups(
     if lacking:
         click.echo(
             f"{counted(lacking, 'aggregate row')} without the groups, and Bigtable may have collected their raw rows: "
-            "only roll-ups of all sensors count them"
+            "roll-ups by metadata that they lack do not count them"
         )
     for line in lines:
         click.echo(line)
