@@ -1,7 +1,6 @@
 """``tidetable forget``: removes every row of sensors, and proves by reading that nothing is left."""
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
+from pipeline.core.rollups.settling import STILL_WRITTEN
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.forget.rollups import ContributionsOfSensors, contribution_keys
 
@@ -129,8 +129,13 @@ class _Rows:
                 progress.advance(task, len(batch))
             # After the aggregate rows: contributions are what these tell.
             contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}
-            for number in ContributionsOfSensors(self._schema, self._read, writer, _now_us).remove(contributions):
+            of_rollups = ContributionsOfSensors(self._schema, self._read, writer)
+            for number in of_rollups.remove(contributions):
                 progress.advance(task, number)
+                if not number:
+                    progress.update(task, description="waiting for what a job may have on its way")
+        if of_rollups.written:
+            click.echo(f"Warning: {STILL_WRITTEN}", err=True)
 
     def report(self) -> None:
         """Names the rows that were left because the schema never writes them."""
@@ -138,10 +143,6 @@ class _Rows:
 
     def _found(self, sensor_id: str) -> Iterator[tuple[str, bytes]]:
         return rows_of_sensor(self._schema, self._read, sensor_id, self._foreign.add)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _print(

@@ -1,8 +1,10 @@
 """Removes what sensors contribute to roll-ups.
 
-The rows of groups are merged again before a contribution is deleted: whoever is interrupted finds it again.
+The rows of groups are merged again before a contribution is deleted: whoever is interrupted finds it again. A job may
+write them too, so they are settled :mod:`as often as it takes <pipeline.core.rollups.settling>`.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
@@ -10,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
-from pipeline.core.rollups.settling import NowUs, ShardSettling, ShardWindow, settled_parts
+from pipeline.core.rollups.settling import MOST_TIMES, ShardSettling, ShardWindow, settled_parts, wait_for_jobs
 from pipeline.core.rows.rollup_rows import FAMILY, MEMBERS, parse_members_key
-from pipeline.core.rows.rows import prefix_range
+from pipeline.core.rows.rows import EncodedRows, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
@@ -49,17 +51,24 @@ class ContributionsOfSensors:
         schema: the table's schema.
         read: reads rows.
         writer: writes rows.
-        now_us: returns the current time.
+
+    Attributes:
+        written: whether there was something to write the last time: a job keeps changing the roll-ups.
     """
 
-    def __init__(self, schema: TableSchema, read: ReadRows, writer: "Rewriter", now_us: NowUs) -> None:
+    def __init__(self, schema: TableSchema, read: ReadRows, writer: "Rewriter") -> None:
         self._schema, self._writer = schema, writer
         self._rules = GroupRules(schema)
-        self._shards = ShardSettling(schema, self._rules, read, writer.write, now_us)
-        self._groups = GroupSettling(self._rules, read, writer.write, now_us)
+        self._groups_of: dict[ShardWindow, Collection[Group]] = {}
+        self._same: dict[frozenset[Group], frozenset[Group]] = {}
+        self.written = False
+        self._shards = ShardSettling(schema, self._rules, read, self._write)
+        self._groups = GroupSettling(self._rules, read, self._write)
 
     def remove(self, sensors: Mapping[str, Collection[bytes]]) -> Iterator[int]:
-        """Removes the contributions of sensors that have no aggregate row of a window. Yields how many, in batches.
+        """Removes the contributions of sensors that have no aggregate row of a window.
+
+        Yields how many, in batches; and 0 before it waits for a job's rows.
 
         Args:
             sensors: the keys of the rows that contain them, by sensor.
@@ -68,18 +77,34 @@ class ContributionsOfSensors:
         for sensor_id, keys in sensors.items():
             for key in keys:
                 by_key[key].append(sensor_id)
-        rest = iter(sorted(by_key))
-        while some := list(islice(rest, _TOGETHER)):
-            for sensor, keys in self._settle({key: by_key[key] for key in some}).items():
-                self._writer.delete_column(keys, FAMILY, sensor)
-            yield sum(len(by_key[key]) for key in some)
+        for number in range(MOST_TIMES):
+            if number:
+                yield 0
+                wait_for_jobs(time.time())
+            self.written = False
+            rest = iter(sorted(by_key))
+            while some := list(islice(rest, _TOGETHER)):
+                for sensor, keys in self._settle({key: by_key[key] for key in some}).items():
+                    self._writer.delete_column(keys, FAMILY, sensor)
+                if not number:
+                    yield sum(len(by_key[key]) for key in some)
+            if not by_key or (number and not self.written):
+                return
+
+    def _write(self, rows: EncodedRows) -> None:
+        self._writer.write(rows)
+        self.written = True
 
     def _settle(self, sensors: Mapping[bytes, Collection[str]]) -> dict[bytes, list[bytes]]:
         """Settles windows without the sensors. Returns the keys of rows from which each of them can be deleted."""
         groups: dict[GroupWindow, dict[int, Part]] = defaultdict(dict)
         keys: dict[bytes, list[bytes]] = defaultdict(list)
         windows = {key: self._window(key) for key in sensors}
-        settled = self._shards.settle({of: sensors[key] for key, of in windows.items() if of is not None})
+        in_schema = {of: sensors[key] for key, of in windows.items() if of is not None}
+        settled = self._shards.settle(in_schema, self._groups_of)
+        for of_shard, each in settled.items():
+            groups_of = frozenset(each.groups)
+            self._groups_of[of_shard] = self._same.setdefault(groups_of, groups_of)
         for key, of in windows.items():
             if of is None:
                 gone: Collection[bytes] = [sensor_id.encode() for sensor_id in sensors[key]]

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, PCollection
+from apache_beam.pvalue import AsSingleton, PCollection
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
@@ -57,7 +56,7 @@ class SettleRepaired(beam.PTransform):
             (rewritten, listed) | "All" >> beam.Flatten() | "SettleRollups" >> SettleRollups(self.table, self.schema)
         )
         unlist_fn = _UnlistFn(self.table, self.schema, self.listing)
-        return rewritten | "Settled" >> beam.ParDo(unlist_fn, AsList(settled))
+        return rewritten | "Settled" >> beam.ParDo(unlist_fn, AsSingleton(settled))
 
 
 @beam.typehints.with_output_types(WrittenWindow)
@@ -87,7 +86,7 @@ class _ReadListedFn(TableReadingFn):
 
 
 class _UnlistFn(TableReadingFn):
-    """Takes windows off the work list when their roll-ups are settled."""
+    """Takes windows off the work list when their roll-ups are settled; none if a job still changes them."""
 
     def __init__(self, name: TableName, schema: TableSchema, listing: bytes) -> None:
         super().__init__(name, RETRY_S)
@@ -96,10 +95,9 @@ class _UnlistFn(TableReadingFn):
     def start_bundle(self) -> None:
         self._keys: set[bytes] = set()
 
-    def process(self, element: WrittenWindow, settled: list[Any]) -> None:
-        if settled:
-            raise ValueError(f"the step that settles roll-ups returned {settled[0]}")
-        self._keys.add(work_row(self._shortest, element.sensor_id, element.start_us).key)
+    def process(self, element: WrittenWindow, written_s: float) -> None:
+        if not written_s:
+            self._keys.add(work_row(self._shortest, element.sensor_id, element.start_us).key)
 
     def finish_bundle(self) -> None:
         if self._keys:

@@ -90,10 +90,10 @@ def wrong_groups(schema, table, rows):
     return differences(found_rollups(schema, table), expected)
 
 
-def settle_groups(schema, table, windows, clock):
+def settle_groups(schema, table, windows):
     """Settles the roll-ups of sensors' windows, by length, sensor and start, as repairs and backfills do."""
     rules = GroupRules(schema)
-    arguments = table, table.write_rows, lambda: int(clock() * 1_000_000)
+    arguments = table, table.write_rows
     indexes = {tier.window.text: index for index, tier in enumerate(schema.tiers) if rules.rollups_of(index)}
     shards, groups = defaultdict(list), defaultdict(dict)
     for text, sensor_id, start_us in windows:

@@ -149,7 +149,7 @@ class World(Judge):
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         changed |= listed - self._windows_listed(name)
         if settles and self.schemas[name].rollups:
-            settle_groups(self.schemas[name], self.tables[name], changed, self.clock)
+            settle_groups(self.schemas[name], self.tables[name], changed)
         if not settles or (self.job is not None and name in self.job.stages):
             self.unrolled |= {(name, text, start_us) for text, _, start_us in changed}
 

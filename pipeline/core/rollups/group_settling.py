@@ -8,7 +8,7 @@ from pipeline.core.rollups.bucket_parts import Part
 from pipeline.core.rollups.contributions import NOTHING
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.rollup_differences import WrongColumn, same_sums, value_in_json, wrong_columns
-from pipeline.core.rollups.settling import NEWEST, NO_MEMBERS, Members, NowUs, WriteRows, rows_of
+from pipeline.core.rollups.settling import NEWEST, NO_MEMBERS, Members, WriteRows, rows_of
 from pipeline.core.rollups.shard_windows import parts_of
 from pipeline.core.rollups.sums import NO_SUMS, merge, read_sums, sums_bytes, window_stats_of
 from pipeline.core.rows.rollup_rows import (
@@ -17,7 +17,6 @@ from pipeline.core.rows.rollup_rows import (
     SENSORS,
     VERSION,
     Versioned,
-    first_version,
     members_key,
     rollup_key,
     rollup_texts,
@@ -114,11 +113,10 @@ class GroupSettling:
         rules: the table's roll-ups.
         read: reads rows.
         write: writes rows.
-        now_us: returns the current time.
     """
 
-    def __init__(self, rules: GroupRules, read: ReadRows, write: WriteRows, now_us: NowUs) -> None:
-        self._rules, self._read, self._write, self._now_us = rules, read, write, now_us
+    def __init__(self, rules: GroupRules, read: ReadRows, write: WriteRows) -> None:
+        self._rules, self._read, self._write = rules, read, write
 
     def audit(
         self, of: GroupWindow, parts: Mapping[int, Part], state: StoredGroup, *, complete: bool = True
@@ -181,34 +179,43 @@ class GroupSettling:
     ) -> tuple[dict[int, Versioned], dict[int, Versioned]]:
         """Returns the parts to write, and all parts once they are written.
 
-        If ``fresh``, a stored part that is newer than a given one, or not given, is compared with what the shard has
-        now; and a part that says the same is written for its version, so that no older part of a writer replaces it.
+        If ``fresh``, a stored part that is not older than the given one, or of which none is given, is compared with
+        what the shard has now; and a part that says the same is written for its version, so that no older part of a
+        writer replaces it.
         """
         known = {int(column): cell for column, cell in state.parts.items() if column != VERSION}
         wrong: dict[int, Versioned] = {}
         for shard in {*parts, *known} if complete else parts:
             part, cell = parts.get(shard), known.get(shard, Versioned(0, NOTHING))
-            data = part.data if part else EMPTY
-            version = part.version if part else 0
+            version, data = (part.version, part.data) if part else (0, EMPTY)
             if same_sums(cell.value, data) and (version <= cell.version or not fresh):
                 continue
-            if version < cell.version:
-                if fresh:
-                    version, data = self._part(of, shard)
-                elif part is not None:
-                    continue
-                if same_sums(cell.value, data):
-                    continue
-            wrong[shard] = Versioned(max(version, cell.version, 1), data)
+            if fresh and part is not None and version > cell.version:
+                wrong[shard] = Versioned(version, data)
+            elif fresh:
+                newest = self._part(of, shard, cell)
+                wrong |= {} if same_sums(cell.value, newest.value) else {shard: newest}
+            elif part is None or version >= cell.version:
+                wrong[shard] = Versioned(version, data)
         return wrong, {**known, **wrong}
 
-    def _part(self, of: GroupWindow, shard: int) -> tuple[int, bytes]:
-        """Returns the version and the part of a shard, from what its members have now."""
+    def _part(self, of: GroupWindow, shard: int, stored: Versioned) -> Versioned:
+        """Returns a shard's part, from what its members have now.
+
+        One that says something else than the stored part gets a greater version, which the row of members tells first:
+        a job that knows the stored part takes it.
+        """
         key = members_key(self._rules.tiers[of.tier].window, shard, of.start_us)
         rows = rows_of(self._read, NEWEST, [key])
         members = Members.of(rows[key], of.start_us) if key in rows else NO_MEMBERS
         contributions = filter(None, members.contributions.values())
-        return members.version, sums_bytes(parts_of(self._rules, of.tier, contributions, [of.group])[of.group])
+        version = members.version
+        data = sums_bytes(parts_of(self._rules, of.tier, contributions, [of.group])[of.group])
+        if version <= stored.version and not same_sums(stored.value, data):
+            version = stored.version + 1
+            tells = VERSION, Versioned(version, b"\n".join(members.left))
+            self._write(EncodedRows([versioned_row(key, of.start_us, [tells])]))
+        return Versioned(version, data)
 
     def _wrong_columns(
         self, of: GroupWindow, parts: Mapping[int, Versioned], state: StoredGroup
@@ -240,8 +247,7 @@ class GroupSettling:
         rows = EncodedRows()
         if with_row:
             told = [cell.version for cell in state.row.values()]
-            known = max([*told, state.parts.get(VERSION, Versioned(0, b"")).version])
-            version = 1 + first_version(known, of.start_us, self._now_us())
+            version = 1 + max([*told, state.parts.get(VERSION, Versioned(0, b"")).version])
             parts.append((VERSION, Versioned(version, b"")))
             _, columns, _ = self._merged(of, newest.values())
             cells = [(column.encode(), Versioned(version, text)) for column, text in columns.items()]

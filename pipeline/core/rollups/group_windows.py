@@ -45,7 +45,7 @@ from pipeline.core.rows.rollup_rows import (
     RollupKey,
     Versioned,
     encoded_rollup_row,
-    first_version,
+    job_version,
     rollup_key,
     versioned_row,
     versions_in,
@@ -324,7 +324,7 @@ class RollupWindows:
     def _write(self, key: _Key, window: _GroupWindow, taken: Sequence[Part], now_us: int) -> None:
         group, tier, start_us = key
         of_tier = self._rules.tiers[tier]
-        window.version = first_version(window.version, start_us, now_us) + 1
+        window.version = job_version(window.version, start_us, now_us)
         cells = [(b"%d" % part.shard, Versioned(part.version, part.data)) for part in taken]
         cells.append((VERSION, Versioned(window.version, b"")))
         self.rows.append(versioned_row(rollup_key(of_tier.window, *group, start_us, PARTS), start_us, cells))

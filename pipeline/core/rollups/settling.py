@@ -2,13 +2,18 @@
 
 The aggregate rows of sensors are read, then the row of their shard's members. Contributions that differ are written,
 and read again with those of the whole shard, from which the parts of groups are merged. Groups are settled when all
-shards have told their parts: what differs is written, and both of a group's rows are read again. So of several writers,
-the last one has seen what all have written.
+shards have told their parts: what differs is written, and both of a group's rows are read again. So of several batch
+writers, the last one has seen what all have written.
+
+A job does not read again: its rows wait for each other for seconds, and lack what is written meanwhile. They replace
+what a batch writer has written, whose versions are lower. So batch writers settle windows again when a job's rows have
+been written, until nothing is wrong. What a job computes since is right: it reads the rows of windows that are over.
 
 A writer may be killed between the two levels. So a shard's row tells, with its version, the metadata that sensors have
 left, as :mod:`pipeline.core.rollups.shard_windows` writes it: whoever settles the window next settles those groups too.
 """
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -25,7 +30,6 @@ from pipeline.core.rows.rollup_rows import (
     FAMILY,
     VERSION,
     Versioned,
-    first_version,
     members_key,
     versioned_row,
     versions_in,
@@ -42,8 +46,12 @@ NEWEST = CellSelection((FAMILY,), versions=1)
 WriteRows = Callable[[EncodedRows], None]
 """Writes rows, each at most once, and returns when the server has confirmed them."""
 
-NowUs = Callable[[], int]
-"""Returns the current time in microseconds since the epoch."""
+MOST_TIMES = 4
+"""The most times that windows are settled: a job may change each of contributions, parts and groups once more."""
+
+STILL_WRITTEN = "a job keeps changing the roll-ups; run 'tidetable repair --rollups' when it has done so"
+
+_ON_THEIR_WAY_S = 20  # the time for which a job's rows may be; they wait for each other for up to 11 s
 
 
 class ShardWindow(NamedTuple):
@@ -104,6 +112,7 @@ class Members(NamedTuple):
 
 
 NO_MEMBERS = Members(0, {}, ())
+_NO_GROUPS: Mapping[ShardWindow, Collection[Group]] = {}
 
 
 class RowContributions:
@@ -152,18 +161,22 @@ class ShardSettling:
         rules: the table's roll-ups.
         read: reads rows.
         write: writes rows.
-        now_us: returns the current time.
     """
 
-    def __init__(self, schema: TableSchema, rules: GroupRules, read: ReadRows, write: WriteRows, now_us: NowUs) -> None:
-        self._rules, self._read, self._write, self._now_us = rules, read, write, now_us
+    def __init__(self, schema: TableSchema, rules: GroupRules, read: ReadRows, write: WriteRows) -> None:
+        self._rules, self._read, self._write = rules, read, write
         self._of_rows = [RowContributions(rules, tier) for tier, _ in enumerate(schema.tiers)]
 
-    def settle(self, windows: Mapping[ShardWindow, Collection[str]]) -> dict[ShardWindow, Settled]:
+    def settle(
+        self,
+        windows: Mapping[ShardWindow, Collection[str]],
+        groups: Mapping[ShardWindow, Collection[Group]] = _NO_GROUPS,
+    ) -> dict[ShardWindow, Settled]:
         """Writes what the aggregate rows of sensors contribute, where it differs from what is stored.
 
         Args:
             windows: the sensors, by the window of their shard.
+            groups: groups that they were in before: those that it returned the last time.
         """
         done: dict[ShardWindow, Settled] = {}
         texts: dict[ShardWindow, set[bytes]] = defaultdict(set)
@@ -184,13 +197,11 @@ class ShardSettling:
                 left = {text for sensor, text in before.items() if not after[sensor] or text_in(after[sensor]) != text}
                 texts[of] |= {*before.values(), *stored.left, *map(text_in, filter(None, found[of].values()))}
                 if not changed and written.get(of, known) == known:
-                    groups = {group for text in texts[of] for group in self._rules.groups_of(of.tier, text)}
+                    named = (group for text in texts[of] for group in self._rules.groups_of(of.tier, text))
                     gone = [sensor for sensor, data in found[of].items() if not data]
-                    done[of] = stored.settled._replace(groups=groups, gone=gone)
+                    done[of] = stored.settled._replace(groups={*groups.get(of, ()), *named}, gone=gone)
                     continue
-                version = (
-                    first_version(stored.version, of.start_us, self._now_us()) + 1
-                )  # also if others wrote: equal versions say the same
+                version = stored.version + 1  # also if others wrote: equal versions say the same
                 told = dict.fromkeys([*stored.left, *left])
                 tells = VERSION, Versioned(version, b"\n".join(newest_left(told)))
                 cells = [*((sensor, Versioned(version, data)) for sensor, data in changed.items()), tells]
@@ -222,6 +233,11 @@ class ShardSettling:
 
     def _key(self, of: ShardWindow) -> bytes:
         return members_key(self._rules.tiers[of.tier].window, of.shard, of.start_us)
+
+
+def wait_for_jobs(settled_s: float) -> None:
+    """Waits until what a job had on its way when windows were settled has been written."""
+    time.sleep(max(settled_s + _ON_THEIR_WAY_S - time.time(), 0))
 
 
 def settled_parts(

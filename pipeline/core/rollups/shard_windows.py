@@ -26,7 +26,7 @@ from pipeline.core.rollups.bucket_parts import Part
 from pipeline.core.rollups.contributions import SensorChanges
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.sums import Sums, merge, merge_encoded, prefix_in, selected, sums_bytes, text_in
-from pipeline.core.rows.rollup_rows import VERSION, Versioned, first_version, members_key, versioned_row, versions_in
+from pipeline.core.rows.rollup_rows import VERSION, Versioned, job_version, members_key, versioned_row, versions_in
 from pipeline.core.rows.rows import EncodedRows, Row
 
 _VERSION = 1
@@ -150,7 +150,7 @@ class ShardWindows:
         for each in changes:
             begins = each[:2] not in self._chunks and each[:2] not in self._windows
             window = self._window(each, stored)
-            version = first_version(window.version, each.start_us, now_us) + 1
+            version = job_version(window.version, each.start_us, now_us)
             if each.order and each.order.began_us != window.began_us:
                 window.began_us = each.order.began_us
                 window.entries = {sensor: entry._replace(number=0) for sensor, entry in window.entries.items()}

@@ -166,19 +166,22 @@ def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRo
     return EncodedRow(key, mutations, len(cells) + len(gone))
 
 
-def first_version(version: int, start_us: int, now_us: int) -> int:
-    """Returns the version that a writer continues from.
+def job_version(version: int, start_us: int, now_us: int) -> int:
+    """Returns the version with which a job writes a row.
 
-    Others may write the row: a backfill, a repair, or a job that was stopped, whose requests are still on their way.
-    Whoever writes later has to have the greater version, even if it has not read theirs. Few writers write a row every
-    second for long. So versions are not below the number of seconds since the window's start.
+    Others may write the row: a batch writer, or a job that was stopped, whose requests are still on their way. A job
+    that writes later has to have the greater version, even if it has not read theirs. Few writers write a row every
+    second for long. So a job's versions are above the number of seconds since the window's start.
+
+    Batch writers take the version after the greatest that they read, and look again. So what a job has on its way
+    replaces what they wrote.
 
     Args:
-        version: the greatest version that the writer knows.
+        version: the greatest version that the job knows.
         start_us: the window's start.
         now_us: the current time.
     """
-    return max(version, (now_us - start_us) // _SECOND_US)
+    return max(version, (now_us - start_us) // _SECOND_US) + 1
 
 
 def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
