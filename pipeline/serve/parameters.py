@@ -28,6 +28,7 @@ class Format(StrEnum):
 
 
 Text = Annotated[str, Query(max_length=_MAX_TEXT)]
+OptionalText = Annotated[str | None, Query(max_length=_MAX_TEXT)]  # where an empty text is one
 SensorId = Annotated[str, Query(alias="sensor", max_length=_MAX_TEXT, description="The sensor's id.")]
 SensorIds = Annotated[
     list[Text], Query(alias="sensor", min_length=1, max_length=MAX_SENSORS, description="A sensor's id. Repeatable.")

@@ -22,7 +22,7 @@ from pipeline.serve import answers, api
 from pipeline.serve.answers import Forms, names_arrow, rendered
 from pipeline.serve.api import AnswerFormat, TheReads
 from pipeline.serve.pages import page_by_time
-from pipeline.serve.parameters import End, Filling, Limit, Metrics, SensorId, Start, Text, as_range
+from pipeline.serve.parameters import End, Filling, Limit, Metrics, OptionalText, SensorId, Start, Text, as_range
 
 router = APIRouter(
     prefix=f"{api.router.prefix}/rollups",
@@ -33,7 +33,7 @@ router = APIRouter(
 
 RollupName = Annotated[Text, Query(alias="rollup", description="The roll-up's name.")]
 GroupText = Annotated[
-    Text,
+    OptionalText,
     Query(
         alias="group",
         description="The group, as answers name it: the values of its fields, percent-encoded and joined by slashes. "
@@ -121,7 +121,7 @@ async def windows(
     asked: AnswerFormat,
     metrics: Metrics,
     rollup: RollupName,
-    group: GroupText = "",
+    group: GroupText = None,
     start: Start = "",
     end: End = "now",
     tier: TierText = "",
@@ -164,7 +164,7 @@ async def sensors(
     reads: TheReads,
     asked: AnswerFormat,
     rollup: RollupName,
-    group: GroupText = "",
+    group: GroupText = None,
     before: Before = "",
     tier: TierText = "",
     limit: Limit = 1000,
@@ -203,10 +203,12 @@ def _described(schema: TableSchema, rollup: Rollup) -> dict[str, Any]:
     return {"rollup": rollup.name, "by": list(rollup.by), "tiers": tiers, "metrics": list(rollup.metrics)}
 
 
-def _group(rollup: Rollup, text: str) -> SensorGroup:
-    if not text and rollup.by:
+def _group(rollup: Rollup, text: str | None) -> SensorGroup:
+    if not rollup.by:
+        return group_of(rollup, text or ALL)
+    if text is None:
         raise ValueError(f"group is missing; the roll-up {rollup.name} is by {' and '.join(rollup.by)}")
-    return group_of(rollup, text or ALL)
+    return group_of(rollup, text)
 
 
 def _form(name: str, records: list[GroupRecord], metrics: list[str]) -> Forms:

@@ -25,6 +25,13 @@ site = { by = "metadata.site" }
 model = { by = ["metadata.site", "metadata.model"], tiers = ["1h"] }
 fleet = { by = [], metrics = ["t"] }
 """
+UNUSUAL = {  # what the page shows of each
+    "": "''",
+    " ": "' '",
+    "<img src=x onerror=alert(1)>": "<img src=x onerror=alert(1)>",
+    "\"q\" '%41'\n?": "\"q\" '%41' ?",
+    "a" + "€" * 90: "a" + "€" * 19 + "…",
+}
 HALL = "<b>Halle</b> 7/Süd & #1"
 HALL_TEXT = "%3Cb%3EHalle%3C%2Fb%3E%207%2FS%C3%BCd%20%26%20%231"
 EVENTS = [
@@ -115,7 +122,8 @@ def test_sensors_of_a_group_and_groups_of_a_sensor(address):
         ("windows", {"rollup": "area"}, "the table has no roll-up 'area'; its roll-ups: site, model, fleet"),
         ("windows", {"rollup": "model"}, "group is missing; the roll-up model is by site and model"),
         ("windows", {"rollup": "model", "group": "a"}, "'a' can't be a group of the roll-up model: it takes percent-"),
-        ("windows", {"rollup": "site", "group": "a#2026"}, "'a#2026' can't be a group of the roll-up site"),
+        ("windows", {"rollup": "site", "group": "a#b"}, "a percent-encoded value of site; of this one, that is a%23b"),
+        ("sensors", {"rollup": "site"}, "group is missing; the roll-up site is by site"),
         ("sensors", {"rollup": "fleet", "group": "x"}, "'x' can't be a group of the roll-up fleet: it takes all"),
         ("groups", {"rollup": "model", "tier": "1d"}, "the roll-up model has no aggregates of 1d; its tiers: 1h"),
         ("groups", {"rollup": "site", "by": "t"}, "groups can't be ranked by 't'"),
@@ -185,3 +193,34 @@ def test_groups_side_by_side(chromium, address):
         expect(page.get_by_role("heading", name="fleet")).to_be_visible()
         expect(page.locator("[data-status]")).to_contain_text("4 windows of 1h")
         expect(page.get_by_role("heading", name="3 sensors")).to_be_visible()
+
+
+def test_unusual_names(bigtable, chromium):
+    """Groups of any name lead to their sensor, and back: blank names are quoted, long ones end with three dots."""
+    events = [Event(f"s-{n}", START, {"t": 1.0}, {"site": site, "model": "/"}) for n, site in enumerate(UNUSUAL)]
+    table = table_of(events, SCHEMA)
+    write(table, rows_with_rollups(parse_schema(SCHEMA), events))
+    with serving(table) as address, opened(chromium, address) as page:
+        for number, shown in enumerate(UNUSUAL.values()):
+            sensor_id = f"s-{number}"
+            found = answer(address, "rollups/of", sensor=sensor_id).json["groups"][0]
+            of_group = {"rollup": "site", "group": found["group"]}
+            assert answer(address, "rollups/sensors", **of_group).json["sensors"] == [sensor_id]
+            [row] = answer(address, "rollups/windows", **of_group, start="-1d", format="flat").json["rows"]
+            assert " ".join(row["label"].split()) == shown == " ".join(shown.split())
+            page.goto(f"{address}/#/groups?rollup=site&since=-1d")
+            page.get_by_role("link", name=shown, exact=True).click()
+            expect(page.get_by_role("heading", name=shown, exact=True)).to_be_visible()
+            page.get_by_role("link", name=sensor_id, exact=True).click()
+            page.get_by_role("link", name=f"site: {shown}", exact=True).click()
+            expect(page.get_by_role("heading", name=shown, exact=True)).to_be_visible()
+
+
+def test_addresses_without_a_group(chromium, address):
+    """An address without a group leads to the list; one of a roll-up that is not there says so."""
+    with opened(chromium, address, "#/chart?rollup=site") as page:
+        expect(page.get_by_role("heading", name="Groups by site")).to_be_visible()
+        for view in ("groups", "chart"):
+            page.goto(f"{address}/#/{view}?rollup=area&group=x")
+            line = "The table has no roll-up area; its roll-ups: site, model, fleet"
+            expect(page.get_by_role("alert").filter(has_text=line)).to_be_visible()

@@ -62,6 +62,8 @@ def group_of(rollup: Rollup, text: str) -> SensorGroup:
     values = decoded_values(text) if rollup.by else []
     if not is_shortened(text) and text != (encoded_value(values) if len(values) == len(rollup.by) > 0 else ALL):
         form = f"percent-encoded values of {' and '.join(rollup.by)}, joined by a slash" if rollup.by else ALL
+        if len(rollup.by) == 1:
+            form = f"a percent-encoded value of {rollup.by[0]}; of this one, that is {encoded_value([text])}"
         raise ValueError(f"{shown(text)} can't be a group of the roll-up {rollup.name}: it takes {form}")
     return SensorGroup(rollup.name, text, dict(zip(rollup.by, values, strict=False)))
 

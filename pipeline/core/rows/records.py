@@ -145,8 +145,9 @@ class SensorGroup:
 
     @property
     def label(self) -> str:
-        """The values as people read them; the roll-up's name if it has one group."""
-        return " / ".join(self.fields.values()) or self.rollup
+        """The values as people read them, quoted if they are blank; the roll-up's name if it has one group."""
+        values = (value if value.strip() else f"'{value}'" for value in self.fields.values())
+        return " / ".join(values) or self.rollup
 
 
 @dataclass(frozen=True, slots=True)

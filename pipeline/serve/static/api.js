@@ -9,7 +9,7 @@ export async function get(path, parameters, signal) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     for (const each of Array.isArray(value) ? value : [value]) {
-      if (each !== "" && each !== undefined && each !== null) query.append(name, each);
+      if ((each !== "" || name === "group") && each !== undefined && each !== null) query.append(name, each);
     }
   }
   return follow(`/api/v1/${path}?${query}`, signal);

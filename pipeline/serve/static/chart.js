@@ -3,7 +3,7 @@
 
 import { get } from "./api.js";
 import { drawGlance } from "./glance.js";
-import { groupsAddress, labelOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
+import { groupsAddress, labelOf, rollupOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
 import { drawPlot } from "./plot.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
@@ -82,8 +82,12 @@ export function showChart(main, schema) {
   }
 
   async function update(parameters, signal) {
-    rollup = schema.rollups.find((each) => each.rollup === parameters.get("rollup")) ?? null;
+    rollup = rollupOf(schema, parameters);
     const [sensors, groups] = ["sensor", "group"].map((name) => parameters.getAll(name).slice(0, MOST_SENSORS));
+    if (rollup && !groups.length) {
+      go("groups", { rollup: rollup.rollup }, { replace: true });
+      return;
+    }
     const zone = parameters.get("zone") ?? ownZone();
     const next = {
       ...(rollup ? { rollup: rollup.rollup, group: groups } : { sensor: sensors }),

@@ -1,17 +1,42 @@
 // Groups of sensors: how people read them, and where they are.
 
-import { get } from "./api.js";
+import { Problem, get } from "./api.js";
 import { address } from "./state.js";
 
 const MOST_LISTED = 200; // sensors of a group
+const SHORTENED = /^(.{180})\+[0-9a-f]{16}$/;
+
+// The roll-up that the address names; null if it names none.
+export function rollupOf({ rollups }, parameters) {
+  const name = parameters.get("rollup");
+  const found = rollups.find((each) => each.rollup === name) ?? null;
+  if (name && !found) {
+    const known = rollups.map((each) => each.rollup).join(", ");
+    throw new Problem(`The table has no roll-up ${name}; its roll-ups: ${known || "none"}`);
+  }
+  return found;
+}
 
 // The values of a group's fields, from the text that names the group; the roll-up's name if it has one group.
 export function labelOf({ rollup, by }, group) {
-  if (!by.length) return rollup;
+  return by.length ? joined(valuesOf(group)) : rollup;
+}
+
+const joined = (values) => values.map((value) => (value.trim() ? value : `'${value}'`)).join(" / ");
+
+function valuesOf(group) {
+  const shortened = SHORTENED.exec(group);
+  if (!shortened) return decoded(group) ?? [group];
+  let text = shortened[1].replace(/%.?$/, "");
+  while (!decoded(text)) text = text.slice(0, -3); // it ends within a character
+  return `${text}…`.split("/").map(decodeURIComponent);
+}
+
+function decoded(text) {
   try {
-    return group.split("/").map(decodeURIComponent).join(" / ");
+    return text.split("/").map(decodeURIComponent);
   } catch {
-    return group; // shortened in the middle of a character
+    return null;
   }
 }
 
@@ -35,10 +60,10 @@ export async function showSensorsOf(section, asked, signal) {
 // Lists the groups of a sensor as links.
 export async function showGroupsOf(section, sensor, rollups, signal) {
   const { groups } = rollups.length ? await get("rollups/of", { sensor }, signal) : { groups: [] };
-  showLinks(section, "Groups", groups.map(({ rollup, group }) => {
-    const described = rollups.find((each) => each.rollup === rollup);
-    const label = described.by.length ? `${rollup}: ${labelOf(described, group)}` : rollup;
-    return linkTo(address("chart", { rollup, group }), label);
+  showLinks(section, "Groups", groups.map(({ rollup, group, fields }) => {
+    const by = Object.keys(fields);
+    const label = labelOf({ rollup, by }, group);
+    return linkTo(address("chart", { rollup, group }), by.length ? `${rollup}: ${label}` : label);
   }));
 }
 

@@ -1,7 +1,7 @@
 // The groups of a roll-up: what their sensors have together, in the newest window or in a range, ranked or not.
 
 import { get } from "./api.js";
-import { labelOf, linkTo } from "./group.js";
+import { labelOf, linkTo, rollupOf } from "./group.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, number, ownZone } from "./times.js";
 import { statisticsOf } from "./windows.js";
@@ -52,7 +52,7 @@ export function showGroups(main, schema) {
 
   async function update(parameters, signal) {
     const next = Object.fromEntries(["rollup", "tier", "since", "by"].map((name) => [name, parameters.get(name) ?? ""]));
-    rollup = schema.rollups.find((each) => each.rollup === next.rollup) ?? schema.rollups[0];
+    rollup = rollupOf(schema, parameters) ?? schema.rollups[0];
     if (!rollup) {
       status.textContent = "The table has no roll-ups.";
       return;

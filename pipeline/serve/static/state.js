@@ -19,7 +19,7 @@ export function address(view, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     for (const each of Array.isArray(value) ? value : [value]) {
-      if (each !== "" && each !== undefined && each !== null && each !== false) query.append(name, each);
+      if ((each !== "" || name === "group") && each !== undefined && each !== null && each !== false) query.append(name, each);
     }
   }
   const text = query.toString();
