@@ -34,7 +34,7 @@ from pipeline.core.accumulation.reading_columns import (
     is_wide,
     time_of_key,
 )
-from pipeline.core.statistics.member import Member, contradict, later
+from pipeline.core.statistics.member import Member, noted
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
 from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers, larger_of
 
@@ -140,13 +140,13 @@ class WindowReadings:
         return self._stats.member
 
     def note(self, *members: Member) -> bool:
-        """Notes the newest of these events. Returns whether a known one tells something else now."""
-        stats, changed = self._stats, False
-        for member in members:
-            known = stats.member
-            stats.member = whole = later(known, member)
-            if known is not None and known.time_us == member.time_us and known != whole:
-                self.differs, changed = self.differs or contradict(known, member), True
+        """Notes the newest of these events if no reading is newer. Returns whether a known one tells something else."""
+        stats = self._stats
+        if stats.member is None and self._kept is not None:  # roll-ups may not have needed metadata until now
+            newest_us = self._kept.newest_us(list(self._fresh), *(block.times_us for block in self._bulk))
+            members = tuple(each for each in members if each.event_time_us >= newest_us)
+        stats.member, changed, contradicted = noted(stats.member, members)
+        self.differs |= contradicted
         return changed
 
     @property

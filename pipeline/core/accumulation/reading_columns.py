@@ -240,6 +240,11 @@ class ReadingColumns:
             for metric, of_metric in values.items():
                 yield time_of_key(newest), metric, of_metric[index]
 
+    def newest_us(self, *more: Sequence[int]) -> int:
+        """Returns the time of the newest event, here or among other keys; 0 without any."""
+        keys = [*more, *(times for times, _ in self.series())]
+        return max((time_of_key(newest_of(each)) for each in keys if each), default=0)
+
     def _may_contain(self, first_us: int, last_us: int) -> bool:
         return self._range_overlaps(first_us - self.base_us, last_us - self.base_us) or any(
             first_us <= block.last and last_us >= block.first for block in self.sealed

@@ -86,7 +86,7 @@ class ShorterWindows:
         """Merges the windows that start before ``until_us``, which takes less space: they are over for now."""
         windows = self.restored | self.latest
         for start_us in sorted(start_us for start_us in windows if start_us < until_us):
-            self.settled.merge(windows[start_us])
+            _append(self.settled, windows[start_us])
             if self.settled_sizes or not self.settled_us:
                 self.settled_sizes[start_us] = windows[start_us].size
             self.settled_us = start_us + 1
@@ -105,7 +105,7 @@ class ShorterWindows:
         total = WindowStats()
         total.merge(self.settled)
         for start_us in sorted(windows):
-            total.merge(windows[start_us])
+            _append(total, windows[start_us])
         if len(total.metrics) > statistics.most_metrics:
             return Pane(WindowStats(), complete=False, too_wide=True)
         counts_all = total.size >= self.least
@@ -144,3 +144,10 @@ class ShorterWindows:
             found.least, found.floor = read_sizes(reader)
         reader.end()
         return found
+
+
+def _append(total: WindowStats, stats: WindowStats) -> None:
+    """Adds a later window, whose newest event counts even if it does not tell its metadata: no roll-up needed it."""
+    total.merge(stats)
+    if stats.events:
+        total.member = stats.member

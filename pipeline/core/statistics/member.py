@@ -1,7 +1,7 @@
 """What the newest event of a window tells about its sensor: the metadata that roll-ups group by."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -75,6 +75,22 @@ def later(one: Member | None, other: Member | None) -> Member | None:
     named = {name: value for name, value in second.items() if value is not None}
     merged = sorted({**second, **first, **named}.items())
     return Member(other.time_us, _text(*zip(*merged, strict=True)))
+
+
+def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | None, bool, bool]:
+    """Returns the newest event; whether a known one tells something else now; and whether it had another value before.
+
+    Args:
+        known: the newest event so far.
+        members: more events.
+    """
+    changed = contradicted = False
+    for member in members:
+        whole = later(known, member)
+        if known is not None and known.time_us == member.time_us and known != whole:
+            changed, contradicted = True, contradicted or contradict(known, member)
+        known = whole
+    return known, changed, contradicted
 
 
 def contradict(one: Member | None, other: Member | None) -> bool:

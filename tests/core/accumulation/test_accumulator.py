@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.pane import Pane
+from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.exact_stats import GREATEST, assert_exact, kinds
 
@@ -420,3 +422,18 @@ def test_too_many_metrics(monkeypatch, deduplicate):
     assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide
     accumulators[0].merge(merged)
     assert accumulators[0].pane().too_wide
+
+
+@pytest.mark.parametrize("discriminator", ["", "id"])
+@pytest.mark.parametrize("events", [1, 100])
+def test_an_event_before_roll_ups_needed_its_metadata(discriminator, events):
+    """It stays the newest one of its window, which tells nothing until a newer one comes."""
+    found = WindowReadings()
+    for time_us in range(1000, 1000 + events):
+        found.add(time_us, {"t": 1.0}, discriminator)
+    found = WindowReadings.from_bytes(found.to_bytes())
+    older, newer = (Member(event_key(time_us, discriminator), "{}") for time_us in (999, 1000 + events))
+    for member, expected in ((older, None), (newer, newer), (older, newer)):
+        found.add(member.event_time_us, {"t": 1.0}, discriminator)
+        found.note(member)
+        assert found.pane().stats.member == expected

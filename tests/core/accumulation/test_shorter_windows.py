@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import WindowStats
 
 HOUR_US = 3_600_000_000
@@ -116,3 +117,17 @@ def test_less_than_the_row_is_incomplete():
     assert day.pane().complete
     day.settle(3)
     assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.sizes == {0: 6, 1: 4, 2: 4}
+
+
+@given(st.dictionaries(st.integers(0, 5), st.booleans(), min_size=1), st.integers(0, 6))
+def test_a_newest_event_that_tells_nothing(told, settled):
+    """A day tells what its newest event tells, also if an hour before is computed again with metadata."""
+    found = ShorterWindows()
+    for hour, tells in told.items():
+        stats = stats_of([{"t": 1.0}])
+        stats.member = Member(hour * HOUR_US, "{}") if tells else None
+        found.put(hour * HOUR_US, stats)
+    newest = max(told)
+    found.settle(settled * HOUR_US)
+    for each in (found, ShorterWindows.from_bytes(found.to_bytes())):
+        assert each.pane().stats.member == (Member(newest * HOUR_US, "{}") if told[newest] else None)
