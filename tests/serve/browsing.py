@@ -11,11 +11,12 @@ expect.set_options(timeout=20_000)  # the page asks for what is new every five s
 
 
 @contextmanager
-def opened(chromium: Browser, address: str, path: str = "", **options: Any) -> Iterator[Page]:
-    """A page that logs no error, and asks no other host."""
+def opened(chromium: Browser, address: str, path: str = "", script: str = "", **options: Any) -> Iterator[Page]:
+    """A page that logs no error, and asks no other host. The script runs before those of the page."""
     problems: list[str] = []
     with ExitStack() as stack:
         context = chromium.new_context(**options)
+        context.add_init_script(script)
         stack.callback(context.close)
         page = context.new_page()
         page.set_default_timeout(20_000)

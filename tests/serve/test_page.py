@@ -25,6 +25,18 @@ SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 NOW = time.time_ns() // 1000
 REFRESH_MS = 5_500  # by then the page has asked again
 MARKUP = "<img/src=x/onerror=alert(1)>"
+ENDLESS = """
+const ask = window.fetch;
+window.fetch = async (address, options) => {
+  window.fetch = ask;
+  const answer = await ask(address, options);
+  answer.json = () => new Promise((_, reject) => {
+    options.signal.addEventListener("abort", reject);
+    window.isAsked = true;
+  });
+  return answer;
+};
+"""  # the first answer comes, and does not end
 
 
 def events():
@@ -473,3 +485,11 @@ def test_accessibility(chromium, address, path, scheme, width):
         page.wait_for_function("document.querySelector('[data-status]').textContent !== ''")
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_another_address_while_an_answer_comes(chromium, address):
+    """What is interrupted within an answer shows nothing, and stands in nobody's way."""
+    with opened(chromium, address, script=ENDLESS, bypass_csp=True) as page:
+        page.wait_for_function("window.isAsked")
+        page.goto(f"{address}/#/groups")
+        expect(status(page)).to_have_text("The table has no roll-ups.")

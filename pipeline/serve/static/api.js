@@ -29,6 +29,7 @@ export async function follow(address, signal) {
     return follow(address, signal);
   }
   const content = await answer.json().catch(() => ({}));
+  signal?.throwIfAborted(); // while it was read
   if (!answer.ok) throw new Problem(content.error ?? `The server answered with ${answer.status}.`);
   return content;
 }
