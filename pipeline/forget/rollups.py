@@ -84,8 +84,7 @@ class ContributionsOfSensors:
             self.written = False
             rest = iter(sorted(by_key))
             while some := list(islice(rest, _TOGETHER)):
-                for sensor, keys in self._settle({key: by_key[key] for key in some}).items():
-                    self._writer.delete_column(keys, FAMILY, sensor)
+                self._settle({key: by_key[key] for key in some})
                 if not number:
                     yield sum(len(by_key[key]) for key in some)
             if not by_key or (number and not self.written):
@@ -95,10 +94,9 @@ class ContributionsOfSensors:
         self._writer.write(rows)
         self.written = True
 
-    def _settle(self, sensors: Mapping[bytes, Collection[str]]) -> dict[bytes, list[bytes]]:
-        """Settles windows without the sensors. Returns the keys of rows from which each of them can be deleted."""
+    def _settle(self, sensors: Mapping[bytes, Collection[str]]) -> None:
+        """Settles windows without the sensors, and deletes their contributions."""
         groups: dict[GroupWindow, dict[int, Part]] = defaultdict(dict)
-        keys: dict[bytes, list[bytes]] = defaultdict(list)
         windows = {key: self._window(key) for key in sensors}
         in_schema = {of: sensors[key] for key, of in windows.items() if of is not None}
         settled = self._shards.settle(in_schema, self._groups_of)
@@ -107,15 +105,14 @@ class ContributionsOfSensors:
             self._groups_of[of_shard] = self._same.setdefault(groups_of, groups_of)
         for key, of in windows.items():
             if of is None:
-                gone: Collection[bytes] = [sensor_id.encode() for sensor_id in sensors[key]]
-            else:
-                gone = settled[of].gone
-                for part in settled_parts(self._rules, of, settled[of], settled[of].groups):
-                    groups[GroupWindow(of.tier, of.start_us, part.group)][of.shard] = part
-            for sensor in gone:
-                keys[sensor].append(key)
+                for sensor_id in sensors[key]:
+                    self._writer.delete_column([key], FAMILY, sensor_id.encode())
+                continue
+            for part in settled_parts(self._rules, of, settled[of], settled[of].groups):
+                groups[GroupWindow(of.tier, of.start_us, part.group)][of.shard] = part
         self._groups.settle(groups)
-        return keys
+        if rows := self._shards.forgotten(settled):
+            self._writer.write(rows)
 
     def _window(self, key: bytes) -> ShardWindow | None:
         """Returns the window that a row of members is of; None for one of a tier that the schema no longer has."""

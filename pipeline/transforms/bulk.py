@@ -29,7 +29,7 @@ from pipeline.core.completion.work_list import LATE, encoded_work_rows, is_work_
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
-from pipeline.core.rows.rollup_rows import ROLLUP, VERSION, parse_members_key
+from pipeline.core.rows.rollup_rows import NO_SENSORS, ROLLUP, parse_members_key
 from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.service_calls import ServiceCalls
@@ -170,7 +170,7 @@ def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
         for tier in schema.tiers:
             with suppress(ValueError):
                 _, start_us = parse_members_key(tier.window, row.key)
-                sensors = (cell.column_qualifier for cell in cells if cell.column_qualifier != VERSION)
+                sensors = (cell.column_qualifier for cell in cells if cell.column_qualifier not in NO_SENSORS)
                 return {(sensor_id.decode(), window.start_of(start_us)) for sensor_id in sensors}
         return set()
     sensor_id = _sensor_of(row.key, schema)

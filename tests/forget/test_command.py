@@ -11,6 +11,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
+from pipeline.core.rollups.settling import ShardSettling
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -100,7 +101,7 @@ def test_contributions_to_roll_ups(bigtable, monkeypatch):
     assert counted[0].endswith(", 4 contributions to roll-ups would be removed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Rewriter, "delete_column", lambda *_: pytest.fail("interrupted"))
+        patched.setattr(ShardSettling, "forgotten", lambda *_: pytest.fail("interrupted"))
         with pytest.raises(pytest.fail.Exception):
             forget(name, "a", "c", "--yes", catch_exceptions=False)
     assert wrong_rollups(name, schema) == []
@@ -114,7 +115,7 @@ def test_contributions_to_roll_ups(bigtable, monkeypatch):
         found = list(reader.read(KeyRange(b"", b"")))
     assert not [row.key for row in found if b"#a#" in row.key or row.key.startswith(b"a#")]
     assert {cell.qualifier for row in found for cell in row.cells if row.key.startswith(b"rollup_members#")} == {
-        b"#version", b"a-1", b"ab", b"d"
+        b"#forgotten", b"#version", b"a-1", b"ab", b"d"
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ left, as :mod:`pipeline.core.rollups.shard_windows` writes it: whoever settles t
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.core.queries.seeks import MOST_RANGES, ReadRows, RowSelection
@@ -28,8 +28,10 @@ from pipeline.core.rollups.sums import sums_bytes, text_in
 from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
 from pipeline.core.rows.rollup_rows import (
     FAMILY,
+    FORGOTTEN,
     VERSION,
     Versioned,
+    forgetting_row,
     members_key,
     versioned_row,
     versions_in,
@@ -81,7 +83,7 @@ class Settled(NamedTuple):
     version: int
     contributions: Collection[bytes]
     groups: Collection[Group] = ()
-    gone: Collection[bytes] = ()
+    gone: Sequence[bytes] = ()
 
 
 class Members(NamedTuple):
@@ -103,6 +105,7 @@ class Members(NamedTuple):
         cells = versions_in(row, start_us)
         version = max((cell.version for cell in cells.values()), default=0)
         left = cells.pop(VERSION, Versioned(0, b"")).value
+        cells.pop(FORGOTTEN, None)
         return cls(version, {sensor: data for sensor, (_, data) in cells.items()}, left.split(b"\n") if left else ())
 
     @property
@@ -210,6 +213,14 @@ class ShardSettling:
             if rows:
                 self._write(rows)
         return done
+
+    def forgotten(self, settled: Mapping[ShardWindow, Settled]) -> EncodedRows:
+        """Returns the rows that delete the cells of sensors that are gone. Cells that arrived since stay."""
+        return EncodedRows(
+            forgetting_row(self._key(of), of.start_us, each.version, each.gone)
+            for of, each in settled.items()
+            if each.gone
+        )
 
     def members(self, windows: Iterable[ShardWindow]) -> dict[ShardWindow, Members]:
         """Reads what the table has of windows."""

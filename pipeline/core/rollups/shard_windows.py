@@ -23,10 +23,18 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import SensorChanges
+from pipeline.core.rollups.contributions import NOTHING, SensorChanges
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.sums import Sums, merge, merge_encoded, prefix_in, selected, sums_bytes, text_in
-from pipeline.core.rows.rollup_rows import VERSION, Versioned, job_version, members_key, versioned_row, versions_in
+from pipeline.core.rows.rollup_rows import (
+    FORGOTTEN,
+    VERSION,
+    Versioned,
+    job_version,
+    members_key,
+    versioned_row,
+    versions_in,
+)
 from pipeline.core.rows.rows import EncodedRows, Row
 
 _VERSION = 1
@@ -206,7 +214,12 @@ class ShardWindows:
         if row is None:
             return window
         begins = not window.version
-        for sensor, (version, data) in versions_in(row, start_us).items():
+        cells = versions_in(row, start_us)
+        forgotten = cells.pop(FORGOTTEN, Versioned(0, NOTHING)).version
+        for sensor, entry in window.entries.items():
+            if entry.data and entry.version <= forgotten and sensor not in cells:
+                window.put(sensor, entry, _Entry(NOTHING, entry.version - 1, entry.number))  # it may still arrive
+        for sensor, (version, data) in cells.items():
             known = window.entries.get(sensor)
             if sensor == VERSION:
                 window.left.update(dict.fromkeys(data.split(b"\n")) if data else {})

@@ -48,9 +48,10 @@ def delete_family(family: str) -> bytes:
     return _field(0x12, _field(0x1A, _field(0x0A, family.encode())))
 
 
-def delete_column(family: str, qualifier: bytes) -> bytes:
-    """Encodes a ``DeleteFromColumn``: all versions."""
-    return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier)))
+def delete_column(family: str, qualifier: bytes, before_us: int = 0) -> bytes:
+    """Encodes a ``DeleteFromColumn``: all versions, or those with an earlier timestamp in µs."""
+    time_range = _field(0x1A, b"\x10" + timestamp_of(before_us)[1:]) if before_us else b""
+    return _field(0x12, _field(0x12, _field(0x0A, family.encode()) + _field(0x12, qualifier) + time_range))
 
 
 def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]], *, delete: bool = True) -> bytes:

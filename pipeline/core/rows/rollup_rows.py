@@ -16,7 +16,7 @@ has.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from zlib import crc32
 
 from pipeline.core.notation.cell_values import format_values, parse_value, shown_bytes
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
-from pipeline.core.rows.mutation_bytes import replacing
+from pipeline.core.rows.mutation_bytes import delete_column, replacing
 from pipeline.core.rows.records import MetricSummary, summary_of
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.statistics.definitions import (
@@ -55,8 +55,16 @@ Of parts, it is the version of the group's row. Of members, it is that of their 
 the newest cell is gone, as that of a sensor that was forgotten. Its value is the metadata that sensors had before.
 """
 
-_SECOND_US = 1_000_000
+FORGOTTEN = b"#forgotten"
+"""A column of rows of members: sensors that have no cell, and had none with a greater version, are forgotten.
 
+A job takes others for sensors whose cells are on their way.
+"""
+
+NO_SENSORS = frozenset((VERSION, FORGOTTEN))
+"""The columns of a row of members that are not those of sensors."""
+
+_SECOND_US = 1_000_000
 _VERSION_US = 1000
 DELETES_EVERY = 8
 """Of so many times that a row is written, one deletes the versions before, on average."""
@@ -155,6 +163,13 @@ def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versio
     which tells that something is gone.
     """
     return _encoded_row(key, [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells])
+
+
+def forgetting_row(key: bytes, start_us: int, version: int, sensors: Sequence[bytes]) -> EncodedRow:
+    """Returns a row of members that tells jobs, and deletes the cells of sensors: up to a version."""
+    told = replacing(FAMILY, [(FORGOTTEN, start_us + version * _VERSION_US, b"")])
+    deleted = (delete_column(FAMILY, sensor, start_us + (version + 1) * _VERSION_US) for sensor in sensors)
+    return EncodedRow(key, b"".join((told, *deleted)), 2 + len(sensors))
 
 
 def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRow:

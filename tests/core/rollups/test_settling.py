@@ -1,5 +1,6 @@
 """Batch writers make roll-ups the merge of aggregate rows: beside each other or a job, and if one is stopped."""
 
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -48,6 +49,7 @@ class Table:
 
     def __init__(self, random):
         self.random, self.table, self.between, self.fails = random, VersionedTable(), None, False
+        self.forgets = random.random() < 0.5
 
     def read(self, selection):
         self._disturb()
@@ -111,6 +113,8 @@ class Table:
             for part in settled_parts(RULES, of, settled, settled.groups):
                 parts.setdefault(GroupWindow(0, START_US, part.group), {})[of.shard] = part
         groups.settle(parts)
+        for row in shards.forgotten(done) if self.forgets else ():
+            self.table.apply(row)
         return {of: settled.groups for of, settled in done.items()}
 
     def expected(self):
@@ -145,7 +149,7 @@ class TableWithJob(Table):
     def __init__(self, random):
         super().__init__(random)
         self.now_s, self.events, self.order = 3700.0, [], count()
-        self.shards, self.groups, self.numbers = {0: [], 1: []}, [], count(1)
+        self.shards, self.groups, self.numbers, self.arrival_s = {0: [], 1: []}, [], count(1), {}
         self.written = False
 
     def at(self, delay_s, does):
@@ -167,7 +171,10 @@ class TableWithJob(Table):
         self.written = True
 
     def apply_later(self, rows, delay_s):
-        self.at(delay_s, lambda: [self.table.apply(row) for row in rows])
+        """Writes rows, each after those of the same key."""
+        for row in rows:
+            self.arrival_s[row.key] = arrival_s = max(self.now_s + delay_s, self.arrival_s.get(row.key, 0))
+            self.at(arrival_s - self.now_s, partial(self.table.apply, row))
 
     def late_data(self):
         """The job writes the aggregate row of a sensor, and rolls up what it contributes."""
@@ -239,6 +246,7 @@ def test_batch_writers_beside_each_other(seed):
 def test_right_roll_ups_stay(seed):
     """What is right is not written again."""
     table = Table(Random(seed))
+    table.forgets = False
     table.settle(table.change())
     before = {key: dict(cells) for key, cells in table.table._rows.items()}
     table.settle(SENSORS)

@@ -97,6 +97,9 @@ def test_deletions(family, qualifier):
     mutations.add().delete_from_family.family_name = family
     column = mutations.add().delete_from_column
     column.family_name, column.column_qualifier = family, qualifier
+    mutations.add().delete_from_column.CopyFrom(column)
+    mutations[-1].delete_from_column.time_range.end_timestamp_micros = 1_700_000_000_000_000
     mutations.add().delete_from_row.SetInParent()
-    deletions = b"".join([delete_family(family), delete_column(family, qualifier), delete_row()])
+    columns = delete_column(family, qualifier), delete_column(family, qualifier, 1_700_000_000_000_000)
+    deletions = b"".join([delete_family(family), *columns, delete_row()])
     assert Request.FromString(request_of(b"", [(b"a", [deletions])])) == request
