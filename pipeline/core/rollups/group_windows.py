@@ -37,6 +37,7 @@ from pipeline.core.rollups.sums import (
     parts_of_metrics_bytes,
     read_parts_of_metrics,
     read_sums,
+    selected,
     window_stats_of,
 )
 from pipeline.core.rows.rollup_rows import (
@@ -328,7 +329,8 @@ class RollupWindows:
         cells = [(b"%d" % part.shard, Versioned(part.version, part.data)) for part in taken]
         cells.append((VERSION, Versioned(window.version, b"")))
         self.rows.append(versioned_row(rollup_key(of_tier.window, *group, start_us, PARTS), start_us, cells))
-        merged = window.merged()
+        # Parts from before the roll-up merged fewer metrics still have the others, of which later parts tell nothing.
+        merged = selected(window.merged(), self._rules.merged_of(group, window.names))
         self.rows.append(
             encoded_rollup_row(
                 of_tier.window,

@@ -3,19 +3,22 @@
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from zlib import crc32
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.rollups.bucket_parts import parts_of_buckets, read_parts
+from pipeline.core.rollups.bucket_parts import Part, parts_of_buckets, read_parts
 from pipeline.core.rollups.contributions import NOTHING, Contributions, Order, SensorChanges, batches_of, read_batch
-from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.shard_windows import ShardWindows
+from pipeline.core.rollups.sums import Sums, sums_bytes
 from pipeline.core.rows.rollup_rows import MEMBERS, ROLLUP, parse_rollup_row
-from pipeline.core.schema.rollup import encoded_value
+from pipeline.core.schema.rollup import Rollup, encoded_value
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.statistics.window_stats import WindowStats
@@ -346,6 +349,25 @@ def test_a_sensor_that_moves_again_and_again():
         if number != 398:
             story.settle()
     story.check()
+
+
+@pytest.mark.parametrize("keeps_state", [True, False])
+def test_fewer_metrics(keeps_state):
+    """A row has no metric that its roll-up no longer merges: some of its parts may still have it, and others not."""
+    table, chunks, group, now_us = VersionedTable(), [], Group("fleet", "all"), START_US + DAY_US
+    for version, merged in enumerate([("temperature", "other"), ("temperature",)], 1):
+        rules = GroupRules(replace(SCHEMA, rollups=(Rollup("fleet", metrics=merged),)))
+        windows = RollupWindows(rules, table.read, chunks if keeps_state else ())
+        data = sums_bytes(Sums(1, 1, merged, (1.0, 2.0, 2.0, 2.0, 2.0, 0.0) * len(merged)))
+        shards = range(2) if version == 1 else range(1)
+        windows.update([Part(group, 0, START_US, shard, version, data) for shard in shards], now_us)
+        chunks = list(windows.chunks(now_us, KEPT_US))
+        for row in windows.rows:
+            table.apply(row)
+        (row,) = table.rows(f"{ROLLUP}#".encode())
+        record = parse_rollup_row(SCHEMA.tiers[0].window, row)
+        assert (record.sensors, record.metrics.keys()) == (2, set(merged))
+        assert record.metrics["temperature"].count == 2
 
 
 def test_batches_are_bounded():
