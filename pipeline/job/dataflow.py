@@ -31,6 +31,8 @@ from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import firing as schedule
 from pipeline.core.panes import group_windows, grouped_readings, row_batches
+from pipeline.core.rollups import bucket_parts, contributions, shard_windows, sums
+from pipeline.core.rollups import group_windows as rollup_windows
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
@@ -65,6 +67,13 @@ _FORMATS = {
     "schedule": schedule.VERSION,
     "accumulators": accumulator_bytes.VERSION,
     "panes": row_batches.VERSION,
+}
+_ROLLUP_FORMATS = {
+    "contributions": contributions.VERSION,
+    "sums": sums.VERSION,
+    "buckets": bucket_parts.VERSION,
+    "shards": shard_windows.STATE_VERSION,
+    "groups": rollup_windows.STATE_VERSION,
 }
 _STATE_CACHE_MB = 100  # of each process of a worker; as Beam's local runner
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -165,6 +174,7 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
     return {
         **({"[statistics]": json.dumps(declared)} if any(declared) else {}),
         "formats": json.dumps(_FORMATS),
+        **({"roll-ups": json.dumps(_ROLLUP_FORMATS)} if any(target.schema.rollups for target in targets) else {}),
         "groups": ",".join(str(groups_for(target.schema.rate)) for target in targets),
         "--deduplicate": str(settings.deduplicate),
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job

@@ -5,8 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 
-from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
+from pipeline.core.panes.group_sizes import (
+    MAX_COMMIT_BYTES,
+    GroupSizes,
+    commit_problem,
+    group_sizes,
+    waiting_event_bytes,
+)
 from pipeline.core.panes.row_batches import shards_for
+from pipeline.core.rollups.bucket_parts import buckets_for
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
@@ -350,6 +357,12 @@ def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
     schema = replace(workload.schema, rate=workload.rate)
     found = [state_problem(schema), rollup_problem(schema)]
     found += [commit_problem(workload.aggregation, schema.rate)] if schema.tiers else []
+    if estimate.rollups and (bucket_bytes := estimate.rollups.bucket_bytes) > MAX_COMMIT_BYTES:
+        found.append(
+            f"{estimate.rollups.groups:,} groups of roll-ups have {bucket_bytes / 1e6:,.0f} MB of state in each of "
+            f"{buckets_for(schema.shards_of_rollups):,} buckets, over the {MAX_COMMIT_BYTES // 10**6} MB that Dataflow "
+            "commits at once; declare the number of sensors in [rate], or roll up to fewer groups or metrics"
+        )
     per_minute = estimate.streaming_bytes_per_second * 60
     if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
         found.append(

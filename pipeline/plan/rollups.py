@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from pipeline.core.panes.firing import KEPT_US
+from pipeline.core.rollups.bucket_parts import buckets_for
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.rollup_rows import (
     DELETES_EVERY,
@@ -30,7 +31,7 @@ from pipeline.plan.workload import START_US, Workload
 ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""
 
-_TOGETHER_US = 4_000_000  # the time for which changes of a group wait for each other
+_TOGETHER_US = 8_500_000  # the time for which changes of a group wait for each other
 _SENSOR_US, _PART_US = (5.5, 0.7, 27.0, 9.0), (0.3, 0.3, 23.0, 7.0)
 """CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, and for
 each metric, also each with quantiles and each of counters. Measured.
@@ -53,6 +54,7 @@ class Rollups:
         reads_per_second: the rows that are read in a second.
         cpu_us_per_second: the CPU time in µs in a second, without that of writing rows.
         state_bytes: the bytes of contributions and parts in state.
+        bucket_bytes: the bytes of the groups in a bucket, which are read and committed together.
         traffic_per_second: the bytes of state that are read and written in a second.
         stored_per_day: the bytes that a day adds to the family of roll-ups, if no version is kept but the newest.
     """
@@ -62,6 +64,7 @@ class Rollups:
     reads_per_second: float
     cpu_us_per_second: float
     state_bytes: float
+    bucket_bytes: float
     traffic_per_second: float
     stored_per_day: float
 
@@ -112,7 +115,8 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
     together = min(most_updates, 1_000_000 / _TOGETHER_US)  # state of groups is read for several of them
     traffic = 2 * (most_changes * of_shards / shards + together * of_groups)
     writes_of_all = Writes(rows, cells, encoded)
-    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, of_shards + of_groups, traffic, stored)
+    of_bucket = of_groups / buckets_for(workload.schema.shards_of_rollups)
+    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, of_shards + of_groups, of_bucket, traffic, stored)
 
 
 def groups_in(workload: Workload, rollup: Rollup) -> int:

@@ -318,6 +318,11 @@ def test_what_changes_the_state(monkeypatch):
     for name in dataflow_job._FORMATS:
         monkeypatch.setattr(dataflow_job, "_FORMATS", dataflow_job._FORMATS | {name: 99})
         others.append(state())
+    rolled_up = parse_schema("[rollups]\nfleet = { by = [] }")
+    others.append(state(rolled_up))
+    for name in dataflow_job._ROLLUP_FORMATS:
+        monkeypatch.setattr(dataflow_job, "_ROLLUP_FORMATS", dataflow_job._ROLLUP_FORMATS | {name: 99})
+        others.append(state(rolled_up))
     assert len({fingerprint(each) for each in [STATE, *others]}) == 1 + len(others)
 
 

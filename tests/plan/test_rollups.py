@@ -15,7 +15,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.plan import rollups
-from pipeline.plan.estimate import estimate_of, tier_writes
+from pipeline.plan.estimate import estimate_of, limits_passed, tier_writes
 from pipeline.plan.storage import counts_versions_of
 from pipeline.plan.workload import START_US, Workload, names
 
@@ -81,7 +81,7 @@ def test_rates() -> None:
     assert found is not None
     assert found.groups == 101
     updates = {1: changes, 100: 100 * changes}  # by groups
-    of_groups = sum(all_of / (1 + 4 * all_of / groups) for groups, all_of in updates.items())
+    of_groups = sum(all_of / (1 + 8.5 * all_of / groups) for groups, all_of in updates.items())
     assert found.writes.rows == pytest.approx(changes + 2 * of_groups)
     begins_and_ends = 2 * 256 + 101 * 4  # of shards; of groups, with three changes of a window that is over
     assert found.reads_per_second == pytest.approx(begins_and_ends / 3600)
@@ -120,3 +120,13 @@ def test_the_estimate_contains_roll_ups() -> None:
     assert found.state_bytes - without.state_bytes == pytest.approx(found.rollups.state_bytes)
     assert found.streaming_bytes_per_second > without.streaming_bytes_per_second + found.rollups.traffic_per_second
     assert counts_versions_of(workload) == []
+
+
+def test_more_groups_than_a_bucket_holds() -> None:
+    """What is read and committed with the groups of a bucket is limited."""
+    schema = parse_schema(SITES + '[rate]\nevery = "10m"\nsensors = 10_000_000\nmetrics = 3')
+    fleet = Workload(schema, 10_000_000, 600 * SECOND, names("metric", 3), rollup_groups=100_000)
+    assert not [line for line in limits_passed(fleet, estimate_of(fleet)) if "bucket" in line]
+    undeclared = replace(fleet, schema=parse_schema(SITES))
+    (line,) = (line for line in limits_passed(undeclared, estimate_of(undeclared)) if "bucket" in line)
+    assert line.startswith("100,000 groups of roll-ups have 1,580 MB of state in each of 2 buckets, over the 180 MB")

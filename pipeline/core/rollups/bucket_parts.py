@@ -15,12 +15,13 @@ from zlib import crc32
 from pipeline.core.rollups.group_rules import Group
 
 VERSION = 1
+"""The format, and the division of groups into buckets."""
 
 _HEAD = bytes([VERSION])
 _PART = struct.Struct("<BqIIHHI")
 _MOST_BYTES = 2 << 20  # of parts in an element
-_LEAST_BUCKETS = 2
-_SHARDS_OF_BUCKET = 128
+_FEW_SHARDS, _FEW_BUCKETS = 256, 2  # of a fleet whose groups fit in as many
+_SHARDS_OF_BUCKET = 32
 
 
 class Part(NamedTuple):
@@ -45,7 +46,7 @@ class Part(NamedTuple):
 
 def buckets_for(shards: int) -> int:
     """Returns the number of buckets, for a number of shards of sensors: one thread at a time has the groups of one."""
-    return max(_LEAST_BUCKETS, shards // _SHARDS_OF_BUCKET)
+    return _FEW_BUCKETS if shards <= _FEW_SHARDS else shards // _SHARDS_OF_BUCKET
 
 
 def parts_of_buckets(parts: Iterable[Part], buckets: int) -> Iterator[tuple[int, bytes]]:

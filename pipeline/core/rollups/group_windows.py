@@ -55,7 +55,9 @@ from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.statistics.courses import Risen
 from pipeline.core.statistics.sketch import Sketch
 
-_VERSION = 1
+STATE_VERSION = 1
+"""The format of a window in the state."""
+
 _WINDOW = struct.Struct("<BBqqIHHIIII")
 _WIDTH = WIDTH + 1  # numbers of a metric
 _NOTHING = array("d", [*NOTHING_OF, 0.0])
@@ -205,7 +207,7 @@ class _GroupWindow:
         (name, value), tier, start_us = key
         texts = [name.encode(), value.encode(), ",".join(self.names).encode(), ",".join(self.rises).encode()]
         sizes = *map(len, texts), len(self.shards), len(self.sketched)
-        head = _WINDOW.pack(_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
+        head = _WINDOW.pack(STATE_VERSION, tier, start_us, kept_until_us, self.version, *sizes)
         arrays: list[array[Any]] = [self.shards, self.versions, self.numbers, *chain(*self.rises.values()), self.about]
         parts = [head, *texts, *(column.tobytes() for column in arrays)]
         if self.sketched:
@@ -346,7 +348,7 @@ class RollupWindows:
 
 def _key_of(chunk: bytes) -> _Key:
     version, tier, start_us, _, _, name_size, value_size, *_ = _WINDOW.unpack_from(chunk)
-    if version != _VERSION:
+    if version != STATE_VERSION:
         raise ValueError(_OTHER_RELEASE)
     middle = _WINDOW.size + name_size
     return Group(chunk[_WINDOW.size : middle].decode(), chunk[middle : middle + value_size].decode()), tier, start_us

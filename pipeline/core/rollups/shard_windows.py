@@ -37,7 +37,9 @@ from pipeline.core.rows.rollup_rows import (
 )
 from pipeline.core.rows.rows import EncodedRows, Row
 
-_VERSION = 1
+STATE_VERSION = 1
+"""The format of a window in the state."""
+
 _WINDOW = struct.Struct("<BBqqIqIII")
 _RECENT_US = 3600 * 1_000_000
 _MOST_LEFT_BYTES = 1 << 16  # of texts, in a window of a shard; each write repeats them
@@ -88,7 +90,7 @@ class _ShardWindow:
         return b"".join(
             (
                 _WINDOW.pack(
-                    _VERSION,
+                    STATE_VERSION,
                     tier,
                     start_us,
                     kept_until_us,
@@ -302,7 +304,7 @@ def newest_left(texts: Iterable[bytes]) -> list[bytes]:
 
 def _window_of(chunk: bytes) -> tuple[int, int]:
     version, tier, start_us, *_ = _WINDOW.unpack_from(chunk)
-    if version != _VERSION:
+    if version != STATE_VERSION:
         raise ValueError(_OTHER_RELEASE)
     return tier, start_us
 

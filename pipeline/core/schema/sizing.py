@@ -29,6 +29,7 @@ _BUCKETS_US = [WEEK_US, DAY_US] + [
 ]
 _KEPT_US = 20 * 60 * 1_000_000  # the time for which a job keeps a window that is over
 _SENSOR_BYTES, _METRIC_BYTES, _PARTS_BYTES = 120, 65, 135  # of a contribution to roll-ups
+_OF_GROUP_BYTES, _SKETCH_BYTES = 60, 260  # of a metric in a shard's part of a group, and more with quantiles
 _SHARED_GRAIN_US = 1_000_000  # with at least this grain, events of a sensor are likely to share a row
 
 
@@ -96,16 +97,32 @@ def state_problem(schema: TableSchema) -> str | None:
 def rollup_problem(schema: TableSchema) -> str | None:
     """Returns why a job can't store what sensors contribute to roll-ups; None if no reason is known.
 
-    The job stores that of all sensors of a shard as one element.
+    The job stores that of all sensors of a shard as one element, and so it does the parts of a group's window.
     """
     rate = schema.rate
-    if rate is None or rate.sensors is None:
+    if rate is None or rate.sensors is None or not schema.rollups:
         return None
+    return _shard_problem(schema, rate, rate.sensors) or _group_problem(schema, rate, rate.sensors)
+
+
+def _group_problem(schema: TableSchema, rate: Rate, sensors: int) -> str | None:
+    of_metric = _OF_GROUP_BYTES + _SKETCH_BYTES * schema.statistics.has_quantiles
+    parts, of_part = min(schema.shards_of_rollups, sensors), rate.metrics * of_metric
+    if parts * of_part <= MAX_STATE_BYTES:
+        return None
+    return (
+        f"a group may have parts of {parts:,} shards × {of_part:,} bytes = {_size(parts * of_part)} of state, over the "
+        f"{_size(MAX_STATE_BYTES)} of an element on Dataflow; roll up fewer metrics"
+        f"{', or without quantiles' if schema.statistics.has_quantiles else ''}, or declare fewer shards"
+    )
+
+
+def _shard_problem(schema: TableSchema, rate: Rate, fleet: int) -> str | None:
     windows = sum(1 + _KEPT_US / tier.window.length_us for tier in schema.tiers if schema.rollups_of(tier.window))
     of_metric = _METRIC_BYTES + _PARTS_BYTES * schema.statistics.has_parts
     sensor_bytes = round(windows * (_SENSOR_BYTES + rate.metrics * of_metric))
     shards = schema.shards_of_rollups
-    sensors = -(-rate.sensors // shards)
+    sensors = -(-fleet // shards)
     if sensors * sensor_bytes <= MAX_STATE_BYTES:
         return None
     return (

@@ -295,4 +295,9 @@ def test_shards_of_roll_ups_too_large_for_state():
     )
     assert rollup_problem(parse_schema(text.format(4096, 100_000_000))).endswith("roll up fewer tiers or metrics")
     assert rollup_problem(parse_schema(text.format(256, 10_000_000).replace("a = { by = [] }", ""))) is None
+    quantiles = text.format(4096, 50_000).replace("[rollups]", 'statistics = { "*" = ["p50"] }\n[rollups]')
+    assert rollup_problem(parse_schema(quantiles)) == (
+        "a group may have parts of 4,096 shards × 32,000 bytes = 131.07 MB of state, over the 80 MB of an element on "
+        "Dataflow; roll up fewer metrics, or without quantiles, or declare fewer shards"
+    )
     assert "rollups: each of 256 shards" in "\n".join(warnings(parse_schema(text.format(256, 10_000_000))))
