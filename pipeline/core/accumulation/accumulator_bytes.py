@@ -90,6 +90,15 @@ class Reader:
         """Reads the next count."""
         return int(self.unpack(_COUNT)[0])
 
+    def counted(self) -> bytes:
+        """Reads the next bytes, whose size is before them."""
+        begin = self._position + _COUNT.size
+        end = begin + _COUNT.unpack_from(self._data, self._position)[0]
+        if end > len(self._data):
+            raise ValueError("the accumulator is cut off")
+        self._position = end
+        return self._data[begin:end]
+
     def names(self, size: int) -> tuple[str, ...]:
         """Reads names that take ``size`` bytes."""
         return _names(self.take(size))
@@ -156,9 +165,9 @@ def read_stats(reader: Reader) -> WindowStats:
         of.count, of.total, of.minimum, of.maximum, of.average, of.deviation = reader.unpack(_METRIC)
     if size & _HAS_PARTS:
         for of_metric in stats.metrics.values():
-            of_metric.parts = read_parts(reader.take(reader.count()))
+            of_metric.parts = read_parts(reader.counted())
     if size & _HAS_MEMBER:
-        stats.member = _read_member(reader)
+        stats.member = member_of(reader.counted())
     return stats
 
 
@@ -166,11 +175,6 @@ def _sized_member(member: Member) -> tuple[bytes, bytes]:
     """Returns the size of a member, and its bytes."""
     data = member_bytes(member)
     return _COUNT.pack(len(data)), data
-
-
-def _read_member(reader: Reader) -> Member:
-    """Reads what :func:`_sized_member` returned."""
-    return member_of(reader.take(reader.count()))
 
 
 def window_bytes(stats: WindowStats) -> bytes:

@@ -37,6 +37,7 @@ _SIZE = struct.Struct("<I")
 _BLOCK = struct.Struct("<HIIB")
 _TIME, _WIDE_TIME = 8, 16
 _HAS_TEXT, _HAVE_TEXTS = 64, 1 << 31
+_new = tuple.__new__
 _LONG_END = 1 << 63
 _MOST_BYTES = 2 << 20  # of the readings in an element
 
@@ -105,10 +106,13 @@ class GroupedReadings(BundleReadings):
         """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
         length_us, newest, identity, fields = self._length_us, self._newest, self._identity, self._fields
         grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
+        texts: dict[tuple[str | None, ...], str] = {}
         for event in events:
             time_us = event[1] - event[1] % grain_us
             key = time_us if distinguishes_by_time_only else event_key(*identity.of_event(event))
-            window, text = (event[0], time_us - time_us % length_us), member_text(fields, event[3])
+            told = tuple(map(event[3].get, fields))
+            text = texts.get(told) or texts.setdefault(told, member_text(fields, event[3]))
+            window = event[0], time_us - time_us % length_us
             known = newest.get(window)
             if known is None or known[:2] < (time_us, key):
                 newest[window] = time_us, key, text
@@ -215,7 +219,8 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)
     sets = [reader.names(reader.count()) for _ in range(count & ~_HAVE_TEXTS)]
-    texts = reader.take(reader.count()).decode().split("\n") if count & _HAVE_TEXTS else []
+    encoded = reader.counted().decode().split("\n") if count & _HAVE_TEXTS else []
+    texts = [each.split("\t") for each in encoded]
     end = reader.position
     while end < len(data):
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
@@ -233,7 +238,7 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
             times = tuple([int.from_bytes(time, "little") for time in times])
         if first:
             newest = times[0] if events == 1 else max(times, key=_moment)
-            members = tuple([Member(newest, text) for text in texts[numbers[0]].split("\t")])
+            members = tuple([_new(Member, (newest, text)) for text in texts[numbers[0]]])
         yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[first + events :], members)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+_WIDE = 1 << 64
+
 
 class Member(NamedTuple):
     """The newest event of a window.
@@ -68,6 +70,8 @@ def later(one: Member | None, other: Member | None) -> Member | None:
     if one is None or other is None:
         return one or other
     if one.time_us != other.time_us:
+        if one.time_us < _WIDE and other.time_us < _WIDE:
+            return one if one.time_us > other.time_us else other
         return max(one, other, key=_order)
     if one.text == other.text:
         return other
@@ -86,6 +90,9 @@ def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | Non
     """
     changed = contradicted = False
     for member in members:
+        if known is not None and known.time_us < member.time_us < _WIDE:  # nearly always
+            known = member
+            continue
         whole = later(known, member)
         if known is not None and known.time_us == member.time_us and known != whole:
             changed, contradicted = True, contradicted or contradict(known, member)
