@@ -10,7 +10,7 @@ from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.rollup_differences import WrongColumn, same_sums, value_in_json, wrong_columns
 from pipeline.core.rollups.settling import NEWEST, NO_MEMBERS, Members, WriteRows, rows_of
 from pipeline.core.rollups.shard_windows import parts_of
-from pipeline.core.rollups.sums import NO_SUMS, merge, read_sums, sums_bytes, window_stats_of
+from pipeline.core.rollups.sums import NO_SUMS, merge, read_sums, selected, sums_bytes, window_stats_of
 from pipeline.core.rows.rollup_rows import (
     PARTS,
     ROLLUP,
@@ -229,6 +229,7 @@ class GroupSettling:
     def _merged(self, of: GroupWindow, parts: Iterable[Versioned]) -> tuple[Any, dict[str, bytes], int]:
         tier = self._rules.tiers[of.tier]
         sums = merge([read_sums(data) for _, data in parts if data])
+        sums = selected(sums, self._rules.merged_of(of.group, sums.names))  # some parts may have more
         stats, expected = window_stats_of(sums), self._rules.expected_of(of.group)
         columns = rollup_texts(tier.window, of.start_us, stats, sums.sensors, tier.statistics, expected)
         return stats, columns, sums.sensors

@@ -1,5 +1,6 @@
 """Batch writers make roll-ups the merge of aggregate rows: beside each other or a job, and if one is stopped."""
 
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
@@ -10,7 +11,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from pipeline.core.rollups.contributions import Contributions, Order, SensorChanges
-from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
 from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.settling import MOST_TIMES, Members, ShardSettling, ShardWindow, settled_parts
@@ -20,6 +21,7 @@ from pipeline.core.rows.mutation_bytes import delete_row
 from pipeline.core.rows.rollup_rows import PARTS, members_key, parse_rollup_row, rollup_key
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_fields, member_text
 from tests.support.versioned_table import VersionedTable
@@ -310,3 +312,16 @@ def test_a_job_beside_batch_writers(seed):
         assume(not table.written)  # a warning names it
     table.advance(table.now_s + 1000)
     assert_right(table)
+
+
+def test_fewer_metrics():
+    """A group's row has no metric that its roll-up no longer merges, though parts of other shards have it."""
+    table = Table(Random(1))
+    while {group: each[2].keys() for group, each in table.found().items()} != {
+        ("fleet", "all"): {"t", "water", "power"}
+    }:
+        table.settle(table.change())
+    rules = GroupRules(replace(SCHEMA, rollups=(Rollup("fleet", metrics=("t",)),)))
+    of = GroupWindow(0, START_US, Group("fleet", "all"))
+    assert GroupSettling(rules, table.read, table.write).settle({of: {}}) == {of}
+    assert table.found()["fleet", "all"][2].keys() == {"t"}
