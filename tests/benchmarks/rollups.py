@@ -135,8 +135,8 @@ def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sensors", type=int, default=100_000)
-    parser.add_argument("--minutes", type=int, default=5)
-    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--minutes", type=int, default=8)
+    parser.add_argument("--times", type=int, default=2)
     arguments = parser.parse_args()
     sensors, minutes = arguments.sensors, arguments.minutes
     in_turn = [measured(sensors, minutes, rollups) for _ in range(arguments.times) for rollups in ("", _ROLLUPS)]
