@@ -87,7 +87,7 @@ class ContributionsOfSensors:
                 self._settle({key: by_key[key] for key in some})
                 if not number:
                     yield sum(len(by_key[key]) for key in some)
-            if not by_key or (number and not self.written):
+            if not self._groups_of or (number and not self.written):  # there is no window that a job may write
                 return
 
     def _write(self, rows: EncodedRows) -> None:

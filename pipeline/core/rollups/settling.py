@@ -51,7 +51,8 @@ WriteRows = Callable[[EncodedRows], None]
 MOST_TIMES = 4
 """The most times that windows are settled: a job may change each of contributions, parts and groups once more."""
 
-STILL_WRITTEN = "a job keeps changing the roll-ups; run 'tidetable repair --rollups' when it has done so"
+STILL_WRITTEN = "a job keeps changing the same roll-ups; run 'tidetable repair --rollups' when their windows are over"
+"""What a batch writer tells if there was something to write the last time."""
 
 _ON_THEIR_WAY_S = 20  # the time for which a job's rows may be; they wait for each other for up to 11 s
 
