@@ -145,6 +145,7 @@ class Settings:
             self.early_firing // _MICROSECOND,
             self.late_firing // _MICROSECOND,
             self.allowed_lateness // _MICROSECOND,
+            schema.shards_of_rollups if schema.rollups else None,  # a shard merges all of its sensors at once
         )
         rollups = RollupRules.of(schema, began_us or 0)
         return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results, rollups)

@@ -1,6 +1,6 @@
 """Estimates the rows, reads, CPU time and state of roll-ups, for shards and groups that change as panes are written.
 
-Each firing of a group of sensors changes shards. A change of a shard writes its row of sensors, and changes groups. The
+Each firing of groups of sensors changes shards. A change of a shard writes its row of sensors, and changes groups. The
 changes of a group wait for each other; then the row of its parts and its own are written.
 """
 
@@ -31,7 +31,7 @@ from pipeline.plan.workload import START_US, Workload
 ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""
 
-_TOGETHER_US = 8_500_000  # the time for which changes of a group wait for each other
+_TOGETHER_US = 8_000_000  # the time for which changes of a group wait for each other
 _SENSOR_US, _PART_US = (5.5, 0.7, 27.0, 9.0), (0.3, 0.3, 23.0, 7.0)
 """CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, and for
 each metric, also each with quantiles and each of counters. Measured.
@@ -125,10 +125,13 @@ def groups_in(workload: Workload, rollup: Rollup) -> int:
 
 
 def shard_changes(workload: Workload, tier: Tier, panes: float) -> float:
-    """Returns how many changes of shards the panes of a tier make in a second: those of a firing come together."""
+    """Returns how many changes of shards the panes of a tier make in a second: those of a firing come together.
+
+    The groups of sensors of a shard fire at the same time, and a firing of others changes every so many shards.
+    """
     groups, shards = groups_for(workload.rate), workload.schema.shards_of_rollups
     firings = 1_000_000 / window_us(tier) + (1_000_000 / workload.early_us if workload.early_us else 0.0)
-    return min(panes, groups * firings * shards / gcd(groups, shards))
+    return min(panes, min(groups, shards) * firings * shards / gcd(groups, shards))
 
 
 def contribution_bytes(workload: Workload, tier: Tier) -> float:

@@ -3,13 +3,14 @@
     contributions ─ MergeShards ─┬─ rows of members ────────────────────────────── Collect ─ rows
                                  └─ parts of groups ─ MergeGroups ─ their rows ──┘
 
-State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. Groups wait for
-the parts of other shards, because each of them changes the same rows. All wait for the same time, and then all rows for
-each other, because a request costs more than a row.
+State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. The groups of
+sensors of a shard fire together, and the shard waits for all of them. Groups of roll-ups wait for the parts of other
+shards, because each of them changes the same rows. All wait for the same time, and then all rows for each other: a
+request costs more than a row.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -48,7 +49,8 @@ from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
-_EVERY_S = 8.5  # the time between two merges of groups, of all groups together
+_TOGETHER_S = 0.5  # the time for which what the sensors of a shard contribute waits for each other
+_EVERY_S = 8.0  # the time between two merges of groups, of all groups together
 _MERGED_S = 1.0  # the time for which the rows of a merge wait for each other
 _OF_MEMBERS, _OF_GROUPS = b"\x00", b"\x01"  # what encoded rows begin with: those of members wait for those of groups
 _SHARDS_OF_COLLECTOR = 256
@@ -56,14 +58,20 @@ _MOST_ROWS = 500  # in an output element
 _MEMBERS_WAIT, _GROUPS_WAIT = 1, 2  # what a collector knows of its rows
 
 # Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
-_SHARD_SPEC = BagStateSpec("shard", BytesCoder())
-_SHARD = beam.DoFn.StateParam(_SHARD_SPEC)
-
-_GROUPS_SPEC, _CHANGES_SPEC = BagStateSpec("groups", BytesCoder()), BagStateSpec("changes", BytesCoder())
+_CHANGES_SPEC = BagStateSpec("changes", BytesCoder())
 _ANY_CHANGE_SPEC = ReadModifyWriteStateSpec("any_change", VarIntCoder())
+_CHANGES, _ANY_CHANGE = map(beam.DoFn.StateParam, (_CHANGES_SPEC, _ANY_CHANGE_SPEC))
+
+_SHARD_SPEC = BagStateSpec("shard", BytesCoder())
+_SHARD_DUE_SPEC = TimerSpec("shard_due", TimeDomain.REAL_TIME)
+_SHARD_END_SPEC = TimerSpec("shard_end", TimeDomain.WATERMARK)
+_SHARD = beam.DoFn.StateParam(_SHARD_SPEC)
+_SHARD_DUE, _SHARD_END = map(beam.DoFn.TimerParam, (_SHARD_DUE_SPEC, _SHARD_END_SPEC))
+
+_GROUPS_SPEC = BagStateSpec("groups", BytesCoder())
 _DUE_SPEC = TimerSpec("rollups_due", TimeDomain.REAL_TIME)
 _END_SPEC = TimerSpec("rollups_end", TimeDomain.WATERMARK)
-_GROUPS, _CHANGES, _ANY_CHANGE = map(beam.DoFn.StateParam, (_GROUPS_SPEC, _CHANGES_SPEC, _ANY_CHANGE_SPEC))
+_GROUPS = beam.DoFn.StateParam(_GROUPS_SPEC)
 _DUE, _END = map(beam.DoFn.TimerParam, (_DUE_SPEC, _END_SPEC))
 
 _ROWS_SPEC = BagStateSpec("rollup_rows", BytesCoder())
@@ -143,15 +151,50 @@ class _RollupFn(TableReadingFn):
 class _ShardsFn(_RollupFn):
     """Merges the contributions of a shard's sensors to parts of groups."""
 
-    def process(self, element: tuple[int, bytes], kept: BagRuntimeState = _SHARD) -> Iterator[Any]:
-        number, batch = element
-        windows = ShardWindows(self._rules, number, self._rows, kept.read())
+    def process(
+        self,
+        element: tuple[int, bytes],
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+        due: RuntimeTimer = _SHARD_DUE,
+        end: RuntimeTimer = _SHARD_END,
+    ) -> None:
+        _wait(element[1], changes, any_change, due, end, self._clock() + _TOGETHER_S)
+
+    @on_timer(_SHARD_DUE_SPEC)
+    def waited(
+        self,
+        shard: Any = beam.DoFn.KeyParam,
+        kept: BagRuntimeState = _SHARD,
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+    ) -> Iterator[Any]:
+        """Merges what waits."""
+        return self._merge(shard, kept, changes, any_change)
+
+    @on_timer(_SHARD_END_SPEC)
+    def drained(
+        self,
+        shard: Any = beam.DoFn.KeyParam,
+        kept: BagRuntimeState = _SHARD,
+        changes: BagRuntimeState = _CHANGES,
+        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
+        due: RuntimeTimer = _SHARD_DUE,
+    ) -> Iterator[Any]:
+        """Merges what waits."""
+        due.clear()  # a drain would wait for it
+        return self._merge(shard, kept, changes, any_change)
+
+    def _merge(
+        self, shard: int, kept: BagRuntimeState, changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState
+    ) -> Iterator[Any]:
+        if not any_change.read():
+            return
+        windows = ShardWindows(self._rules, shard, self._rows, kept.read())
         now_us = self._now_us()
-        windows.update(read_batch(batch), now_us)
-        kept.clear()
-        for chunk in windows.chunks(now_us, KEPT_US):
-            kept.add(chunk)
-        yield from self._collected(number, _OF_MEMBERS, windows.rows)
+        windows.update([each for batch in changes.read() for each in read_batch(batch)], now_us)
+        _settle(changes, any_change, kept, windows.chunks(now_us, KEPT_US))
+        yield from self._collected(shard, _OF_MEMBERS, windows.rows)
         for of_bucket in parts_of_buckets(windows.parts, buckets_for(self._schema.shards_of_rollups)):
             yield TaggedOutput(_PARTS, of_bucket)
 
@@ -167,11 +210,7 @@ class _GroupsFn(_RollupFn):
         due: RuntimeTimer = _DUE,
         end: RuntimeTimer = _END,
     ) -> None:
-        changes.add(element[1])
-        if not any_change.read():
-            any_change.write(1)
-            set_clock_timer(due, Timestamp(_next_s(self._clock())))
-            end.set(Timestamp(micros=END_US))
+        _wait(element[1], changes, any_change, due, end, _next_s(self._clock()))
 
     @on_timer(_DUE_SPEC)
     def waited(
@@ -198,22 +237,14 @@ class _GroupsFn(_RollupFn):
         return self._merge(bucket, kept, changes, any_change)
 
     def _merge(
-        self,
-        bucket: int,
-        kept: BagRuntimeState,
-        changes: BagRuntimeState,
-        any_change: ReadModifyWriteRuntimeState,
+        self, bucket: int, kept: BagRuntimeState, changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState
     ) -> Iterator[tuple[int, bytes]]:
         if not any_change.read():
             return
         windows = RollupWindows(self._rules, self._rows, kept.read())
         now_us = self._now_us()
         windows.update((part for some in changes.read() for part in read_parts(some)), now_us)
-        changes.clear()
-        any_change.clear()
-        kept.clear()
-        for chunk in windows.chunks(now_us, KEPT_US):
-            kept.add(chunk)
+        _settle(changes, any_change, kept, windows.chunks(now_us, KEPT_US))
         yield from self._collected(bucket, _OF_GROUPS, windows.rows)
 
 
@@ -269,6 +300,33 @@ class _CollectRollupsFn(beam.DoFn):
             rows = read_rows(batch[1:])
             for start in range(0, len(rows), _MOST_ROWS):
                 yield EncodedRows(rows[start : start + _MOST_ROWS])
+
+
+def _wait(
+    change: bytes,
+    changes: BagRuntimeState,
+    any_change: ReadModifyWriteRuntimeState,
+    due: RuntimeTimer,
+    end: RuntimeTimer,
+    due_s: float,
+) -> None:
+    """Keeps a change until a time of the clock, or until the job is drained."""
+    changes.add(change)
+    if not any_change.read():
+        any_change.write(1)
+        set_clock_timer(due, Timestamp(due_s))
+        end.set(Timestamp(micros=END_US))
+
+
+def _settle(
+    changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState, kept: BagRuntimeState, chunks: Iterable[bytes]
+) -> None:
+    """Keeps windows instead of the changes that they have now."""
+    changes.clear()
+    any_change.clear()
+    kept.clear()
+    for chunk in chunks:
+        kept.add(chunk)
 
 
 def _next_s(now_s: float) -> float:

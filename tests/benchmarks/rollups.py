@@ -85,6 +85,7 @@ class _Measured(Job):
     def _bundles(self, name: str) -> None:
         stage, table = self.stages[name], self.table
         for key, timers in stage.due().items():
+            gc.freeze()  # the collector of a worker doesn't go through what the table and the engine have
             began = time.process_time()
             committed, outputs = stage.bundle(key, stage.waiting[key], timers)
             table.cpu_s[name] += time.process_time() - began
@@ -102,6 +103,7 @@ def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
         job.advance(_BEGIN - MINUTE, _BEGIN - MINUTE)
         job.run(_fleet(sensors, minutes))
     table._cells.clear()  # so that the runs after this one have as little in memory
+    gc.unfreeze()
     gc.collect()
     return table
 

@@ -35,12 +35,15 @@ class FiringRules:
         early_us: the time from a window's first new readings to an early pane; zero for no early panes.
         late_us: the time from late readings to a late pane; zero for a pane at once.
         lateness_us: the time for which a window stays open after the watermark has passed its end.
+        together: the number by which groups are divided that fire early and late panes at the same times: those with
+            the same remainder. None if each has its own times.
     """
 
     window: Window
     early_us: int
     late_us: int
     lateness_us: int
+    together: int | None = None
 
     def closes(self, start_us: int, closed_us: int) -> bool:
         """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
@@ -148,11 +151,11 @@ class Schedule:
 
     def wait(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> int:
         """Makes a window's panes fire at the group's next time, which it returns, once the timers are set."""
-        end_us = firing.window.end_of(start_us)
+        end_us, phase = firing.window.end_of(start_us), group % firing.together if firing.together else group
         if end_us <= self.passed_us:
-            due_us = _next_of_group(group, now_us, firing.late_us) if firing.late_us else now_us
+            due_us = _next_of(phase, now_us, firing.late_us) if firing.late_us else now_us
         else:
-            due_us = _next_of_group(group, now_us, firing.early_us) if firing.early_us else NEVER_US
+            due_us = _next_of(phase, now_us, firing.early_us) if firing.early_us else NEVER_US
         return self.due_us.setdefault(start_us, due_us)
 
     def rearm(self, firing: FiringRules) -> Timers:
@@ -227,9 +230,9 @@ class Schedule:
         return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, until_us, from_us, resting, due_us)
 
 
-def _next_of_group(group: int, now_us: int, every_us: int) -> int:
-    """Returns the group's next time after now; times of groups with neighbouring numbers are far apart."""
-    offset_us = (group * _GOLDEN % (1 << 32)) * every_us >> 32
+def _next_of(phase: int, now_us: int, every_us: int) -> int:
+    """Returns the next time of a phase after now; times of phases with neighbouring numbers are far apart."""
+    offset_us = (phase * _GOLDEN % (1 << 32)) * every_us >> 32
     return now_us + every_us - (now_us - offset_us) % every_us
 
 

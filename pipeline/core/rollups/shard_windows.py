@@ -128,6 +128,15 @@ class _ShardWindow:
         return window
 
 
+class _Changed(NamedTuple):
+    """A window that changes, the version that it gets, whether it was not known before, and the cells to write."""
+
+    window: _ShardWindow
+    version: int
+    begins: bool
+    cells: dict[bytes, Versioned]
+
+
 class ShardWindows:
     """The windows of a shard.
 
@@ -156,16 +165,18 @@ class ShardWindows:
             changes: the changes.
             now_us: the current time.
         """
-        stored = self._stored(changes, now_us)
+        stored, changed = self._stored(changes, now_us), dict[tuple[int, int], _Changed]()
         for each in changes:
-            begins = each[:2] not in self._chunks and each[:2] not in self._windows
-            window = self._window(each, stored)
-            version = job_version(window.version, each.start_us, now_us)
+            key = each[:2]
+            if key not in changed:
+                begins = key not in self._chunks and key not in self._windows
+                window = self._window(key, stored)
+                changed[key] = _Changed(window, job_version(window.version, each.start_us, now_us), begins, {})
+            window, version, begins, cells = changed[key]
             if each.order and each.order.began_us != window.began_us:
                 window.began_us = each.order.began_us
                 window.entries = {sensor: entry._replace(number=0) for sensor, entry in window.entries.items()}
             entries, number = window.entries, each.order.number + 1 if each.order else 0
-            cells: list[tuple[bytes, Versioned]] = []
             for sensor, data in each.contributions.items():
                 known = entries.get(sensor)
                 if known is None:
@@ -177,10 +188,10 @@ class ShardWindows:
                     entries[sensor] = known._replace(number=number or known.number)
                     continue
                 window.put(sensor, known, _new(_Entry, (data, version, number or (known.number if known else 0))))
-                cells.append((sensor, Versioned(version, data)))
-            if window.changed:
-                is_recent = begins and self._rules.tiers[each.tier].window.end_of(each.start_us) + _RECENT_US > now_us
-                self._merge(each, window, version, cells, all_groups=is_recent)
+                cells[sensor] = Versioned(version, data)
+        for key, of_window in changed.items():
+            if of_window.window.changed:
+                self._merge(*key, of_window, now_us)
 
     def chunks(self, now_us: int, kept_us: int) -> Iterator[bytes]:
         """Yields the state.
@@ -205,18 +216,17 @@ class ShardWindows:
         rows = self._read(list(keys.values())) if keys else {}
         return {key: rows.get(row_key) or Row(row_key, []) for key, row_key in keys.items()}
 
-    def _window(self, changes: SensorChanges, stored: dict[tuple[int, int], Row]) -> _ShardWindow:
+    def _window(self, key: tuple[int, int], stored: Mapping[tuple[int, int], Row]) -> _ShardWindow:
         """Returns a window as state and table know it."""
-        key, start_us = changes[:2], changes.start_us
         window = self._windows.get(key)
         if window is None:
             chunk = self._chunks.pop(key, None)
             window = self._windows[key] = _ShardWindow() if chunk is None else _ShardWindow.from_bytes(chunk)
-        row = stored.pop(key, None)
+        row = stored.get(key)
         if row is None:
             return window
         begins = not window.version
-        cells = versions_in(row, start_us)
+        cells = versions_in(row, key[1])
         forgotten = cells.pop(FORGOTTEN, Versioned(0, NOTHING)).version
         for sensor, entry in window.entries.items():
             if entry.data and entry.version <= forgotten and sensor not in cells:
@@ -232,33 +242,18 @@ class ShardWindows:
             window.changed.clear()  # by nobody else
         return window
 
-    def _merge(
-        self,
-        changes: SensorChanges,
-        window: _ShardWindow,
-        version: int,
-        cells: Iterable[tuple[bytes, Versioned]],
-        *,
-        all_groups: bool,
-    ) -> None:
-        """Writes changes, and merges the parts of groups again, first of sensors with the same metadata and metrics.
-
-        Args:
-            changes: the changes.
-            window: the window after them.
-            version: the version to write.
-            cells: the cells to write.
-            all_groups: whether all groups are merged, not only those of sensors that have changed.
-        """
-        tier, start_us, entries = changes.tier, changes.start_us, window.entries
-        if all_groups:
+    def _merge(self, tier: int, start_us: int, changed: "_Changed", now_us: int) -> None:
+        """Writes changes, and merges the parts of groups again, first of sensors with the same metadata and metrics."""
+        window, version, begins, cells = changed
+        entries = window.entries
+        if begins and self._rules.tiers[tier].window.end_of(start_us) + _RECENT_US > now_us:
             window.changed.update(window.left)
             window.changed.update(dict.fromkeys(text_in(entry.data) for entry in entries.values() if entry.data))
         window.version = version
         window.left = dict.fromkeys(newest_left(window.left))
         tells = VERSION, Versioned(version, b"\n".join(window.left))
         key = members_key(self._rules.tiers[tier].window, self._shard, start_us)
-        self.rows.append(versioned_row(key, start_us, [*cells, tells]))
+        self.rows.append(versioned_row(key, start_us, [*cells.items(), tells]))
         groups = [group for text in window.changed for group in self._rules.groups_of(tier, text)]
         window.changed.clear()
         contributions = [entry.data for entry in entries.values() if entry.data]

@@ -9,6 +9,10 @@ _SECOND_US = 1_000_000
 _HOUR_US = 3600 * _SECOND_US
 
 _MOST_GROUPS = 1 << 17
+_SHARDS, _FEW_SHARDS, _SENSORS_OF_SHARD = 256, 64, 2000
+
+MAX_SHARDS = 4096
+"""The greatest number of shards: each has a part of each group, and a group's parts are merged at once."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,17 @@ def groups_for(rate: Rate | None) -> int:
         least, sensors_of_group = 4096, 15
     needed = -(-(rate.sensors or 0) // sensors_of_group) if rate else 0
     return min(max(least, 1 << (needed - 1).bit_length() if needed else 0), _MOST_GROUPS)
+
+
+def shards_for(rate: Rate | None) -> int:
+    """Returns the number of shards of roll-ups, a power of two, for so many sensors; a shard has whole groups of them.
+
+    A shard with few sensors of each roll-up's group merges next to nothing, and each costs the groups a part.
+    """
+    if rate is None or rate.sensors is None:
+        return _SHARDS
+    needed = -(-rate.sensors // _SENSORS_OF_SHARD)
+    return min(max(_FEW_SHARDS, 1 << (needed - 1).bit_length()), MAX_SHARDS)
 
 
 def groups_of_batch(rate: Rate | None, window: Window) -> int:

@@ -18,8 +18,6 @@ SHARDS = "shards"
 
 MAX_ROLLUPS = 16
 MAX_FIELDS = 4
-MAX_SHARDS = 4096
-"""The greatest number of shards: each has a part of each group, and a group's parts are merged at once."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pipeline.core.notation.durations import format_interval
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_tokens import DAY_US, WEEK_US
-from pipeline.core.schema.rate import Rate
-from pipeline.core.schema.rollup_rules import MAX_SHARDS
+from pipeline.core.schema.rate import MAX_SHARDS, Rate
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 
 MAX_ROW_BYTES = 100_000_000  # this and the next are recommended in Bigtable's documentation

@@ -20,9 +20,9 @@ from pipeline.core.schema.key_space import KeyBindings, KeySpace
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
 from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
-from pipeline.core.schema.rate import Rate, groups_for
+from pipeline.core.schema.rate import Rate, shards_for
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import MAX_SHARDS, member_problem, rollup_problems
+from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.core.windows.tier_sources import tier_problem
@@ -174,7 +174,7 @@ class TableSchema:
     @property
     def shards_of_rollups(self) -> int:
         """The number of shards among which the sensors of roll-ups are divided."""
-        return self.rollup_shards or min(groups_for(self.rate), MAX_SHARDS)
+        return self.rollup_shards or shards_for(self.rate)
 
     def rollups_of(self, window: Window) -> tuple[Rollup, ...]:
         """Returns the roll-ups that have rows of these windows, which are those of a tier."""

@@ -54,9 +54,9 @@ from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.rate import Rate
+from pipeline.core.schema.rate import MAX_SHARDS, Rate
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import MAX_SHARDS, SHARDS
+from pipeline.core.schema.rollup_rules import SHARDS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.rules import Statistics
 from pipeline.core.windows.calendars import parse_window
