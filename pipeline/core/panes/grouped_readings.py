@@ -16,15 +16,16 @@ The readings of a group in one window, in the order in which they came. Little-e
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
 from pipeline.core.accumulation.gathering import BundleReadings
-from pipeline.core.accumulation.reading_columns import event_key, time_of_key
-from pipeline.core.events.event import Event
+from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of
 from pipeline.core.statistics.member import Member, contradict, later, member_text
@@ -88,44 +89,19 @@ class GroupedReadings(BundleReadings):
     def __init__(
         self, window: Window, identity: Identity = BY_TIME, groups: int = 1, fields: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(window, identity)
+        super().__init__(window, identity, with_metadata=bool(fields))
         self._groups = groups
         self._fields = fields
-
-    def start(self) -> None:
-        super().start()
-        self._newest: dict[tuple[str, int], tuple[int, int, str]] = {}  # a time, a key, and what the event tells
-
-    def add(self, events: Iterable[Event]) -> None:
-        if self._fields:
-            events = list(events)
-            self._note(events)
-        super().add(events)
-
-    def _note(self, events: Iterable[Event]) -> None:
-        """Notes the newest event of each sensor and window, by its key. The same event may come in parts."""
-        length_us, newest, identity, fields = self._length_us, self._newest, self._identity, self._fields
-        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
-        texts: dict[tuple[str | None, ...], str] = {}
-        for event in events:
-            time_us = event[1] - event[1] % grain_us
-            key = time_us if distinguishes_by_time_only else event_key(*identity.of_event(event))
-            told = tuple(map(event[3].get, fields))
-            text = texts.get(told) or texts.setdefault(told, member_text(fields, event[3]))
-            window = event[0], time_us - time_us % length_us
-            known = newest.get(window)
-            if known is None or known[:2] < (time_us, key):
-                newest[window] = time_us, key, text
-            elif known[1] == key and known[2] != text:
-                newest[window] = time_us, key, _with_part(key, known[2], text)
+        self._values_of = itemgetter(*fields or ("",))  # takes a quarter of the time of several calls
 
     def take_groups(self) -> Iterator[GroupReadings]:
         """Yields the readings, those of a group and window together, and drops them."""
         found: dict[tuple[int, int], _Encoding] = {}
-        newest = self._newest
-        for (sensor_id, start_us), of_window in self.take().items():
+        newest = self._newest.values() if self._fields else repeat((0, ()))  # windows came in the same order
+        texts = dict[Any, str]()
+        for ((sensor_id, start_us), of_window), (newest_key, parts) in zip(self.take().items(), newest, strict=False):
             encoded = sensor_id.encode()
-            _, newest_key, texts = newest[sensor_id, start_us] if newest else (0, 0, "")
+            told = self._told(newest_key, parts, texts) if parts else ""
             key = group_of(encoded, self._groups), start_us
             for metrics, (times, values) in of_window.items():
                 width = len(metrics)
@@ -139,10 +115,21 @@ class GroupedReadings(BundleReadings):
                         yield GroupReadings(key[0], encoding.least_us, encoding.finish(start_us))
                         encoding = found[key] = _Encoding()
                     of_values = values[first * width : (first + at_once) * width]
-                    text = texts if texts and newest_key in of_events else ""
+                    text = told if told and newest_key in of_events else ""
                     encoding.add(encoded, metrics, of_events, of_values, text)
         for (group, start_us), encoding in found.items():
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
+
+    def _told(self, key: int, parts: Sequence[Mapping[str, str]], texts: dict[Any, str]) -> str:
+        """Returns what an event tells, the parts of which have this metadata."""
+        try:
+            values = self._values_of(parts[0])
+        except KeyError:
+            values = tuple(map(parts[0].get, self._fields))
+        told = texts.get(values) or texts.setdefault(values, member_text(self._fields, parts[0]))
+        for part in parts[1:]:
+            told = _with_part(key, told, member_text(self._fields, part))
+        return told
 
 
 def encoded_readings(start_us: int, readings: Iterable[Readings]) -> Iterator[bytes]:
