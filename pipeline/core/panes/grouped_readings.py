@@ -225,7 +225,10 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
             times = tuple([int.from_bytes(time, "little") for time in times])
         if first:
             newest = times[0] if events == 1 else max(times, key=_moment)
-            members = tuple([_new(Member, (newest, text)) for text in texts[numbers[0]]])
+            of_event = texts[numbers[0]]
+            members = (_new(Member, (newest, of_event[-1])),)
+            if len(of_event) > 1:
+                members = *(Member(newest, text) for text in of_event[:-1]), *members
         yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[first + events :], members)
 
 

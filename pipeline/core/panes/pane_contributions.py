@@ -43,17 +43,17 @@ class PaneContributions:
 
     def __init__(self, rules: RollupRules) -> None:
         self._rules = rules
-        self._found: dict[int, dict[tuple[int, int], dict[bytes, bytes]]] = defaultdict(lambda: defaultdict(dict))
+        self._found: dict[tuple[int, int], dict[int, dict[bytes, bytes]]] = {}
 
     def add(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
         """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
         contributions, shards = self._rules.of_tier[tier], self._rules.shards
         if contributions is None:
             return
-        found, of = self._found, contributions.of
+        found, of = self._found.setdefault((tier, start_us), defaultdict(dict)), contributions.of
         for sensor_id, (stats, _) in changed.items():
             sensor = sensor_id.encode()
-            found[group_of(sensor, shards)][tier, start_us][sensor] = of(start_us, stats)
+            found[group_of(sensor, shards)][sensor] = of(start_us, stats)
 
     def batches(self, number: int) -> Iterator[tuple[int, bytes]]:
         """Yields ``(shard, batch)``, as :func:`pipeline.core.rollups.contributions.batches_of` encodes batches.
@@ -62,6 +62,7 @@ class PaneContributions:
             number: the number of batches of rows that the group of sensors had written before the firing.
         """
         order = Order(self._rules.began_us, number)
-        for shard, windows in self._found.items():
-            for batch in batches_of(((*window, found) for window, found in windows.items()), order):
+        for shard in dict.fromkeys(shard for of_window in self._found.values() for shard in of_window):
+            windows = ((*window, found[shard]) for window, found in self._found.items() if shard in found)
+            for batch in batches_of(windows, order):
                 yield shard, batch
