@@ -22,6 +22,7 @@ from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.pane_contributions import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.rate import phases_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows.fixed import Window
@@ -145,7 +146,7 @@ class Settings:
             self.early_firing // _MICROSECOND,
             self.late_firing // _MICROSECOND,
             self.allowed_lateness // _MICROSECOND,
-            schema.shards_of_rollups if schema.rollups else None,  # a shard merges all of its sensors at once
+            phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
         )
         rollups = RollupRules.of(schema, began_us or 0)
         return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results, rollups)

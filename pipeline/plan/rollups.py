@@ -20,7 +20,7 @@ from pipeline.core.rows.rollup_rows import (
     merged_statistics,
     rollup_key,
 )
-from pipeline.core.schema.rate import groups_for
+from pipeline.core.schema.rate import groups_for, phases_for
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.definitions import qualifier_of
@@ -127,11 +127,12 @@ def groups_in(workload: Workload, rollup: Rollup) -> int:
 def shard_changes(workload: Workload, tier: Tier, panes: float) -> float:
     """Returns how many changes of shards the panes of a tier make in a second: those of a firing come together.
 
-    The groups of sensors of a shard fire at the same time, and a firing of others changes every so many shards.
+    The groups of sensors of a phase fire at the same time, and change every so many shards.
     """
     groups, shards = groups_for(workload.rate), workload.schema.shards_of_rollups
+    phases = min(groups, phases_for(shards))
     firings = 1_000_000 / window_us(tier) + (1_000_000 / workload.early_us if workload.early_us else 0.0)
-    return min(panes, min(groups, shards) * firings * shards / gcd(groups, shards))
+    return min(panes, phases * firings * shards / gcd(groups, shards))
 
 
 def contribution_bytes(workload: Workload, tier: Tier) -> float:

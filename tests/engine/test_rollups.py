@@ -1,7 +1,12 @@
 """Roll-ups on the modelled engine: what they read of the table, and how long they take."""
 
+from zlib import crc32
+
 import pytest
 
+from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.rows.rows import KeyRange
+from pipeline.core.schema.layouts import CellSelection
 from tests.engine.job import Job, schema_of
 from tests.model.reference import HOUR, MINUTE, SECOND, Published
 from tests.model.world import START_US, message
@@ -34,6 +39,22 @@ def test_windows_that_only_this_job_writes_are_not_read():
             job.pass_time(6 * MINUTE)
             counts.append(len(reads))
     assert counts == [2, 2, 2, 2, 4]
+
+
+def test_a_shard_merges_the_panes_of_its_groups_at_once():
+    """They fire at the same time, and its row gets one version of all."""
+    schema = schema_of("1h", rollups=("fleet = { by = [] }", "shards = 64"))
+    sensors = [name for name in map(str, range(2000)) if crc32(name.encode()) % 64 == 7]
+    job = Job(schema, START_US)
+    with job.running():
+        for sensor in sensors:
+            job.publish(message(Published(sensor, job.now_us, ("t",))))
+        job.pass_time(6 * MINUTE)
+    assert len({crc32(sensor.encode()) % 256 for sensor in sensors}) == 4
+    (key,) = job.table.keys(b"rollup_members")
+    (row,) = job.table(RowSelection((KeyRange(key, key + b"\x00"),), CellSelection(("rollup",))))
+    assert len(row.cells) == len(sensors) + 1
+    assert len({cell.timestamp_us for cell in row.cells}) == 1
 
 
 @pytest.mark.parametrize("offset_us", [0, 1300, 2600, 3900])

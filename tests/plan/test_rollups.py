@@ -81,7 +81,7 @@ def test_rates() -> None:
     assert found is not None
     assert found.groups == 101
     updates = {1: changes, 100: 100 * changes}  # by groups
-    of_groups = sum(all_of / (1 + 8.5 * all_of / groups) for groups, all_of in updates.items())
+    of_groups = sum(all_of / (1 + 8 * all_of / groups) for groups, all_of in updates.items())
     assert found.writes.rows == pytest.approx(changes + 2 * of_groups)
     begins_and_ends = 2 * 256 + 101 * 4  # of shards; of groups, with three changes of a window that is over
     assert found.reads_per_second == pytest.approx(begins_and_ends / 3600)
@@ -105,7 +105,9 @@ def test_one_sensor_and_few_shards() -> None:
     assert one.writes.rows <= 3 * tier_writes(workload)["1h"].rows
     few = replace(workload, schema=parse_schema(SITES + "shards = 7"), sensors=1000)
     (tier,) = few.schema.tiers
-    assert rollups.shard_changes(few, tier, 1e9) == pytest.approx(256 * 13 / 3600 * 7)
+    assert rollups.shard_changes(few, tier, 1e9) == pytest.approx(64 * 13 / 3600 * 7)
+    even = replace(few, schema=parse_schema(SITES + "shards = 128"))
+    assert rollups.shard_changes(even, tier, 1e9) == pytest.approx(128 * 13 / 3600)
 
 
 def test_the_estimate_contains_roll_ups() -> None:

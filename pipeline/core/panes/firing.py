@@ -35,15 +35,14 @@ class FiringRules:
         early_us: the time from a window's first new readings to an early pane; zero for no early panes.
         late_us: the time from late readings to a late pane; zero for a pane at once.
         lateness_us: the time for which a window stays open after the watermark has passed its end.
-        together: the number by which groups are divided that fire early and late panes at the same times: those with
-            the same remainder. None if each has its own times.
+        phases: the number of different times at which groups fire early and late panes; None if each has its own.
     """
 
     window: Window
     early_us: int
     late_us: int
     lateness_us: int
-    together: int | None = None
+    phases: int | None = None
 
     def closes(self, start_us: int, closed_us: int) -> bool:
         """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
@@ -141,8 +140,8 @@ class Schedule:
     def expect(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> Timers | None:
         """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed.
 
-        Early panes of a group fire at its own times, ``early_us`` apart, and so do late ones, ``late_us`` apart: all
-        groups together make an even load, and one firing reads the state for many windows.
+        Early panes of a group fire at times of its own, or of its phase, ``early_us`` apart, and so do late ones,
+        ``late_us`` apart: all groups together make an even load, and one firing reads the state for many windows.
         """
         if start_us in self.due_us:
             return None
@@ -151,7 +150,7 @@ class Schedule:
 
     def wait(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> int:
         """Makes a window's panes fire at the group's next time, which it returns, once the timers are set."""
-        end_us, phase = firing.window.end_of(start_us), group % firing.together if firing.together else group
+        end_us, phase = firing.window.end_of(start_us), group % firing.phases if firing.phases else group
         if end_us <= self.passed_us:
             due_us = _next_of(phase, now_us, firing.late_us) if firing.late_us else now_us
         else:

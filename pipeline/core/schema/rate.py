@@ -61,6 +61,11 @@ def shards_for(rate: Rate | None) -> int:
     return min(max(_FEW_SHARDS, 1 << (needed - 1).bit_length()), MAX_SHARDS)
 
 
+def phases_for(shards: int) -> int:
+    """Returns the number of times of early panes, at which groups fire: those of a shard together, but not all."""
+    return max(shards, _FEW_SHARDS)
+
+
 def groups_of_batch(rate: Rate | None, window: Window) -> int:
     """Returns the number of groups for a batch job, which has the readings of a group in one window in memory.
 

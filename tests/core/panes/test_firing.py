@@ -1,5 +1,7 @@
 """When panes fire."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,14 @@ def test_groups_share_the_load():
     waits = [Schedule().expect(0, NOW, FIRING, group).clock_us - NOW for group in range(256)]
     assert all(0 < wait <= 5 * MINUTE for wait in waits)
     assert all(24 <= sum(wait * 10 // (5 * MINUTE + 1000) == part for wait in waits) <= 27 for part in range(10))
+
+
+def test_phases():
+    """Groups of a phase fire together, and the phases at different times."""
+    firing = replace(FIRING, phases=64)
+    times = [Schedule().expect(0, NOW, firing, group).clock_us for group in range(256)]
+    assert times[:64] * 4 == times
+    assert len(set(times)) == 64
 
 
 def test_without_early_panes():

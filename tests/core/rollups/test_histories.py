@@ -101,14 +101,17 @@ class Story:
             stats.member = Member(times[-1], member_text(("model", "site"), fields))
         return stats
 
-    def merge_shards(self, most=2):
-        """Some elements reach their shards: in any order, and one may come again."""
+    def merge_shards(self, most=4):
+        """Some elements reach their shards: in any order, and one may come again. A shard merges those together."""
         random = self.random
         random.shuffle(self.changes)
+        together = {}
         for shard, changes in self.take(self.changes, most):
-            windows = ShardWindows(RULES, shard, self.table.read, self.shards.get(shard, ()))
             (batch,) = batches_of([changes[:3]], changes.order)
-            windows.update(read_batch(batch) * random.choice([1, 1, 2]), self.now_us)
+            together.setdefault(shard, []).extend(read_batch(batch) * random.choice([1, 1, 2]))
+        for shard, changes in together.items():
+            windows = ShardWindows(RULES, shard, self.table.read, self.shards.get(shard, ()))
+            windows.update(changes, self.now_us)
             self.shards[shard] = list(windows.chunks(self.now_us, KEPT_US))
             self.rows += windows.rows
             self.parts += (part for _, some in parts_of_buckets(windows.parts, 2) for part in read_parts(some))

@@ -40,14 +40,15 @@ def test_rollups_are_read_back():
 
 
 def test_shards():
-    """The number of shards follows from the rate unless it is declared, or the table has one already."""
+    """The number of shards follows from that of sensors unless it is declared, or the table has one already."""
     rate = '[rate]\nevery = "1m"\nsensors = 1000000'
     assert parse_schema(SITE).shards_of_rollups == 256
-    assert parse_schema(SITE + rate).rollup_shards == 1024
+    assert parse_schema(SITE + rate).rollup_shards == 512
     assert parse_schema(SITE + "shards = 7\n" + rate).rollup_shards == 7
     assert parse_schema(SITE + rate, parse_schema(SITE)).rollup_shards == 256
     assert parse_schema(SITE + "shards = 7\n", parse_schema(SITE)).rollup_shards == 7
-    assert parse_schema(SITE + rate.replace("1m", "1ms")).rollup_shards == 4096
+    assert parse_schema(SITE + rate.replace("1m", "1ms")).rollup_shards == 512
+    assert parse_schema(SITE + rate.replace("1000000", "1000")).rollup_shards == 64
     assert parse_schema(SITE + rate.replace("1000000", "1000000000")).rollup_shards == 4096
     assert parse_schema("").rollup_shards is None
 
