@@ -270,8 +270,9 @@ class _CompareShardsFn(_ComparingFn):
         sensors = contributions.keys() | {sensor for sensor, data in members.contributions.items() if data}
         wrong = [
             sensor
-            for sensor in sensors
-            if not same_sums(contributions.get(sensor, NOTHING), members.contributions.get(sensor, NOTHING))
+            for sensor in sensors | members.unreadable
+            if sensor in members.unreadable
+            or not same_sums(contributions.get(sensor, NOTHING), members.contributions.get(sensor, NOTHING))
         ]
         self._wrong.inc(len(wrong))
         if wrong and self._writes:

@@ -17,8 +17,9 @@ from itertools import accumulate, groupby, islice, pairwise
 from typing import Any, NamedTuple
 
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.sums import parts_of_metrics_bytes, prefix_of, text_in
+from pipeline.core.rollups.sums import is_sums, parts_of_metrics_bytes, prefix_of, text_in
 from pipeline.core.statistics.courses import Risen, increase, rate
+from pipeline.core.statistics.member import member_fields
 from pipeline.core.statistics.window_stats import WindowStats
 
 VERSION = 1
@@ -167,6 +168,17 @@ class Contributions:
             if course := parts.get("rises"):
                 found[name]["risen"] = Risen(increase(course), rate(course, start_us, end_us))
         return parts_of_metrics_bytes(names, found) if any(found.values()) else b""
+
+
+def is_contribution(data: bytes) -> bool:
+    """Returns whether bytes are a contribution or :data:`NOTHING`: another program may have written a cell."""
+    if not data:
+        return True
+    try:
+        member_fields(member_of(data))
+    except (ValueError, struct.error):
+        return False
+    return is_sums(data)
 
 
 def member_of(contribution: bytes) -> str:

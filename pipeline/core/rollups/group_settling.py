@@ -10,7 +10,7 @@ from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.rollup_differences import WrongColumn, same_sums, value_in_json, wrong_columns
 from pipeline.core.rollups.settling import NEWEST, NO_MEMBERS, Members, WriteRows, rows_of
 from pipeline.core.rollups.shard_windows import parts_of
-from pipeline.core.rollups.sums import NO_SUMS, merge, read_sums, selected, sums_bytes, window_stats_of
+from pipeline.core.rollups.sums import NO_SUMS, is_sums, merge, read_sums, selected, sums_bytes, window_stats_of
 from pipeline.core.rows.rollup_rows import (
     PARTS,
     ROLLUP,
@@ -183,19 +183,21 @@ class GroupSettling:
         what the shard has now; and a part that says the same is written for its version, so that no older part of a
         writer replaces it.
         """
-        known = {int(column): cell for column, cell in state.parts.items() if column != VERSION}
+        known = {int(column): cell for column, cell in state.parts.items() if column.isdigit()}
+        unreadable = {shard for shard, cell in known.items() if not is_sums(cell.value)}
         wrong: dict[int, Versioned] = {}
-        for shard in {*parts, *known} if complete else parts:
+        for shard in {*parts, *(known if complete else unreadable)}:
             part, cell = parts.get(shard), known.get(shard, Versioned(0, NOTHING))
             version, data = (part.version, part.data) if part else (0, EMPTY)
-            if same_sums(cell.value, data) and (version <= cell.version or not fresh):
+            if shard not in unreadable and same_sums(cell.value, data) and (version <= cell.version or not fresh):
                 continue
             if fresh and part is not None and version > cell.version:
                 wrong[shard] = Versioned(version, data)
             elif fresh:
                 newest = self._part(of, shard, cell)
-                wrong |= {} if same_sums(cell.value, newest.value) else {shard: newest}
-            elif part is None or version >= cell.version:
+                right = shard not in unreadable and same_sums(cell.value, newest.value)
+                wrong |= {} if right else {shard: newest}
+            elif part is None or version >= cell.version or shard in unreadable:
                 wrong[shard] = Versioned(version, data)
         return wrong, {**known, **wrong}
 
@@ -211,7 +213,7 @@ class GroupSettling:
         contributions = filter(None, members.contributions.values())
         version = members.version
         data = sums_bytes(parts_of(self._rules, of.tier, contributions, [of.group])[of.group])
-        if version <= stored.version and not same_sums(stored.value, data):
+        if version <= stored.version and not (is_sums(stored.value) and same_sums(stored.value, data)):
             version = stored.version + 1
             tells = VERSION, Versioned(version, b"\n".join(members.left))
             self._write(EncodedRows([versioned_row(key, of.start_us, [tells])]))

@@ -32,6 +32,7 @@ from pipeline.core.rollups.sums import (
     Parts,
     Sums,
     aligned,
+    is_sums,
     merged_moments,
     moments_of_totals,
     parts_of_metrics_bytes,
@@ -48,6 +49,7 @@ from pipeline.core.rows.rollup_rows import (
     encoded_rollup_row,
     job_version,
     rollup_key,
+    unreadable,
     versioned_row,
     versions_in,
 )
@@ -320,7 +322,9 @@ class RollupWindows:
             for column, (version, data) in versions_in(row, key[2]).items():
                 if column == VERSION:
                     window.version = max(window.version, version)
-                elif window.version_of(shard := int(column)) < version:
+                elif column.isdigit() and window.version_of(shard := int(column)) < version:
+                    if not is_sums(data):
+                        raise unreadable(row, column)
                     changed |= window.put(shard, version, data)
         return window, changed
 

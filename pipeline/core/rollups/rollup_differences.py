@@ -42,9 +42,9 @@ def same_sums(one: bytes, other: bytes) -> bool:
     """Returns whether two contributions, or two parts, say the same; :data:`NOTHING` is one without any sensor."""
     if one == other:
         return True
-    if NOTHING in (one, other):
-        return not read_sums(one or other).sensors
     try:
+        if NOTHING in (one, other):
+            return not read_sums(one or other).sensors
         first, second = read_sums(one), read_sums(other)
     except ValueError:
         return False  # of another release, or another program's

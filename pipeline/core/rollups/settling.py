@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from pipeline.core.queries.seeks import MOST_RANGES, ReadRows, RowSelection
 from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import NOTHING, Contributions
+from pipeline.core.rollups.contributions import NOTHING, Contributions, is_contribution
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.rollup_differences import same_sums
 from pipeline.core.rollups.shard_windows import newest_left, parts_of
@@ -94,11 +94,13 @@ class Members(NamedTuple):
         version: the version of the row; 0 without a row.
         contributions: the contributions by sensor; :data:`NOTHING` of one that is gone.
         left: the metadata that sensors have left.
+        unreadable: the sensors whose cells another program wrote: they have to be written again.
     """
 
     version: int
     contributions: dict[bytes, bytes]
     left: Collection[bytes]
+    unreadable: frozenset[bytes] = frozenset()
 
     @classmethod
     def of(cls, row: Row, start_us: int) -> "Members":
@@ -107,7 +109,9 @@ class Members(NamedTuple):
         version = max((cell.version for cell in cells.values()), default=0)
         left = cells.pop(VERSION, Versioned(0, b"")).value
         cells.pop(FORGOTTEN, None)
-        return cls(version, {sensor: data for sensor, (_, data) in cells.items()}, left.split(b"\n") if left else ())
+        contributions = {sensor: data for sensor, (_, data) in cells.items() if is_contribution(data)}
+        unreadable = cells.keys() - contributions.keys()
+        return cls(version, contributions, left.split(b"\n") if left else (), frozenset(unreadable))
 
     @property
     def settled(self) -> Settled:
@@ -186,15 +190,18 @@ class ShardSettling:
         texts: dict[ShardWindow, set[bytes]] = defaultdict(set)
         written: dict[ShardWindow, dict[bytes, bytes]] = {}
         while rest := [of for of in windows if of not in done]:
-            found = self._contributions({of: windows[of] for of in rest})
+            found = self._contributions({of: [each.encode() for each in windows[of]] for of in rest})
             members = self.members(rest)
+            unreadable = {of: members[of].unreadable - found[of].keys() for of in rest}
+            for of, more in self._contributions(unreadable).items():
+                found[of] |= more
             rows = EncodedRows()
             for of in rest:
                 stored, known = members[of], members[of].contributions
                 changed = {
                     sensor: data
                     for sensor, data in found[of].items()
-                    if not same_sums(data, known.get(sensor, NOTHING))
+                    if sensor in stored.unreadable or not same_sums(data, known.get(sensor, NOTHING))
                 }
                 after = {**known, **changed}
                 before = {sensor: text_in(known[sensor]) for sensor in changed if known.get(sensor)}
@@ -229,14 +236,15 @@ class ShardSettling:
         rows = rows_of(self._read, NEWEST, keys.values())
         return {of: Members.of(rows[key], of.start_us) if key in rows else NO_MEMBERS for of, key in keys.items()}
 
-    def _contributions(self, windows: Mapping[ShardWindow, Iterable[str]]) -> dict[ShardWindow, dict[bytes, bytes]]:
-        found = {of: dict.fromkeys((sensor_id.encode() for sensor_id in ids), NOTHING) for of, ids in windows.items()}
+    def _contributions(self, windows: Mapping[ShardWindow, Iterable[bytes]]) -> dict[ShardWindow, dict[bytes, bytes]]:
+        found = {of: dict.fromkeys(sensors, NOTHING) for of, sensors in windows.items()}
         for tier, each in enumerate(self._rules.tiers):
             keys = {
-                aggregate_key(each.window, sensor_id, of.start_us): (of, sensor_id.encode())
-                for of, ids in windows.items()
+                aggregate_key(each.window, sensor_id, of.start_us): (of, sensor)
+                for of, sensors in found.items()
                 if of.tier == tier
-                for sensor_id in ids
+                for sensor in sensors
+                if (sensor_id := sensor.decode(errors="ignore")).encode() == sensor  # others are of unreadable cells
             }
             for key, row in rows_of(self._read, CellSelection((each.family,), versions=1), keys).items():
                 of, sensor = keys[key]

@@ -23,7 +23,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import NOTHING, SensorChanges
+from pipeline.core.rollups.contributions import NOTHING, SensorChanges, is_contribution
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.sums import Sums, merge, merge_encoded, prefix_in, selected, sums_bytes, text_in
 from pipeline.core.rows.rollup_rows import (
@@ -32,6 +32,7 @@ from pipeline.core.rows.rollup_rows import (
     Versioned,
     job_version,
     members_key,
+    unreadable,
     versioned_row,
     versions_in,
 )
@@ -236,6 +237,8 @@ class ShardWindows:
             if sensor == VERSION:
                 window.left.update(dict.fromkeys(data.split(b"\n")) if data else {})
             elif known is None or known.version < version:
+                if not is_contribution(data):
+                    raise unreadable(row, sensor)
                 window.put(sensor, known, _Entry(data, version, known.number if known else 0))
             window.version = max(window.version, version)
         if begins:

@@ -285,6 +285,15 @@ def read_sums(data: bytes) -> Sums:
         raise ValueError("this part of a roll-up is cut off") from error
 
 
+def is_sums(data: bytes) -> bool:
+    """Returns whether :func:`read_sums` reads these bytes: another program may have written a cell."""
+    try:
+        read_sums(data)
+    except ValueError:
+        return False
+    return True
+
+
 def read_after(prefix: bytes, data: bytes) -> Sums:
     """Parses sums, given what they begin with. Raises ValueError or struct.error for other bytes."""
     names, layout = _shape_of(prefix)

@@ -209,6 +209,14 @@ def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
     return found
 
 
+def unreadable(row: Row, column: bytes) -> ValueError:
+    """Returns the error of a job that can't read a cell: without it, a group's row would tell less than was known."""
+    key, name = (text.decode(errors="backslashreplace") for text in (row.key, column))
+    return ValueError(
+        f"another program wrote column {name} of row {key}, which roll-ups need; run 'tidetable repair --rollups'"
+    )
+
+
 def encoded_rollup_row(
     window: Window,
     key: RollupKey,

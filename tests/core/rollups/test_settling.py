@@ -16,6 +16,7 @@ from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
 from pipeline.core.rollups.group_windows import RollupWindows
 from pipeline.core.rollups.settling import MOST_TIMES, Members, ShardSettling, ShardWindow, settled_parts
 from pipeline.core.rollups.shard_windows import ShardWindows
+from pipeline.core.rollups.sums import NO_SUMS, Sums, sums_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row, parse_window_stats
 from pipeline.core.rows.mutation_bytes import delete_row
 from pipeline.core.rows.rollup_rows import PARTS, members_key, parse_rollup_row, rollup_key
@@ -242,6 +243,50 @@ def test_batch_writers_beside_each_other(seed):
                     table.fails = False
         table.fails = False
     assert_right(table)
+
+
+NO_CONTRIBUTIONS = [
+    b"",
+    b"\x01",
+    b"7.5",
+    sums_bytes(NO_SUMS)[:-1],
+    sums_bytes(NO_SUMS, "7"),
+    sums_bytes(Sums(1, 1, ("t",), (1.0, 2.0, 2.0, 2.0, 2.0, 0.0)), '{"site":"north"}') + b"?",
+]
+
+
+@given(st.integers(0, 1 << 32))
+def test_cells_of_other_programs(seed):
+    """A batch writer writes a cell again that nobody can read, whosever it is; a job tells what to do."""
+    random = Random(seed)
+    table = Table(random)
+    table.forgets = False
+    table.settle(table.change())
+    keys = [key for key in table.table._rows if key.startswith(b"rollup_")]
+    assume(keys)
+    key, spoilt = random.choice(keys), 0
+    cells = table.table._rows[key]
+    for family, column, time_us in random.sample(sorted(cells), random.randint(1, len(cells))):
+        name = random.choice([column, column, b"\xff", b"another"]) if b"members" in key else column
+        later_us = random.choice([0, 1000, 10_000_000])
+        if not name.startswith(b"#"):
+            spoilt += 1
+            cells[family, name, time_us + later_us] = random.choice(NO_CONTRIBUTIONS[b"members" in key :])
+    of_shard = random.randrange(2)
+    changes = [SensorChanges(0, START_US, {b"late": sums_bytes(Sums(1, 1, (), ()), '{"site":"north"}')})]
+    job = ShardWindows(RULES, of_shard, table.table.read)
+    if spoilt and key == members_key(TIER.window, of_shard, START_US):
+        with pytest.raises(
+            ValueError, match=r"another program wrote column .* of row rollup_members#.*repair --rollups'"
+        ):
+            job.update(changes, START_US + 2 * HOUR_US)
+    table.settle(SENSORS)
+    assert_right(table)
+    job = ShardWindows(RULES, of_shard, table.table.read)
+    job.update(changes, START_US + 2 * HOUR_US)
+    windows = RollupWindows(RULES, table.table.read)
+    windows.update(job.parts, START_US + 2 * HOUR_US)
+    assert len(windows.rows) == 2 * len(job.parts) > 0
 
 
 @given(st.integers(0, 1 << 32))
