@@ -143,15 +143,23 @@ class World(Judge):
     @contextmanager
     def beside_rollups(self, name, *, settles=True):
         """Settles the windows whose aggregate rows others than a job write; notes those beside a job, or collected."""
-        before, listed = self.rows(name), self._windows_listed(name)
+        before, listed = self._cells(name), self._windows_listed(name)
         yield
-        after = self.rows(name)
+        after = self._cells(name)
         changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
         changed |= listed - self._windows_listed(name)
         if settles and self.schemas[name].rollups:
             settle_groups(self.schemas[name], self.tables[name], changed)
         if not settles or (self.job is not None and name in self.job.stages):
             self.unrolled |= {(name, text, start_us) for text, _, start_us in changed}
+
+    def _cells(self, name):
+        """Returns the values of a table's aggregate rows by column, also what they tell about sensors, by window."""
+        table = self.tables[name]
+        newest = {key: table.newest(key) for key in table.keys(b"agg#")}
+        return {
+            self.window_of(key): {column: cell.value for column, cell in cells.items()} for key, cells in newest.items()
+        }
 
     def _windows_listed(self, name):
         """Returns the windows on the work list, and those of all lengths around them, by length, sensor and start."""
