@@ -202,6 +202,7 @@ class World(Judge):
     # Jobs
 
     def launch(self, names, *, checks_on, **changes):
+        self.watched = {key: found for key, found in self.watched.items() if self.schemas[key[0]].finds_sensors}
         settings = replace(_SETTINGS, tables=tuple(names), launch_checks=checks_on, **changes)
         if checks_on:
             targets = checks.read_targets(settings)
