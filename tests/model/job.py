@@ -253,7 +253,7 @@ class Stage:
         for sensor_id, time_us in newest.items():
             at_us, classes = world.watched.get((name, sensor_id), (0, set()))
             if at_us == time_us and len(classes) == 1:
-                assert (sensor_id in firing) is (classes == {FIRES}), f"{name}: {sensor_id}: {firing}, {classes} at {time_us}"
+                assert (sensor_id in firing) is (classes == {FIRES}), f"{sensor_id}: {firing}, {classes} at {time_us}"
 
     # What is in flight
 
