@@ -1,6 +1,6 @@
 """Gathers the readings of a bundle's events by sensor and window, so that these are shuffled instead of events."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
@@ -9,6 +9,9 @@ from pipeline.core.windows.fixed import Window
 
 Columns = dict[tuple[str, ...], tuple[list[int], list[float]]]
 """The keys of events, as :func:`event_key` returns them, and their values event by event, by the events' metrics."""
+
+_Newest = tuple[int, tuple[Mapping[str, str]] | list[Mapping[str, str]]]
+"""The key of an event, and its metadata: that of each of its parts, in the order in which these came."""
 
 
 class BundleReadings:
@@ -31,8 +34,7 @@ class BundleReadings:
     def start(self) -> None:
         """Drops all content. If a bundle failed, its events are delivered again."""
         self._windows: dict[tuple[str, int], Columns] = {}
-        # The key of the newest event, and its metadata: that of each of its parts, in the order in which these came.
-        self._newest: dict[tuple[str, int], tuple[int, Sequence[Mapping[str, str]]]] = {}
+        self._newest: dict[tuple[str, int], _Newest] = {}
 
     def add(self, events: Iterable[Event]) -> None:
         """Adds the events' readings."""
@@ -68,9 +70,11 @@ class BundleReadings:
         return taken
 
 
-def _newer(
-    known: tuple[int, Sequence[Mapping[str, str]]], key: int, metadata: Mapping[str, str]
-) -> tuple[int, Sequence[Mapping[str, str]]]:
+def _newer(known: _Newest, key: int, metadata: Mapping[str, str]) -> _Newest:
     if key == known[0]:
-        return known if metadata == known[1][-1] else (key, (*known[1], metadata))
+        if metadata == known[1][-1]:
+            return known
+        parts = [*known[1]] if isinstance(known[1], tuple) else known[1]
+        parts.append(metadata)
+        return key, parts
     return known if (time_of_key(key), key) < (time_of_key(known[0]), known[0]) else (key, (metadata,))
