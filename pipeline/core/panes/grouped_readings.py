@@ -121,7 +121,7 @@ class GroupedReadings(BundleReadings):
             yield GroupReadings(group, encoding.least_us, encoding.finish(start_us))
 
     def _told(self, key: int, parts: Sequence[Mapping[str, str]], texts: dict[Any, str]) -> str:
-        """Returns what an event tells, the parts of which have this metadata."""
+        """Returns what an event tells whose parts have this metadata."""
         try:
             values = self._values_of(parts[0])
         except KeyError:

@@ -244,7 +244,7 @@ class ShardSettling:
                 for of, sensors in found.items()
                 if of.tier == tier
                 for sensor in sensors
-                if (sensor_id := sensor.decode(errors="ignore")).encode() == sensor  # others are of unreadable cells
+                if (sensor_id := sensor.decode(errors="ignore")).encode() == sensor  # others have no rows
             }
             for key, row in rows_of(self._read, CellSelection((each.family,), versions=1), keys).items():
                 of, sensor = keys[key]

@@ -210,7 +210,7 @@ def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
 
 
 def unreadable(row: Row, column: bytes) -> ValueError:
-    """Returns the error of a job that can't read a cell: without it, a group's row would tell less than was known."""
+    """Returns the error for a cell that a job can't read. Without it, a group's row would tell less than was known."""
     key, name = (text.decode(errors="backslashreplace") for text in (row.key, column))
     return ValueError(
         f"another program wrote column {name} of row {key}, which roll-ups need; run 'tidetable repair --rollups'"

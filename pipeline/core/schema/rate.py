@@ -51,9 +51,9 @@ def groups_for(rate: Rate | None) -> int:
 
 
 def shards_for(rate: Rate | None) -> int:
-    """Returns the number of shards of roll-ups, a power of two, for so many sensors; a shard has whole groups of them.
+    """Returns the number of shards of roll-ups, a power of two, for so many sensors.
 
-    A shard with few sensors of each roll-up's group merges next to nothing, and each costs the groups a part.
+    A shard with few sensors of a roll-up's group merges little, and every shard costs each group a part.
     """
     if rate is None or rate.sensors is None:
         return _SHARDS
@@ -62,7 +62,10 @@ def shards_for(rate: Rate | None) -> int:
 
 
 def phases_for(shards: int) -> int:
-    """Returns the number of times of early panes, at which groups fire: those of a shard together, but not all."""
+    """Returns the number of different times at which groups fire early panes.
+
+    The groups of a shard fire together. With few shards there are more times, so that not all groups fire at once.
+    """
     return max(shards, _FEW_SHARDS)
 
 

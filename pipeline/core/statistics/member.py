@@ -40,7 +40,10 @@ def member_text(fields: tuple[str, ...], metadata: Mapping[str, str]) -> str:
 @lru_cache(maxsize=4096)  # sensors of a group have the same text
 def member_fields(text: str) -> Mapping[str, str | None]:
     """Returns the fields of what :func:`member_text` wrote. Raises ValueError for another text."""
-    fields = json.loads(text)
+    try:
+        fields = json.loads(text)
+    except RecursionError as error:  # another program's: ours has one level
+        raise ValueError("the metadata of roll-ups is nested too deeply") from error
     if not isinstance(fields, dict) or not all(value is None or isinstance(value, str) for value in fields.values()):
         raise ValueError("the metadata of roll-ups is not an object of texts")
     return fields

@@ -251,6 +251,7 @@ NO_CONTRIBUTIONS = [
     b"7.5",
     sums_bytes(NO_SUMS)[:-1],
     sums_bytes(NO_SUMS, "7"),
+    sums_bytes(Sums(1, 1, (), ()), "[" * 100_000),
     sums_bytes(Sums(1, 1, ("t",), (1.0, 2.0, 2.0, 2.0, 2.0, 0.0)), '{"site":"north"}') + b"?",
 ]
 
