@@ -11,7 +11,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.flag_values import BadFlag
-from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, refuse_unknown, runs_here
+from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, options_of, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner
@@ -33,7 +33,7 @@ def beam_options(argv: Sequence[str], project: str) -> PipelineOptions:
         BadFlag: a flag is unknown to Beam, does not work for a job that ends, or is missing for Dataflow.
     """
     _check_flags(argv)
-    options = PipelineOptions(list(argv))
+    options = options_of(argv)
     options.view_as(StandardOptions).streaming = False
     choose_runner(options, BOUNDED_RUNNER)
     cloud = options.view_as(GoogleCloudOptions)

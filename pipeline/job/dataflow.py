@@ -75,7 +75,6 @@ _ROLLUP_FORMATS = {
     "shards": shard_windows.STATE_VERSION,
     "groups": rollup_windows.STATE_VERSION,
 }
-_STATE_CACHE_MB = 100  # of each process of a worker; as Beam's local runner
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")
@@ -111,9 +110,6 @@ def prepare(options: PipelineOptions) -> None:
     # Beam would pickle the main session and stage it. The image has everything, and workers should unpickle no more.
     options.view_as(SetupOptions).save_main_session = False
     cloud.enable_hot_key_logging = True  # names the group of sensors that is busier than a worker can handle
-    worker = options.view_as(WorkerOptions)
-    if not worker.max_cache_memory_usage_mb:  # without a cache, each bundle waits for its group's state
-        worker.max_cache_memory_usage_mb = _STATE_CACHE_MB
 
 
 def check_cloud(options: PipelineOptions) -> None:

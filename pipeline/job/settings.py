@@ -60,6 +60,7 @@ _LAUNCHES = "/template_launches/"
 # Names the file that the launcher runs. templates/Dockerfile sets it for every process of the image, workers included.
 _LAUNCHED_FILE = "FLEX_TEMPLATE_PYTHON_PY_FILE"
 _EMPTY_FLAG = re.compile(r"--\w+=")
+_STATE_CACHE_MB = 100  # of each process of a worker; without a cache, each bundle waits for its group's state
 
 
 class Target(NamedTuple):
@@ -165,10 +166,15 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
         argv = _without_unknown([argument for argument in argv if not _EMPTY_FLAG.fullmatch(argument)])
     else:
         refuse_unknown(argv)
-    options = PipelineOptions(list(argv))
+    options = options_of(argv)
     options.view_as(StandardOptions).streaming = True
     choose_runner(options, STREAMING_RUNNER)
     return options
+
+
+def options_of(argv: Sequence[str]) -> PipelineOptions:
+    """Returns Beam's options of a command line, which comes after what we set for each job, and so decides."""
+    return PipelineOptions([f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}", *argv])
 
 
 def choose_runner(options: PipelineOptions, direct_runner: str) -> None:

@@ -39,6 +39,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.work_list import is_work_key
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
+from pipeline.private_apis.replace import replace
 from pipeline.private_apis.service_calls import ServiceCalls
 
 # Bigtable accepts at most 100,000 mutations in an entry; an aggregate row of 16,667 metrics has more.
@@ -77,7 +78,7 @@ class _WriteFn(bigtableio._BigTableWriteFn):
         super().start_bundle()
         if connects:
             target = self.batcher._batcher._target
-            target.app_profile_id = self.beam_options["app_profile"]  # the connector has no argument for it
+            replace(target, "app_profile_id", self.beam_options["app_profile"])  # the connector has no argument for it
             client = target.client._gapic_client
             client.mutate_rows = partial(_plain_responses, client.mutate_rows)
             self._service_calls = ServiceCalls(self._name)

@@ -8,17 +8,25 @@ Beam does for timers of the watermark. Java has a method for it, and Python has 
 Relies on, in ``apache-beam``:
 
 - ``OutputTimer`` in apache_beam/runners/worker/bundle_processor.py sends its ``_input_timestamp`` as the hold of a
-  timer of the clock. A DoFn gets a new one for each call. The DirectRunner's timers are of another class, and hold
-  nothing.
+  timer of the clock, which :func:`check` tries. A DoFn gets a new one for each call. The DirectRunner's timers are of
+  another class, and hold nothing. Its ``set`` encodes the timer with ``_TimerCoder`` in apache_beam/coders/coders.py.
 - apache_beam/runners/worker/sdk_worker_main.py, the main program of workers, takes the address of its service from the
   environment. Without it, the runner may be the FnApiRunner in this process, which takes the hold for the firing time.
 """
 
 import os
 
+from apache_beam.coders import VarIntCoder
+from apache_beam.coders.coders import GlobalWindowCoder, _TimerCoder
 from apache_beam.runners.worker.bundle_processor import OutputTimer
+from apache_beam.runners.worker.data_plane import ClosableOutputStream
+from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import RuntimeTimer
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN
+
+from pipeline.private_apis.replace import replace
 
 OF_WORKERS = "CONTROL_API_SERVICE_DESCRIPTOR"
 """A variable of the environment that every worker has."""
@@ -27,5 +35,22 @@ OF_WORKERS = "CONTROL_API_SERVICE_DESCRIPTOR"
 def set_clock_timer(timer: RuntimeTimer, at: Timestamp) -> None:
     """Sets a timer of the clock. Until it fires, the output watermark may get as far as the time at which it fires."""
     if isinstance(timer, OutputTimer) and OF_WORKERS in os.environ:
-        timer._input_timestamp = at
+        replace(timer, "_input_timestamp", at)
     timer.set(at)
+
+
+def check() -> None:
+    """Sets a timer of the clock, and looks at its hold. Call it in the ``setup`` of a DoFn with timers.
+
+    Raises:
+        RuntimeError: this is a worker, and the installed release of Beam would hold the watermark all the same.
+    """
+    coder, stream = _TimerCoder(VarIntCoder(), GlobalWindowCoder()).get_impl(), ClosableOutputStream()
+    arguments = 1, GlobalWindow(), Timestamp(0), PANE_INFO_UNKNOWN, TimeDomain.REAL_TIME, "clock", coder, stream
+    set_clock_timer(OutputTimer(*arguments), Timestamp(1))
+    (sent,) = coder.decode_all(stream.get())
+    if OF_WORKERS in os.environ and sent.hold_timestamp != Timestamp(1):
+        raise RuntimeError(
+            "the installed release of apache-beam holds the watermark until a timer of the clock fires, which delays "
+            "panes by an hour: install the release that requirements.txt pins, on workers too"
+        )

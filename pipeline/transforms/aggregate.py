@@ -38,9 +38,9 @@ from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis import state_cache
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
+from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import CompletingFn
 
 Clock = Callable[[], float]
@@ -136,7 +136,7 @@ class AggregateWindows(beam.PTransform):
         return Aggregated(outputs[_BATCHES], outputs[_LISTED], results, contributions)
 
 
-class _AggregateFn(CompletingFn):
+class _AggregateFn(StatefulFn, CompletingFn):
     def __init__(
         self,
         name: TableName,
@@ -157,7 +157,6 @@ class _AggregateFn(CompletingFn):
 
     def setup(self) -> None:
         super().setup()
-        state_cache.make_cheap()
         self._readers = self._connections.enter_context(ThreadPoolExecutor(_READERS, "tidetable-read"))
 
     def start_bundle(self) -> None:

@@ -28,10 +28,10 @@ from pipeline.core.alerts.evaluation import Found
 from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.private_apis import state_cache
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.decode import Clock
+from pipeline.transforms.stateful import StatefulFn
 
 _ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compares
 _TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other
@@ -145,10 +145,9 @@ class AlertMessages(beam.PTransform):
         return alerts | "Collect" >> beam.ParDo(_CollectAlertsFn(self._clock)).with_output_types(PubsubMessage)
 
 
-class _AlertFn(AlertTableFn):
+class _AlertFn(StatefulFn, AlertTableFn):
     def setup(self) -> None:
         super().setup()
-        state_cache.make_cheap()
         self._alerts = GroupAlerts(self._table.name.table, self._table.lateness_us, self)
 
     def process(
@@ -194,7 +193,7 @@ class _WindowsFn(AlertTableFn):
         return self.window_values(element)
 
 
-class _SweepFn(AlertTableFn):
+class _SweepFn(StatefulFn, AlertTableFn):
     """Looks for silent sensors, again and again, as the watermark passes."""
 
     def process(self, _: tuple[int, bytes], sweep: RuntimeTimer = _SWEEP) -> None:
@@ -236,7 +235,7 @@ class _SweepFn(AlertTableFn):
             groups.write(json.dumps(sorted(silent_groups)).encode())
 
 
-class _CollectAlertsFn(beam.DoFn):
+class _CollectAlertsFn(StatefulFn):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 

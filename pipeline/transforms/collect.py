@@ -28,9 +28,9 @@ from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.row_batches import BatchOrder, number_of_rows, shards_for
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.private_apis import state_cache
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
+from pipeline.transforms.stateful import StatefulFn
 
 Clock = Callable[[], float]
 
@@ -77,13 +77,10 @@ def _with_shard(element: tuple[int, bytes], shards: int) -> tuple[int, bytes]:
     return group % shards, batch
 
 
-class _CollectFn(beam.DoFn):
+class _CollectFn(StatefulFn):
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._aggregate_rows = metrics.counter(metrics.AGGREGATE_ROWS)
-
-    def setup(self) -> None:
-        state_cache.make_cheap()
 
     def start_bundle(self) -> None:
         # A request may contain rows of the whole bundle, and Bigtable may apply its entries in any order.

@@ -43,9 +43,9 @@ from pipeline.core.rows.row_bytes import read_rows, rows_bytes
 from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis import state_cache
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms.aggregate import Clock
+from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
@@ -115,7 +115,7 @@ class RollUp(beam.PTransform):
         )
 
 
-class _RollupFn(TableReadingFn):
+class _RollupFn(StatefulFn, TableReadingFn):
     """Keeps state of roll-ups, and reads their rows.
 
     Args:
@@ -130,10 +130,6 @@ class _RollupFn(TableReadingFn):
         self._schema, self._clock = schema, clock
         self._rules = GroupRules(schema, 0 if before_us is None else before_us)
         self._collectors = max(1, schema.shards_of_rollups // _SHARDS_OF_COLLECTOR)
-
-    def setup(self) -> None:
-        super().setup()
-        state_cache.make_cheap()
 
     def _rows(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
         """Returns the rows of these keys, with the newest version of each cell."""
@@ -248,7 +244,7 @@ class _GroupsFn(_RollupFn):
         yield from self._collected(bucket, _OF_GROUPS, windows.rows)
 
 
-class _CollectRollupsFn(beam.DoFn):
+class _CollectRollupsFn(StatefulFn):
     """Passes on rows, those of many shards and groups at a time."""
 
     def __init__(self, clock: Clock) -> None:

@@ -36,6 +36,10 @@ class WorkerLost(Exception):
     """The worker is lost amid a bundle."""
 
 
+class StepRaised(Exception):
+    """A step raises, amid a bundle or at its end."""
+
+
 @dataclass
 class Done:
     """What a bundle hands to the service: all of it, or what was put out before the worker was lost.
@@ -55,19 +59,21 @@ class _Channel:
     """The data plane of one bundle at a time."""
 
     def __init__(self):
-        self.inputs, self.streams, self.fails_after = [], {}, None
+        self.inputs, self.streams, self.fails_after, self.failure = [], {}, None, None
 
     def input_elements(self, instruction_id, expected_inputs, abort_callback=None):
-        for number, each in enumerate(self.inputs):
-            if number == self.fails_after:
-                break
-            yield each
-        if self.fails_after is not None:
-            raise WorkerLost
+        yield from self.inputs[: self.fails_after]
+        if self.failure is not None and self.fails_after is not None:
+            raise self.failure
 
     def output_stream(self, instruction_id, transform_id):
-        stream = self.streams[transform_id] = ClosableOutputStream()
+        stream = self.streams[transform_id] = ClosableOutputStream(self._close)
         return stream
+
+    def _close(self, _):
+        """Raises like the ``finish_bundle`` of a step fused after one with state, which has sent its changes."""
+        if self.failure is not None:
+            raise self.failure
 
     def output_timer_stream(self, instruction_id, transform_id, timer_family_id):
         return self.output_stream(instruction_id, (transform_id, timer_family_id))
@@ -149,13 +155,16 @@ class Fragment:
         of_port.spec.urn, of_port.spec.payload = urn, port.SerializeToString()
         (of_port.outputs if urn == bundle_processor.DATA_INPUT_URN else of_port.inputs)["only"] = collection
 
-    def run(self, elements, timers=(), fails_after=None, random=None):
+    def run(self, elements, timers=(), failure=None, fails_after=None, random=None):
         """Runs a bundle. Its state is committed by the caller.
 
         Args:
             elements: windowed values.
             timers: ``(family, timer)``.
-            fails_after: loses the worker after so many elements and timers; None for a bundle that ends.
+            failure: what ends the bundle: :class:`WorkerLost`, or :class:`StepRaised`, after which the worker goes on
+                with what it has in its cache; None for a bundle that ends well.
+            fails_after: the number of elements and timers after which it fails; None for a failure when all outputs
+                have been made.
             random: decides the order of all; without it, they come as given, and timers last.
         """
         if self._processor is None:
@@ -176,21 +185,16 @@ class Fragment:
         channel.inputs = [*data, *fired]
         if random is not None:
             random.shuffle(channel.inputs)
-        channel.streams, channel.fails_after = {}, fails_after
+        channel.streams, channel.fails_after, channel.failure = {}, fails_after, failure
         token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken(user_state={}, token=self._token)
-        with suppress(WorkerLost), self._handler.process_instruction_id(str(self._number), [token]):
+        with suppress(WorkerLost, StepRaised), self._handler.process_instruction_id(str(self._number), [token]):
             self._processor.process_bundle(str(self._number))
-        if fails_after is not None:
-            self._lose()
-        else:
+        if failure is None:
             self._processor.reset()
+        else:
+            self._processor.shutdown()
+            self._processor = None
         return self._done()
-
-    def _lose(self):
-        """Loses the worker: what it has in memory is gone."""
-        self._processor.shutdown()
-        self._processor = None
-        self.forget()
 
     def forget(self):
         """Makes the worker read again what it has in its cache."""

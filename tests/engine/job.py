@@ -73,6 +73,7 @@ class Job:
         table: the table; a new one by default.
         seed: of all that the engine chooses.
         cache_mb: the size of the worker's cache of state.
+        page_bytes: see :class:`tests.engine.state_service.StateService`.
         limits: those of :class:`tests.engine.service.Stage`.
         changes: flags.
 
@@ -83,12 +84,12 @@ class Job:
         stages: the stages, by name.
     """
 
-    def __init__(self, schema, now_us, table=None, *, seed=0, cache_mb=100, limits=None, **changes):
+    def __init__(self, schema, now_us, table=None, *, seed=0, cache_mb=100, page_bytes=1 << 20, limits=None, **changes):
         self.schema, self.table = schema, table or Table(schema.policies)
         self.now_us, self.source_us, self.random = now_us, MIN_TIMESTAMP.micros, Random(seed)
         self._began_us, self._cache_mb = now_us, cache_mb
         self.results = []
-        states = {name: StateService() for name in self.names}
+        states = {name: StateService(page_bytes) for name in self.names}
         self.stages = {}
         for name, fragment in self._fragments(states, changes).items():
             self.stages[name] = Stage(fragment, **(limits or {}))

@@ -6,6 +6,8 @@ What is modelled was read in Beam's Java worker for Dataflow, its Python SDK and
   even if a call before it has cleared it or set it again.
 - A commit contains the state, the timers and the outputs of a bundle, or nothing of it. It may fail after the bundle
   has ended, and the bundle is repeated.
+- If a step raises, the worker goes on: the bundle is repeated by the same process, which has the same cache and gets
+  the same token for it.
 - A timer holds the output watermark at the time that the SDK sends with it, unless that is the end of time. An element
   in flight holds the input watermark at its timestamp. What is behind a watermark when it comes does not hold it.
 """
@@ -15,8 +17,10 @@ from collections import defaultdict
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
+from tests.engine.fragment import StepRaised, WorkerLost
+
 END_US = MAX_TIMESTAMP.micros
-LOST, REFUSED = "the worker is lost", "the commit is refused"
+LOST, REFUSED, RAISED = "the worker is lost", "the commit is refused", "a step raises"
 
 
 class TooLarge(Exception):
@@ -81,11 +85,13 @@ class Stage:
     def bundle(self, key, elements, timers, failure=None, random=None):
         """Runs a bundle; see :meth:`work`. Without ``random``, all come as given, and timers last."""
         calls = len(elements) + len(timers)
-        after = random.randint(0, calls) if failure == LOST else None
-        done = self.fragment.run([value for value, _ in elements], timers, after, random)
+        error = {LOST: WorkerLost, RAISED: StepRaised}.get(failure)
+        after = random.choice([None, *range(calls + 1)]) if error else None
+        done = self.fragment.run([value for value, _ in elements], timers, error, after, random)
         if failure is not None:
             self.fragment.state.restore()
-            self.fragment.forget()
+            if failure != RAISED:
+                self.fragment.forget()
             return False, done.outputs
         self._check_size(done)
         self.fragment.state.commit()

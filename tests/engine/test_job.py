@@ -1,10 +1,13 @@
 """A job on the modelled engine: lost workers, refused commits, updates, drains and restarts."""
 
+from random import Random
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine.job import KIND, Job, schema_of
-from tests.engine.service import LOST, REFUSED
+from tests.engine.service import LOST, RAISED, REFUSED
 from tests.model.reference import DAY, HOUR, MINUTE, SECOND, Published, Truth, start_of
 from tests.model.world import START_US, message
 from tests.support.exhaustive import examples
@@ -18,7 +21,7 @@ _lags = st.sampled_from([SECOND, 10 * MINUTE, HOUR, -10 * MINUTE])
 _STEPS = st.one_of(
     st.tuples(st.just("publish"), _events),
     st.tuples(st.just("publish again"), st.integers(0, 100)),
-    st.tuples(st.just("work"), st.integers(1, 6), st.sampled_from([None, None, LOST, REFUSED])),
+    st.tuples(st.just("work"), st.integers(1, 6), st.sampled_from([None, None, None, LOST, REFUSED, RAISED])),
     st.tuples(st.just("wait"), _bys, _lags),
     st.tuples(st.just("lag"), _bys, _lags),
     st.tuples(st.sampled_from(["update", "drain", "cancel"])),
@@ -31,8 +34,9 @@ ROLLUPS = ('site = { by = "metadata.location" }', 'fleet = { by = [], tiers = ["
 class History:
     """Runs what happens to a job, and keeps what was published, and what the jobs publish."""
 
-    def __init__(self, schema, seed, cache_mb, which_results):
-        self.schema, self.seed, self.cache_mb, self.published = schema, seed, cache_mb, []
+    def __init__(self, schema, seed, cache_mb, page_bytes, which_results):
+        self.schema, self.published = schema, []
+        self.engine = {"seed": seed, "cache_mb": cache_mb, "page_bytes": page_bytes}
         self.flags = {"results_topic": "projects/test-project/topics/results", "results": which_results}
         self.results = []
         self.job = None
@@ -41,7 +45,7 @@ class History:
     def begin(self, now_us, table):
         if self.job is not None:
             self.results += self.job.results
-        self.job = Job(self.schema, now_us, table, seed=self.seed, cache_mb=self.cache_mb, **self.flags)
+        self.job = Job(self.schema, now_us, table, **self.engine, **self.flags)
 
     def step(self, what, *how):
         job = self.job
@@ -113,20 +117,41 @@ def location_of(sensor_id, time_us):
     tiers=st.sampled_from([("1h",), ("1h", "1d")]),
     seed=st.integers(0, 999),
     cache_mb=st.sampled_from([0, 100]),
+    page_bytes=st.sampled_from([1, 1 << 20]),
     which_results=st.sampled_from(["final", "all"]),
     steps=st.lists(_STEPS, max_size=30),
     rollups=st.sampled_from([(), ROLLUPS]),
 )
 @settings(max_examples=examples(25), deadline=None, derandomize=True)
-def test_random_histories_on_the_engine(tiers, seed, cache_mb, which_results, steps, rollups):
+def test_random_histories_on_the_engine(tiers, seed, cache_mb, page_bytes, which_results, steps, rollups):
     """Aggregates are those of all published events, after any bundles, failures, updates, drains and restarts.
 
     A drain leaves nothing, and does not wait for the clock. The greatest result of each window is its row. The row of
     each group is the merge of its sensors' rows.
     """
-    history = History(schema_of(*tiers, rollups=rollups), seed, cache_mb, which_results)
+    history = History(schema_of(*tiers, rollups=rollups), seed, cache_mb, page_bytes, which_results)
     for step in steps:
         history.step(*step)
+    with history.job.running():
+        history.drain()
+    history.check()
+
+
+@pytest.mark.parametrize("page_bytes", [1, 1 << 20])
+def test_steps_that_raise(page_bytes):
+    """A step that raises, in any stage and at any point of a bundle, stops nothing and loses nothing.
+
+    The worker goes on with its cache of state. Bags of several pages are read again, also where nothing raises.
+    """
+    history = History(schema_of("1h", "1d", rollups=ROLLUPS), 1, 100, page_bytes, "all")
+    failures = Random(1)
+    for _ in range(5):
+        for events in ([("a", 0, 0)], [("b", 0, 1)], [("a", 0, 2)]):
+            history.step("publish", events)
+            history.step("work", 2, None)
+        history.step("lag", 6 * MINUTE, SECOND)
+        for _ in range(10):
+            history.step("work", 1, failures.choice([None, RAISED]))
     with history.job.running():
         history.drain()
     history.check()

@@ -2,6 +2,7 @@ import sys
 from datetime import timedelta
 
 import pytest
+from apache_beam.options.pipeline_options import WorkerOptions
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
@@ -28,6 +29,13 @@ def refusal(arguments):
 
 def without(name):
     return [flag for flag in flags() if not flag.startswith(f"--{name}=")]
+
+
+@pytest.mark.parametrize(("arguments", "size"), [((), 100), (("--max_cache_memory_usage_mb=0",), 0)])
+def test_the_cache_of_state(arguments, size):
+    """Workers cache state, unless the launch sets another size, be it none."""
+    options = parse_flags([*flags(), *arguments])
+    assert options.view_as(WorkerOptions).max_cache_memory_usage_mb == size
 
 
 def test_defaults_of_the_contract():

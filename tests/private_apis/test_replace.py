@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.private_apis.replace import replaced
+from pipeline.private_apis.replace import replace, replaced
 
 
 class Original:
@@ -27,3 +27,13 @@ def test_an_attribute_that_is_not_defined(owner):
     """An attribute that a class inherits, or that a module lacks, can't be replaced."""
     with pytest.raises(AttributeError, match="does not define name"), replaced(owner, "name", None):
         pass
+
+
+def test_an_attribute_that_an_object_lacks():
+    """What another release no longer uses is not set."""
+    timer = Original()
+    timer.hold = 1
+    replace(timer, "hold", 2)
+    assert timer.hold == 2
+    with pytest.raises(AttributeError, match="Original does not define holds"):
+        replace(timer, "holds", 2)
