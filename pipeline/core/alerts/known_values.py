@@ -10,7 +10,7 @@ from pipeline.core.alerts.stored_alerts import FOREVER_US, StoredValues, ValuesW
 from pipeline.core.queries.events import Query, events_of, selections_of
 from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
 from pipeline.core.queries.together import RowsTogether
-from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import aggregate_range, as_read, parse_aggregate_key
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -81,7 +81,9 @@ def _windows(
     tier = next((tier for tier in schema.tiers if tier.window.text == rule.tier), None)
     if tier is None:
         return
-    window, column = tier.window, qualifier_of(str(rule.of), str(rule.metric)).encode()
+    window, metric = tier.window, str(rule.metric)
+    column, *extremes = (qualifier_of(name, metric) for name in (str(rule.of), "min", "max"))
+    columns = tuple({each.encode() for each in (column, *extremes)})
     complete_us = retention.has_windows_from_us(tier, now_us) + window.length_us
     values: dict[str, list[Value]] = {sensor: [] for sensor in wanted}
     ranges = [
@@ -89,13 +91,13 @@ def _windows(
         for each in wanted.values()
     ]
     for some in in_batches(ranges):
-        for row in read(RowSelection(some, CellSelection((tier.family,), (column,), versions=1))):
+        for row in read(RowSelection(some, CellSelection((tier.family,), columns, versions=1))):
             key = parse_aggregate_key(window, row.key)
             end_us, of_sensor = window.end_of(key.start_us), wanted[key.sensor_id]
             if of_sensor.from_us <= end_us <= of_sensor.until_us:
-                values[key.sensor_id] += [
-                    Value(end_us, float(cell.value)) for cell in row.cells if cell.qualifier == column
-                ]
+                texts = {cell.qualifier.decode(): cell.value for cell in row.cells}
+                if column in texts:
+                    values[key.sensor_id].append(Value(end_us, as_read(column, float(texts[column]), texts)))
     for sensor, found in values.items():
         yield sensor, StoredValues(max(wanted[sensor].from_us, complete_us), found)
 

@@ -17,6 +17,7 @@ from pipeline.core.rows.aggregate_rows import (
     aggregate_row,
     parse_statistic,
     values_of,
+    was_quantile,
 )
 from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.table_schema import Tier
@@ -216,13 +217,14 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
     the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
-    greatest double: near it, one order of addition overflows and another does not. The metadata of the newest event is
-    compared as far as the table's roll-ups group by it.
+    greatest double: near it, one order of addition overflows and another does not. A quantile beyond the extremes, as
+    earlier releases wrote, is compared as readers show it. The metadata of the newest event is compared as far as the
+    table's roll-ups group by it.
     """
     expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
     for name in sorted((expected.keys() | stored.keys()) - OF_WRITERS, key=_event_count_first):
         value = _value(name, stored.get(name))
-        if name not in expected or not _agree(name, value, expected[name], recomputed):
+        if name not in expected or not _agree(name, value, expected[name], recomputed, stored):
             right = expected.get(name)
             yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
     newest, cell = recomputed.stats.member, stored.get(MEMBER)
@@ -274,11 +276,13 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed], source: Tier 
     return {start_us: each for start_us, each in found.items() if each.stats.events or each.too_wide}
 
 
-def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed) -> bool:
+def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed, row: Stored) -> bool:
     if stored == expected:
         return True
     if name == READING_COUNT or stored is None:
         return False
+    if was_quantile(name, stored, expected, row):
+        return True
     if isinstance(stored, Course) and isinstance(expected, Course):
         if stored._replace(amount=expected.amount) != expected:
             return False

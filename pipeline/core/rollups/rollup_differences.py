@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pipeline.core.notation.cell_values import parse_value
 from pipeline.core.rollups.contributions import NOTHING
 from pipeline.core.rollups.sums import aligned, read_sums, text_in, window_stats_of
-from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
+from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic, was_quantile
 from pipeline.core.rows.rollup_rows import EXPECTED, SENSORS
 from pipeline.core.statistics.definitions import Value, split_qualifier, statistic
 from pipeline.core.statistics.sketch import Sketch
@@ -71,7 +71,7 @@ def wrong_columns(
         if one == other:
             continue
         value, right = _value(name, one), _value(name, other)
-        if not _agree(name, value, right, stats):
+        if not _agree(name, value, right, stats, stored):
             yield WrongColumn(name, value, None if isinstance(right, str) else right)
 
 
@@ -113,9 +113,13 @@ def _magnitude(stats: MetricStats) -> float:
     return max(-stats.minimum, stats.maximum)
 
 
-def _agree(name: str, stored: Value | str | None, merged: Value | str | None, stats: WindowStats) -> bool:
+def _agree(
+    name: str, stored: Value | str | None, merged: Value | str | None, stats: WindowStats, row: Mapping[str, bytes]
+) -> bool:
     if not isinstance(stored, float) or not isinstance(merged, float) or name in _NUMBERS:
         return stored == merged
+    if was_quantile(name, stored, merged, row):
+        return True
     found, metric = split_qualifier(name)
     of_metric = stats.metrics[metric]
     return _close(stored, merged, found.tolerance(_magnitude(of_metric), of_metric.count, merged))

@@ -10,7 +10,7 @@ follows ``agg#``, and the text of its start.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, cast
 
@@ -25,13 +25,14 @@ from pipeline.core.statistics.definitions import (
     DEFAULT_STATISTICS,
     Statistic,
     Value,
+    limited,
     parse_count,
     qualifier_of,
     split_qualifier,
 )
 from pipeline.core.statistics.member import member_bytes, parse_member
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import Window
 
@@ -243,6 +244,34 @@ def parse_statistic(qualifier: bytes, value: bytes) -> Value:
     return statistic.parse(value)
 
 
+def as_read(column: str, value: float, row: Mapping[str, bytes]) -> float:
+    """Returns the value of a column as readers show it.
+
+    Args:
+        column: the column's name, like ``p95_temperature``.
+        value: the value that is stored.
+        row: the stored values of the row, by column.
+    """
+    found, metric = split_qualifier(column)
+    if not found.limited:
+        return value
+    extremes = (row.get(qualifier_of(name, metric), b"nan") for name in ("min", "max"))
+    try:
+        return limited(value, *map(float, extremes))
+    except ValueError:  # another program wrote them
+        return value
+
+
+def was_quantile(column: str, value: object, right: Value | None, row: Mapping[str, bytes]) -> bool:
+    """Returns whether a value is a quantile beyond the extremes, as earlier releases wrote, and reads as right.
+
+    Arguments are those of :func:`as_read`, and the right value.
+    """
+    if not isinstance(value, float) or not isinstance(right, float) or split_qualifier(column)[0].part != "sketch":
+        return False
+    return abs(value - right) <= 2 * RELATIVE_ERROR * abs(right) and as_read(column, value, row) == right
+
+
 def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> tuple[int, WindowStats]:
     """Returns the start in µs and all that an aggregate row tells. Raises as :func:`parse_aggregate_row` does."""
     record = parse_aggregate_row(window, row, statistics)
@@ -258,9 +287,8 @@ def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEF
 def stats_of(record: AggregateRecord) -> WindowStats:
     """Returns the statistics that the row was made from.
 
-    An average outside [minimum, maximum] is clamped to that range, and a deviation to half its width. Earlier releases
-    wrote such averages through rounding, and infinite deviations of very large readings. What the row does not contain
-    is NaN.
+    A deviation is at most half the width of the range of readings: earlier releases wrote infinite ones of very large
+    readings. What the row does not contain is NaN.
     """
     stats = WindowStats()
     stats.events = record.reading_count
@@ -270,9 +298,8 @@ def stats_of(record: AggregateRecord) -> WindowStats:
         of_metric.total = _or_nan(summary.sum)
         of_metric.minimum = least = _or_nan(summary.min)
         of_metric.maximum = most = _or_nan(summary.max)
-        # The first argument is returned if the other is NaN.
-        of_metric.average = min(max(_or_nan(summary.avg), least), most)
-        of_metric.deviation = min(_or_nan(summary.stddev), most / 2 - least / 2)
+        of_metric.average = _or_nan(summary.avg)
+        of_metric.deviation = min(_or_nan(summary.stddev), most / 2 - least / 2)  # the first, if the other is NaN
         of_metric.parts = summary.parts
     return stats
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any, TypeVar
 
 from pipeline.core.statistics.courses import Course
-from pipeline.core.statistics.definitions import DEFAULT, statistic
+from pipeline.core.statistics.definitions import DEFAULT, limited, statistic
 from pipeline.core.statistics.parts import PARTS
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.windows.fixed import Window
@@ -85,7 +86,10 @@ class MetricSummary:
     def value(self, name: str) -> float | None:
         """Returns a statistic; a quantile also from the sketch. None if it is not known. Raises ValueError."""
         if statistic(name).part == "sketch" and name not in self.more:
-            return self.sketch.quantile(float(name[1:]) / 100) if self.sketch else None
+            if self.sketch is None:
+                return None
+            least, most = (nan if value is None else value for value in (self.min, self.max))
+            return limited(self.sketch.quantile(float(name[1:]) / 100), least, most)
         return self.statistics().get(statistic(name).name)
 
     @property
@@ -106,7 +110,12 @@ def statistic_names(summaries: Iterable[Iterable[MetricSummary]]) -> list[str]:
 
 
 def summary_of(found: Mapping[str, Any]) -> MetricSummary:
-    """Returns the summary with these statistics, by name; the count is one of them."""
+    """Returns the summary with these statistics, by name; the count is one of them.
+
+    An average or a quantile outside the range of readings is limited to it: earlier releases wrote such values.
+    """
+    least, most = found.get("min", nan), found.get("max", nan)
+    found = {name: limited(value, least, most) if statistic(name).limited else value for name, value in found.items()}
     named = {name: found[name] for name in DEFAULT if name in found} | {"count": int(found["count"])}
     others = sorted((statistic(name) for name in found if name not in DEFAULT), key=lambda each: each.rank)
     more = {each.name: found[each.name] for each in others if each.listed}

@@ -59,6 +59,7 @@ class Statistic:
         part: the name of the part that the value is computed from; None if it needs none.
         needs: other statistics that the value is computed from, whose cells are written as well.
         listed: whether readers list it; they do not list what only serves merging.
+        limited: whether it lies between the minimum and the maximum.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Statistic:
     part: str | None = None
     needs: tuple[str, ...] = ()
     listed: bool = True
+    limited: bool = False
 
     @property
     def rank(self) -> float:
@@ -129,9 +131,17 @@ def _of_sum(mean: float, count: int, value: float) -> float:
 def _quantile(q: float) -> _ValueOf:
     def value(stats: MetricStats, _: WindowSpan) -> float | None:
         sketch = (stats.parts or {}).get("sketch")
-        return None if sketch is None else sketch.quantile(q)
+        return None if sketch is None else limited(sketch.quantile(q), stats.minimum, stats.maximum)
 
     return value
+
+
+def limited(value: float, least: float, most: float) -> float:
+    """Returns the value, limited to the range of readings, as far as that is known; an end that is not known is NaN.
+
+    A sketch tells a quantile to 1 %, so it may exceed the range. Averages of earlier releases do through rounding.
+    """
+    return min(max(value, least), most)  # the first argument, if the other is NaN
 
 
 _MOMENTS = (
@@ -139,7 +149,7 @@ _MOMENTS = (
     Statistic("sum", lambda stats, _: stats.total, _parse_sum, lambda mean, count, _: _TOLERANCE * mean * count),
     Statistic("min", lambda stats, _: stats.minimum),
     Statistic("max", lambda stats, _: stats.maximum),
-    Statistic("avg", lambda stats, _: stats.average, parse_value, lambda mean, *_: _TOLERANCE * mean),
+    Statistic("avg", lambda stats, _: stats.average, parse_value, lambda mean, *_: _TOLERANCE * mean, limited=True),
     Statistic(
         "stddev",
         lambda stats, _: stats.deviation,
@@ -181,7 +191,7 @@ def statistic(name: str) -> Statistic:
     """Returns the statistic of that name. Raises ValueError for an unknown name."""
     found = _KNOWN.get(name) or _WAYS.get(name)
     if found is None and (quantile := _QUANTILE.fullmatch(name)):
-        found = Statistic(name, _quantile(float(quantile[1]) / 100), part="sketch")
+        found = Statistic(name, _quantile(float(quantile[1]) / 100), part="sketch", limited=True)
     if found is None:
         listed = ", ".join([*(known.name for known in _KNOWN.values() if known.listed), *_WAYS])
         if re.fullmatch(r"p[0-9.]+", name):

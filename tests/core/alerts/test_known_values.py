@@ -8,9 +8,12 @@ from pipeline.core.alerts.machine import MOST_VALUES, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.alerts.stored_alerts import FOREVER_US, StoredValues, ValuesWanted
 from pipeline.core.events.event import Event
+from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.toml import parse_schema
 from tests.support.lasting import lasting
 from tests.support.memory import Memory
 from tests.support.tables import HOUR, T, raw_row, window_row
@@ -55,6 +58,16 @@ def test_a_storm_costs_few_requests() -> None:
         found = known_values(_SCHEMA, _KEPT, memory, wanted, T + HOUR)
         assert all(len(each.values) == 1 for each in found)
         assert memory.reads < 20
+
+
+def test_a_quantile_of_an_earlier_release() -> None:
+    """A quantile above the maximum of its row is the maximum, as all readers show it."""
+    schema, window = parse_schema('[statistics]\nother = ["min", "max", "p95"]'), _SCHEMA.tiers[0].window
+    values = {"reading_count": b"3", "count_t": b"3", "min_t": b"88", "max_t": b"90", "p95_t": b"90.44"}
+    cells = [Cell(schema.tiers[0].family, name.encode(), T, value) for name, value in values.items()]
+    memory = Memory([Row(aggregate_key(window, "a", T), cells)])
+    (found,) = known_values(schema, _KEPT, memory, [_wanted(replace(_MEAN, of="p95"), until_us=T + HOUR)], T + HOUR)
+    assert found.values == [Value(T + HOUR, 90.0)]
 
 
 def test_what_the_table_cannot_tell() -> None:
