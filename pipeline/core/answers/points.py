@@ -21,6 +21,7 @@ from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.queries.windows import windows_of
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.records import MetricSummary
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
@@ -199,13 +200,33 @@ class _Search:
         ):
             return None
         columns = _Columns(window, self._start_us, self._end_us, self._most_columns)
-        for summary in self._summaries(tier, read, begin_us, end_us):
+        first_us = end_us
+        for each_us, summary in self._windows(tier, read, begin_us, end_us):
+            first_us = min(first_us, each_us)
             if not summary.more.keys() >= {"first", "last"} or summary.min is None or summary.max is None:
                 return None  # written before these statistics were declared
             columns.add_summary(summary)
+        if self._has_lost_rows(tier, read, begin_us, first_us):
+            return self._from_tier(tier, read)
         for from_us, to_us in from_raw:
             columns.add(self._readings(read, from_us, to_us))
         return self._points(window.text, columns, read, self._start_us)
+
+    def _has_lost_rows(self, tier: Tier, read: ReadRows, begin_us: int, end_us: int) -> bool:
+        """Whether the sensor has readings before its first row in the tier; notes from when on the tier has rows then.
+
+        Retention can't tell so if another program shortened the tier's policy for a time. Nearly always, there are no
+        readings, which costs two empty reads; where keys begin with the time, it would cost all sensors' readings.
+        """
+        if begin_us == end_us or self._schema.key.time_first:
+            return False
+        keys = aggregate_range(tier.window, self._sensor_id, begin_us, end_us)
+        first = next(read(RowSelection(keys, CellSelection((), keys_only=True), page_rows=1)), None)
+        first_us = end_us if first is None else parse_aggregate_key(tier.window, first.key).start_us
+        if next(self._readings(read, begin_us, first_us, limit=1), None) is None:
+            return False
+        self._tier_us[tier] = first_us
+        return True
 
     def _is_listed(self, read: ReadRows, start_us: int, end_us: int) -> bool:
         """Whether a window awaits a repair: its row, and those of longer ones, may count too little."""
@@ -255,10 +276,10 @@ class _Search:
         for record in windows_of(tier, read, self._sensor_id, start_us, end_us, metrics, None, self._on_foreign):
             yield record.start_us, record.metrics[self._metric]
 
-    def _readings(self, read: ReadRows, start_us: int, end_us: int) -> Iterator[Point]:
+    def _readings(self, read: ReadRows, start_us: int, end_us: int, limit: int | None = None) -> Iterator[Point]:
         if start_us >= end_us:
             return
-        query = Query(start_us, end_us, (self._metric,), metadata=self._metadata)
+        query = Query(start_us, end_us, (self._metric,), limit, self._metadata)
         for record in events_of(self._schema, read, self._sensor_id, query, self._on_foreign):
             yield Point(record.event_time_us, record.readings[self._metric])
 

@@ -226,6 +226,25 @@ def test_a_tier_without_rows_of_the_beginning(known, columns):
     assert pixels(points.points, START, points.column_us) == pixels(TWO_HOURS.items(), START, points.column_us)
 
 
+@pytest.mark.parametrize("columns", [2, 20, 120])
+def test_rows_that_are_gone_though_policies_keep_them(columns):
+    """If a policy was shorter for a time and nobody noted it, raw rows answer, or the answer tells what is missing."""
+    schema = parse_schema(TIERS)
+    table = table_of(schema, TWO_HOURS, HALF_US)
+    points = found(schema, table, START, START + 2 * HOUR, 4 * columns)
+    assert (points.exact, points.incomplete_before_us) == (True, None)
+    assert pixels(points.points, START, points.column_us) == pixels(TWO_HOURS.items(), START, points.column_us)
+    few = found(schema, table, START, START + 2 * HOUR, 4 * columns, max_rows=150)
+    assert (few.exact, few.incomplete_before_us) == (False, HALF_US)
+
+
+def test_a_sensor_that_is_younger_than_the_range(day):
+    """It has no readings before its first window: windows answer, and looking for readings costs no rows."""
+    schema, table = day
+    points = found(schema, table, START - 24 * HOUR, START + 24 * HOUR, 4000)
+    assert (points.source, points.exact, points.rows_read) == ("1m", True, 1440)
+
+
 def test_collected_raw_rows_are_no_picture():
     """Neither of the whole range, nor of its ends, which windows leave to them: windows answer, and not exactly."""
     schema = parse_schema(TIERS)
