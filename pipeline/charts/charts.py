@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import click
 
 from pipeline.core.notation.durations import format_interval
-from pipeline.core.notation.times import format_time
+from pipeline.core.notation.times import format_time, from_datetime, to_local
+from pipeline.core.notation.zones import UTC_ZONE
 from pipeline.core.windows.fixed import HOURLY, Window
 
 MAX_SERIES = 8  # people can't tell more apart
@@ -75,6 +76,7 @@ class Chart:
         line: the lines' name in the legend.
         requested_us: the requested time range, in microseconds since the epoch; by default the extent of the data.
         limits: the ends of the value axis; None where the data determine it.
+        zone: the name of the time zone of the time axis.
     """
 
     title: str
@@ -86,6 +88,7 @@ class Chart:
     calendar: Window | None = None
     band: str = "minimum to maximum"
     line: str = "mean"
+    zone: str = UTC_ZONE
 
     @property
     def by(self) -> str:
@@ -204,14 +207,15 @@ def value_format(bottom: float, top: float) -> str:
     return ",.15g" if max(abs(bottom), abs(top)) >= _THOUSANDS else ".15g"
 
 
-def span_text(start_us: int, end_us: int) -> str:
+def span_text(start_us: int, end_us: int, zone: str = UTC_ZONE) -> str:
     """Returns the ends of the time axis as text: to the second, unless the axis is shorter than a minute."""
     grain_us = 1_000_000 if end_us - start_us >= 60_000_000 else 1
     ends = (time_us // grain_us * grain_us for time_us in (start_us, end_us))
-    start, end = (format_time(time_us).removesuffix("Z").replace("T", " ") for time_us in ends)
+    local = (to_local(time_us, zone).replace(tzinfo=None) for time_us in ends)
+    start, end = (format_time(from_datetime(each)).removesuffix("Z").replace("T", " ") for each in local)
     if start.endswith(":00") and end.endswith(":00"):
         start, end = start.removesuffix(":00"), end.removesuffix(":00")
-    return f"{start} to {end}, UTC"
+    return f"{start} to {end}, {zone}"
 
 
 def shortened(text: str, length: int) -> str:

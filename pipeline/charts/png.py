@@ -53,7 +53,7 @@ def save_chart(charts: Sequence[Chart], path: Path) -> None:
         else:
             _draw_several(axes, drawn, colours, legend)
         _label(axes, drawn, span)
-    every_axes[-1].set_xlabel(span_text(*span))
+    every_axes[-1].set_xlabel(span_text(*span, charts[0].zone))
     # Without set_parse_math, matplotlib takes an id with dollar signs for a formula.
     shown = figure.legend(
         legend.values(), [shortened(label, 48) for label in legend], loc="outside lower center", ncols=3, frameon=False
@@ -132,7 +132,7 @@ def _dot(colour: str) -> Any:
 
 def _label(axes: Any, chart: Chart, span_us: tuple[int, int]) -> None:
     start, end = span_us
-    ticks = time_ticks(start, end, _WIDTH)
+    ticks = time_ticks(start, end, _WIDTH, chart.zone)
     axes.set_xticks([to_datetime(time_us) for time_us in ticks], list(ticks.values()))
     axes.set_xlim(to_datetime(start), to_datetime(end))
     bottom, top = value_axis(chart)

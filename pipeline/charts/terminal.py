@@ -46,14 +46,19 @@ def _chart(chart: Chart, span_us: tuple[int, int], width: int, height: int) -> s
         marked = _several(drawn, span_us, width)
     within = {label: [dot for dot in dots if bottom <= dot.y <= top] for label, dots in marked.items()}
     visible = {label: dots for label, dots in within.items() if dots}
-    plot = _plot(visible, span_us, (bottom, top), width, height - 3)
-    title, span = shortened(chart.title, width), span_text(*span_us)
+    plot = _plot(visible, span_us, (bottom, top), width, height - 3, chart.zone)
+    title, span = shortened(chart.title, width), span_text(*span_us, chart.zone)
     lines = [title.center(width), *plot, span.center(width), *_legend(list(visible), width)]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _plot(
-    dots: Mapping[str, Sequence[_Dot]], span_us: tuple[int, int], values: tuple[float, float], width: int, height: int
+    dots: Mapping[str, Sequence[_Dot]],
+    span_us: tuple[int, int],
+    values: tuple[float, float],
+    width: int,
+    height: int,
+    zone: str,
 ) -> list[str]:
     """Returns the lines of a plot with its axes. The first character of each label marks its dots."""
     import plotext
@@ -68,7 +73,7 @@ def _plot(
         plotext.scatter([dot.x for dot in those], [dot.y for dot in those], marker=label[0])
     levels = [value for value in _value_ticks(bottom, top) if bottom <= value <= top]
     plotext.yticks(levels, [format(value, value_format(bottom, top)) for value in levels])
-    ticks = time_ticks(start, end, width)
+    ticks = time_ticks(start, end, width, zone)
     plotext.xticks([(time_us - start) / (end - start) for time_us in ticks], list(ticks.values()))
     return plotext.uncolorize(plotext.build()).splitlines()
 

@@ -1,30 +1,34 @@
 """Places and formats the tick labels of a time axis that is measured in characters."""
 
 from collections.abc import Iterator
-from datetime import MAXYEAR, datetime
+from datetime import MAXYEAR, datetime, timedelta
+from datetime import time as time_of_day
 from typing import NamedTuple
 
-from pipeline.core.notation.times import from_datetime, to_datetime
+from pipeline.core.notation.times import from_datetime, to_datetime, to_local
+from pipeline.core.notation.zones import UTC_ZONE, zone_of
 
 _SECOND_US = 1_000_000
 _MINUTE_US = 60 * _SECOND_US
+_CLOCKS_US = 15 * _MINUTE_US  # clocks change at multiples of it
 _DAY_US = 86_400 * _SECOND_US
 _YEAR_US = 365 * _DAY_US
 _BLANKS = 4  # between labels: rounding to a character may move one closer to the next
 
 
-def time_ticks(start_us: int, end_us: int, width: int) -> dict[int, str]:
+def time_ticks(start_us: int, end_us: int, width: int, zone: str = UTC_ZONE) -> dict[int, str]:
     """Returns ticks from ``start_us`` to ``end_us``, both inclusive, with their labels: as many as fit.
 
     Args:
         start_us: the start of the axis, in microseconds since the epoch.
         end_us: the end of the axis, at least a second later.
         width: the length of the axis, in characters.
+        zone: the time zone whose clocks the ticks follow.
     """
     ticks: dict[int, str] = {}
     for step in _STEPS:
         if (end_us - start_us) // step.length_us < width:
-            ticks = {time_us: step.label(time_us) for time_us in step.between(start_us, end_us)}
+            ticks = {time_us: step.label(to_local(time_us, zone)) for time_us in step.between(start_us, end_us, zone)}
             if sum(len(label) + _BLANKS for label in ticks.values()) <= width:
                 break
     return ticks
@@ -36,28 +40,54 @@ class _Step(NamedTuple):
     length_us: int
     months: int = 0
 
-    def between(self, start_us: int, end_us: int) -> Iterator[int]:
-        if not self.months:
-            yield from range(-(-start_us // self.length_us) * self.length_us, end_us + 1, self.length_us)
+    def between(self, start_us: int, end_us: int, zone: str) -> Iterator[int]:
+        if self.length_us < _DAY_US:
+            yield from self._times(start_us, end_us, zone)
             return
-        start, end = to_datetime(start_us), to_datetime(end_us)
+        for local in self._months(start_us, end_us, zone) if self.months else self._days(start_us, end_us, zone):
+            if start_us <= (time_us := from_datetime(local.replace(tzinfo=zone_of(zone)))) <= end_us:
+                yield time_us
+
+    def _times(self, start_us: int, end_us: int, zone: str) -> Iterator[int]:
+        at_us = start_us
+        while at_us <= end_us:
+            offset_us = _offset_us(at_us, zone)
+            tick_us = -(-(at_us + offset_us) // self.length_us) * self.length_us - offset_us
+            if tick_us > end_us:
+                break
+            if _offset_us(tick_us, zone) == offset_us:
+                yield tick_us
+                at_us = tick_us + 1
+            else:  # clocks change before
+                at_us += _CLOCKS_US - at_us % _CLOCKS_US
+
+    def _days(self, start_us: int, end_us: int, zone: str) -> Iterator[datetime]:
+        start_us, end_us = (time_us + _offset_us(time_us, zone) for time_us in (start_us, end_us))
+        for day in range(-(-start_us // self.length_us), end_us // self.length_us + 1):
+            yield to_datetime(day * self.length_us)
+
+    def _months(self, start_us: int, end_us: int, zone: str) -> Iterator[datetime]:
+        start, end = to_local(start_us, zone), to_local(end_us, zone)
         first, last = ((time.year * 12 + time.month - 1) // self.months for time in (start, end))
         for step in range(max(first, 1), last + 1):
             year, month = divmod(step * self.months, 12)
-            if 1 <= year <= MAXYEAR and start_us <= (time_us := from_datetime(datetime(year, month + 1, 1))) <= end_us:
-                yield time_us
+            if 1 <= year <= MAXYEAR:
+                yield datetime(year, month + 1, 1)
 
-    def label(self, time_us: int) -> str:
-        time = to_datetime(time_us)
+    def label(self, time: datetime) -> str:
         if self.length_us >= _YEAR_US:
             return f"{time.year}"
         if self.months:
             return f"{time.year}-{time:%m}"
-        if self.length_us >= _DAY_US or time_us % _DAY_US == 0:
+        if self.length_us >= _DAY_US or time.time() == time_of_day():
             return f"{time:%m-%d}"
         if self.length_us >= _MINUTE_US:
             return f"{time:%H:%M}"
         return f"{time:%H:%M:%S}" if self.length_us >= _SECOND_US else f"{time:%H:%M:%S.%f}"[:10]
+
+
+def _offset_us(time_us: int, zone: str) -> int:
+    return (to_local(time_us, zone).utcoffset() or timedelta(0)) // timedelta(microseconds=1)
 
 
 _STEPS = [

@@ -4,13 +4,16 @@ import functools
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from pipeline.cloud.connection.names import APP_PROFILE, TableName
-from pipeline.core.notation.times import parse_moment
+from pipeline.core.answers.read_arguments import zone_for
+from pipeline.core.notation.times import local_text, parse_moment
+from pipeline.core.notation.zones import UTC_ZONE, checked_zone
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.windows.fixed import Window
 
 Command = Callable[..., Any]
 
@@ -96,6 +99,81 @@ class Parsed(click.ParamType):
 
 # ISO 8601, or relative to now: see parse_moment.
 TIME = Parsed("time", lambda text: parse_moment(text, time.time_ns() // 1000))
+
+
+class Moment(NamedTuple):
+    """A time as it was typed, whose zone other options may tell."""
+
+    text: str
+    now_us: int
+
+    def us(self, zone: str = UTC_ZONE) -> int:
+        """Returns the time in microseconds. Raises ValueError."""
+        return parse_moment(self.text, self.now_us, zone)
+
+
+def _moment(text: str) -> Moment:
+    found = Moment(text, time.time_ns() // 1000)
+    found.us()
+    return found
+
+
+MOMENT = Parsed("time", _moment)
+"""Like :data:`TIME`, for a :class:`Moment`."""
+
+
+class AskedRange(NamedTuple):
+    """A range of time as it was typed: either end may be missing, and times without an offset have no zone yet."""
+
+    start: Moment | None
+    end: Moment | None
+    time_zone: str | None
+
+    def us(self, tier: Window | None = None) -> tuple[int | None, int | None]:
+        """Returns both ends in microseconds. Tells on standard error in which zone they are, if that matters.
+
+        Args:
+            tier: the tier whose zone times without an offset have, unless --time-zone names one.
+
+        Raises:
+            click.UsageError: a time is outside the years 1 to 9999 in UTC.
+        """
+        zone, ends = zone_for(self.time_zone, tier), (self.start, self.end)
+        try:
+            found = [each and each.us(zone) for each in ends]
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        if found != [each and each.us() for each in ends]:
+            told = zip(("from", "to"), found, strict=True)
+            shown = " ".join(f"{name} {local_text(time_us, zone)}" for name, time_us in told if time_us is not None)
+            click.echo(f"in the time zone {zone}: {shown}", err=True)
+        return found[0], found[1]
+
+
+time_zone_option = click.option(
+    "--time-zone",
+    type=Parsed("zone", checked_zone),
+    help="The time zone of times without an offset, such as Europe/Berlin. By default that of the tier, if one is "
+    "named, and else UTC.",
+)
+
+
+def asked_range_options(start_help: str, end_help: str) -> Callable[[Command], Command]:
+    """Adds ``--from``, ``--to`` and ``--time-zone``; passes ``asked``, an :class:`AskedRange`."""
+
+    def add(command: Command) -> Command:
+        @click.option("--from", "start", type=MOMENT, help=start_help)
+        @click.option("--to", "end", type=MOMENT, help=end_help)
+        @time_zone_option
+        @functools.wraps(command)
+        def with_asked(
+            *args: Any, start: Moment | None, end: Moment | None, time_zone: str | None, **kwargs: Any
+        ) -> Any:
+            return command(*args, asked=AskedRange(start, end, time_zone), **kwargs)
+
+        return with_asked
+
+    return add
 
 
 def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:

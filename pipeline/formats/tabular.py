@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from pipeline.core.notation.cell_values import format_value
-from pipeline.core.notation.times import format_time
-from pipeline.core.windows.calendars import local_text
+from pipeline.core.notation.times import format_time, local_text
 
 if TYPE_CHECKING:
     import pyarrow

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.cli.options import TIME
+from pipeline.cli.options import AskedRange, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
 from pipeline.core.notation.cell_values import rounded
@@ -19,21 +19,20 @@ from pipeline.reading.options import OpenTable, reading_options
 @click.command()
 @click.option("--rule", metavar="NAME", help="Only alerts of this rule.")
 @click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
-@click.option(
-    "--from", "start_us", type=TIME, help="Print what fired and resolved since this time: a time such as -1d."
+@asked_range_options(
+    "Print what fired and resolved since this time: a time such as -1d.",
+    "The end of that time, exclusive. By default now.",
 )
-@click.option("--to", "end_us", type=TIME, show_default="now", help="The end of that time, exclusive.")
 @reading_options
 @output_option
-def alerts(
-    rule: str | None, prefix: str, start_us: int | None, end_us: int | None, open_table: OpenTable, output: Output
-) -> None:
+def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
     """
     from pipeline.cloud.reading.alerts import alert_records  # slow to import
 
+    start_us, end_us = asked.us()
     if start_us is None and end_us is not None:
         raise click.UsageError("--to needs --from")
     with open_table() as table:

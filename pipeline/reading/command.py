@@ -60,9 +60,10 @@ def read() -> None:
     The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
     except for read prefix without a prefix.
 
-    A time is ISO 8601, in UTC unless it has an offset (2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25+02:00), now,
-    today, yesterday, or a duration before now (-90s, -2h, -1d). Without --from and --to, a command reads the last day.
-    In JSON, a statistic that overflowed is the string "inf" or "-inf".
+    A time is ISO 8601 (2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25+02:00), now, today, yesterday, or a duration
+    before now (-90s, -2h, -1d). A date, or a time without an offset, is in the zone of --time-zone, else in that of the
+    tier, else in UTC. Without --from and --to, a command reads the last day. In JSON, a statistic that overflowed is
+    the string "inf" or "-inf".
 
     \b
     Exit codes:

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import takewhile
@@ -11,7 +12,15 @@ import click
 
 from pipeline.cli.console import report_foreign_rows
 from pipeline.cli.entry import Importing
-from pipeline.cli.options import COUNT, TIME, Command, Parsed, schema_options, table_options
+from pipeline.cli.options import (
+    COUNT,
+    AskedRange,
+    Command,
+    Parsed,
+    asked_range_options,
+    schema_options,
+    table_options,
+)
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
@@ -82,25 +91,30 @@ no_metadata_option = click.option(
 )
 
 
-def range_options(command: Command) -> Command:
-    """Adds ``--from`` and ``--to``, by default the last day; passes ``start_us`` and ``end_us`` to the command."""
+last_day_options = asked_range_options(
+    "The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d. By default a day "
+    "before --to.",
+    "The end of the range, exclusive. By default now.",
+)
+"""Adds ``--from``, ``--to`` and ``--time-zone``; passes ``asked``, from which :func:`last_day` makes the range."""
 
-    @click.option(
-        "--from",
-        "start_us",
-        type=TIME,
-        show_default="a day before --to",
-        help="The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d.",
-    )
-    @click.option(
-        "--to", "end_us", type=TIME, default="now", show_default=True, help="The end of the range, exclusive."
-    )
+
+def range_options(command: Command) -> Command:
+    """Adds ``--from``, ``--to`` and ``--time-zone``, by default the last day; passes ``start_us`` and ``end_us``."""
+
+    @last_day_options
     @functools.wraps(command)
-    def with_range(*args: Any, start_us: int | None, end_us: int, **kwargs: Any) -> Any:
-        start_us = end_us - _DAY_US if start_us is None else start_us
+    def with_range(*args: Any, asked: AskedRange, **kwargs: Any) -> Any:
+        start_us, end_us = last_day(*asked.us(kwargs.get("tier")))
         return command(*args, start_us=start_us, end_us=end_us, **kwargs)
 
     return with_range
+
+
+def last_day(start_us: int | None, end_us: int | None) -> tuple[int, int]:
+    """Returns a range, which ends now and is a day long unless its ends are set."""
+    end_us = time.time_ns() // 1000 if end_us is None else end_us
+    return end_us - _DAY_US if start_us is None else start_us, end_us
 
 
 def reading_options(command: Command) -> Command:

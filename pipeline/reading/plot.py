@@ -12,9 +12,10 @@ from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import AskedRange, Parsed
+from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.text import plain
-from pipeline.core.queries.rollup_windows import group_named, rollup_of
+from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import SensorGroup
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
@@ -24,9 +25,10 @@ from pipeline.reading.curves import Curve
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
+    last_day,
+    last_day_options,
     metadata_of_one,
     metadata_option,
-    range_options,
     reading_options,
     usage_errors,
     window_option,
@@ -68,7 +70,7 @@ def _band(text: str) -> tuple[str, str]:
 @click.option(
     "--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric to draw. Repeatable."
 )
-@range_options
+@last_day_options
 @window_option
 @click.option(
     "--unit",
@@ -95,8 +97,7 @@ def plot(
     sensors: tuple[str, ...],
     rollup: str | None,
     metrics: tuple[str, ...],
-    start_us: int,
-    end_us: int,
+    asked: AskedRange,
     tier: Window | None,
     units: tuple[tuple[str, str], ...],
     band: tuple[str, str] | None,
@@ -111,9 +112,9 @@ def plot(
 
     Draws a band from minimum to maximum and a line of means, from the aggregates of all windows that overlap the range;
     without these statistics, the outer quantiles and the median. Missing windows leave a gap. Adds the events if they
-    are at most 2,000. If the range has no aggregates, draws only the newest 2,000 events. Time is UTC. Standard error
-    reports what is drawn and why. A chart without room for all windows merges neighbouring ones; the legend gives their
-    length.
+    are at most 2,000. If the range has no aggregates, draws only the newest 2,000 events. The time axis is in the zone
+    of --time-zone, else in that of --tier, else in UTC. Standard error reports what is drawn and why. A chart without
+    room for all windows merges neighbouring ones; the legend gives their length.
 
     Sensors share a chart, and so do metrics with the same --unit; other metrics get charts of their own, below each
     other. A chart has at most eight lines, which share the 2,000 events. A terminal shows several lines without bands,
@@ -132,12 +133,13 @@ def plot(
     _check_lines(panels, 1 if rollup else len(set(sensors)))
     if not as_json:
         check_installed("charts")
-    span_us = (start_us, end_us)
     found: dict[tuple[str, str], Curve] = {}
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata) if rollup is None else {}
         with usage_errors():
             drawn = list(dict.fromkeys(sensors)) if rollup is None else _groups(table, rollup, sensors)
+            window = tier_of_rollup(table.schema, rollup_of(table.schema, rollup), tier).window if rollup else tier
+        span_us, zone = last_day(*asked.us(window)), zone_for(asked.time_zone, window)
         _check_lines(panels, len(drawn))
         for of_axis in panels.values():
             most = _MAX_EVENTS // (len(drawn) * len(of_axis))
@@ -157,7 +159,7 @@ def plot(
     if not found:
         click.get_current_context().exit(1)
     if output is not None or not as_json:
-        charts = list(_charts(panels, found, span_us, (y_min, y_max)))
+        charts = list(_charts(panels, found, span_us, zone, (y_min, y_max)))
         _draw(charts, output, quietly=as_json)
     if as_json:
         for (_, metric), series in found.items():
@@ -210,6 +212,7 @@ def _charts(
     panels: Mapping[str, Sequence[str]],
     found: Mapping[tuple[str, str], Curve],
     span_us: tuple[int, int],
+    zone: str,
     limits: tuple[float | None, float | None],
 ) -> Iterator[Chart]:
     """Yields a chart for each value axis that has something to show."""
@@ -232,6 +235,7 @@ def _charts(
             **({"window_us": window.length.days * DAILY.length_us or window.length_us} if window else {}),
             calendar=window if isinstance(window, CalendarWindow) else None,
             requested_us=span_us,
+            zone=zone,
             limits=limits,
             band=" or ".join(dict.fromkeys(_name_of(each.names.band) for each in drawn.values() if each.names.band)),
             line=" or ".join(

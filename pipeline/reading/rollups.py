@@ -1,6 +1,5 @@
 """``tidetable read rollups``: the roll-ups of a table, their groups, and the windows and sensors of a group."""
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,19 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.cli.options import COUNT, TIME
+from pipeline.cli.options import COUNT, AskedRange, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import group_named, rollup_of, tiers_of
+from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup, tiers_of
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows.fixed import Window
 from pipeline.reading.absences import missing_before
 from pipeline.reading.options import (
     OpenTable,
     fill_option,
+    last_day,
     metrics_option,
     reading_options,
     usage_errors,
@@ -33,15 +33,16 @@ from pipeline.reading.views import GROUPS, print_records
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable
 
-_DAY_US = 86_400_000_000
 _COLUMNS = "rollup", "by", "tiers", "metrics"
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
-@click.option("--from", "start_us", type=TIME, help="The start of the range, inclusive. For a group, by default a day.")
-@click.option("--to", "end_us", type=TIME, help="The end of the range, exclusive. By default now.")
+@asked_range_options(
+    "The start of the range, inclusive. For a group, by default a day.",
+    "The end of the range, exclusive. By default now.",
+)
 @window_option
 @metrics_option
 @click.option("--top", type=COUNT, help="Print at most this many groups, the first by --by.")
@@ -58,8 +59,7 @@ _COLUMNS = "rollup", "by", "tiers", "metrics"
 def rollups(
     name: str | None,
     values: tuple[str, ...],
-    start_us: int | None,
-    end_us: int | None,
+    asked: AskedRange,
     tier: Window | None,
     metrics: tuple[str, ...],
     top: int | None,
@@ -91,6 +91,7 @@ def rollups(
             _print_rollups(table, output)
             return
         rollup = rollup_of(table.schema, name)
+        start_us, end_us = asked.us(tier_of_rollup(table.schema, rollup, tier).window)
         if sensors:
             _print_sensors(table, rollup, values, end_us, tier, output)
         elif ranking or (rollup.by and not values):
@@ -133,7 +134,7 @@ def _print_windows(
     fill: str,
     output: Output,
 ) -> None:
-    start_us, end_us = _range(*span_us)
+    start_us, end_us = last_day(*span_us)
     records = table.rollups(rollup.name, values, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill)
     found = list(records)
     print_records(found, GROUPS, output)
@@ -159,7 +160,7 @@ def _print_groups(
 ) -> None:
     start_us, end_us = span_us
     if start_us is not None:
-        start_us, end_us = _range(start_us, end_us)
+        start_us, end_us = last_day(start_us, end_us)
     records = table.groups(rollup.name, start_us, end_us, tier=tier, metrics=metrics or None, by=by, top=top)
     found = list(records)
     print_records(found, GROUPS, output, several=True)
@@ -185,11 +186,6 @@ def _print_sensors(
         print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
     if not found:
         click.echo("the group has no sensor", err=True)
-
-
-def _range(start_us: int | None, end_us: int | None) -> tuple[int, int]:
-    end_us = time.time_ns() // 1000 if end_us is None else end_us
-    return end_us - _DAY_US if start_us is None else start_us, end_us
 
 
 def _between(start_us: int, end_us: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import TIME, Parsed, schema_options, table_options
+from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
 from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, SkippedWindows
@@ -36,8 +36,7 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 
 @click.command()
 @table_options
-@click.option("--from", "start_us", type=TIME, help="The start of the time range, such as 2026-02-17T10, today or -1d.")
-@click.option("--to", "end_us", type=TIME, help="The end of the time range.")
+@asked_range_options("The start of the time range, such as 2026-02-17T10, today or -1d.", "The end of the time range.")
 @click.option("--rollups", is_flag=True, help="Repair the rows of roll-ups, from the aggregate rows of all sensors.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
@@ -71,8 +70,7 @@ def repair(
     ctx: click.Context,
     table: TableName,
     declared: DeclaredSchema,
-    start_us: int | None,
-    end_us: int | None,
+    asked: AskedRange,
     rollups: bool,
     listed: bool,
     sensors: tuple[str, ...],
@@ -123,7 +121,7 @@ def repair(
     if rollups and (listed or sensors):
         unwanted = "--listed, which settles roll-ups too" if listed else "--sensor"
         raise click.UsageError(f"--rollups merges the rows of all sensors; omit {unwanted}")
-    between = _between(start_us, end_us, listed=listed)
+    between = _between(*asked.us(), listed=listed)
     of_sensors = frozenset(sensors) or None
     request = Request(
         table, declared, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report

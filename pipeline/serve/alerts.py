@@ -11,12 +11,13 @@ from pipeline.cloud.reading.alerts import alert_records
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
 from pipeline.core.alerts.rules import RULE_NAME
+from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import parse_time
 from pipeline.serve import answers, api
 from pipeline.serve.answers import Forms, rendered
 from pipeline.serve.api import AnswerFormat, TheReads
-from pipeline.serve.parameters import Limit, Prefix, Text, as_range
+from pipeline.serve.parameters import Limit, Prefix, Text, TimeZone, as_range
 
 if TYPE_CHECKING:
     import pyarrow
@@ -44,6 +45,7 @@ async def alerts(
     prefix: Prefix = "",
     start: Since = "",
     end: Until = "",
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The alerts that fire now, or with start what fired and resolved in a range: one page, and the number of all."""
@@ -51,7 +53,8 @@ async def alerts(
         raise ValueError(f"{shown(rule)} can't be a rule's name")
     if end and not start:
         raise ValueError("end needs start: without a range, the answer is what fires now")
-    span = as_range(start, end or "now") if start else None
+    zone = zone_for(time_zone)
+    span = as_range(start, end or "now", zone) if start else None
 
     def read(table: SensorTable) -> Response:
         records = alert_records(table, rule or None, lately=span is None)
@@ -67,7 +70,7 @@ async def alerts(
             page,
             lambda: _arrow(page),
         )
-        return rendered(request, table, asked, form, {}, count=len(found), more=len(found) > limit)
+        return rendered(request, table, asked, form, {}, count=len(found), more=len(found) > limit, time_zone=zone)
 
     return await reads.answer(request, read)
 

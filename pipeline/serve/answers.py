@@ -28,6 +28,9 @@ class _Json(BaseModel):
         cls.__name__ = cls.__qualname__ = cls.__name__.removesuffix("Json")
 
 
+_TIME_ZONE = Field(description="The time zone of times in the request that have no offset.", examples=["UTC"])
+
+
 class ProblemJson(_Json):
     """The reason why a request has no answer."""
 
@@ -68,6 +71,10 @@ class _PageJson(_Json):
     next: str | None = Field(description="The address of the next page; null on the last one.")
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
     foreign_rows: int = Field(description="Rows left out because the schema never writes them.")
+
+
+class _RangeJson(_PageJson):
+    time_zone: str = _TIME_ZONE
 
 
 class SensorsJson(_PageJson):
@@ -120,7 +127,7 @@ class EventJson(_Json):
     metadata: dict[str, str]
 
 
-class EventsJson(_PageJson):
+class EventsJson(_RangeJson):
     """Events, the newest first."""
 
     events: list[EventJson]
@@ -139,7 +146,7 @@ class AggregateJson(_Json):
     )
 
 
-class AggregatesJson(_PageJson):
+class AggregatesJson(_RangeJson):
     """Windows, the oldest first."""
 
     aggregates: list[AggregateJson]
@@ -183,7 +190,7 @@ class GroupWindowJson(GroupJson):
     )
 
 
-class GroupsJson(_PageJson):
+class GroupsJson(_RangeJson):
     """Groups of a roll-up."""
 
     groups: list[GroupWindowJson]
@@ -191,7 +198,7 @@ class GroupsJson(_PageJson):
     count: int = Field(description="The number of all.")
 
 
-class GroupWindowsJson(_PageJson):
+class GroupWindowsJson(_RangeJson):
     """Windows of a group, the oldest first."""
 
     windows: list[GroupWindowJson]
@@ -220,6 +227,7 @@ class PointsJson(_Json):
     start: str = Field(description="The start of the first column.")
     column_s: float = Field(description="The width of a column in seconds.")
     points: list[PointJson]
+    time_zone: str = _TIME_ZONE
     rows_read: int = Field(description="Rows that Bigtable sent for this answer.")
 
 
@@ -236,7 +244,7 @@ class AlertJson(_Json):
     age_s: float = Field(description="Seconds since the event time, by the server's clock.")
 
 
-class AlertsJson(_PageJson):
+class AlertsJson(_RangeJson):
     """Alerts that fire now, or transitions in a range."""
 
     alerts: list[AlertJson]
@@ -294,10 +302,10 @@ def rendered(
     return Response(_as_json(content), media_type="application/json", headers=link)
 
 
-def rendered_points(points: Points, asked: Format) -> Response:
-    """Renders the points of a line."""
+def rendered_points(points: Points, asked: Format, zone: str) -> Response:
+    """Renders the points of a line, and the zone of the range that was asked for."""
     if asked != Format.ARROW:
-        content = points_json(points) | {"rows_read": points.rows_read}
+        content = points_json(points) | {"rows_read": points.rows_read, "time_zone": zone}
         if asked == Format.FLAT:
             del content["points"]
             content["rows"] = list(point_rows(points))
@@ -307,6 +315,7 @@ def rendered_points(points: Points, asked: Format) -> Response:
     times = pyarrow.array([point.time_us for point in points.points], pyarrow.timestamp("us", tz="UTC"))
     values = pyarrow.array([point.value for point in points.points], pyarrow.float64())
     facts = {name: str(value) for name, value in points_json(points).items() if name != "points" and value is not None}
+    facts["time_zone"] = zone
     return Response(_ipc(pyarrow.table({"time": times, "value": values}, metadata=facts)), media_type=ARROW)
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill, check_fill
+from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import (
     aggregate_json,
     aggregate_rows,
@@ -50,6 +51,7 @@ from pipeline.serve.parameters import (
     SilentFor,
     Start,
     Tier,
+    TimeZone,
     as_mapping,
     as_range,
     format_of,
@@ -245,10 +247,12 @@ async def events(
     metadata: Metadata,
     start: Start = "",
     end: End = "now",
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The events of one sensor or several, the newest first."""
-    start_us, end_us = as_range(start, end)
+    zone = zone_for(time_zone)
+    start_us, end_us = as_range(start, end, zone)
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> Response:
@@ -266,6 +270,7 @@ async def events(
             ),
             # The next page covers the same range, however far "now" has moved.
             {} if page.last is None else {"start": format_time(start_us), "end": format_time(page.last)},
+            time_zone=zone,
         )
 
     return await reads.answer(request, read)
@@ -288,11 +293,13 @@ async def aggregates(
     tier: Tier = "",
     fill: Filling = Fill.NONE,
     fresh: Fresh = False,
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The windows of one sensor or several that start in a range, the oldest first."""
-    start_us, end_us = as_range(start, end)
     window = tier_of(reads.schema, parse_window(tier) if tier else None).window
+    zone = zone_for(time_zone, window)
+    start_us, end_us = as_range(start, end, zone)
     if fill != Fill.NONE:
         check_fill(window, start_us, end_us, limit // len(sensor_ids))  # they are filled on one page only
 
@@ -323,6 +330,7 @@ async def aggregates(
             ),
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
+            time_zone=zone,
         )
 
     return await reads.answer(request, read)
@@ -341,14 +349,16 @@ async def points(
     start: Start = "",
     end: End = "now",
     max_points: MaxPoints = 4000,
+    time_zone: TimeZone = "",
 ) -> Response:
     """The points that a line chart of a metric needs: at most four for each column of pixels, the oldest first."""
-    start_us, end_us = as_range(start, end)
+    zone = zone_for(time_zone)
+    start_us, end_us = as_range(start, end, zone)
     fields = as_mapping(metadata)
 
     def read(table: SensorTable) -> Response:
         found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=MOST_ROWS)
-        return rendered_points(found, asked)
+        return rendered_points(found, asked, zone)
 
     return await reads.answer(request, read)
 

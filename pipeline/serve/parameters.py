@@ -10,6 +10,7 @@ from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import within_keys
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.notation.times import parse_moment
+from pipeline.core.notation.zones import UTC_ZONE
 
 MAX_SENSORS = 50
 MAX_RECORDS = 10_000
@@ -51,7 +52,7 @@ Metadata = Annotated[
         description="Metadata that locates sensors, such as location=us-west2, if row keys contain it. Repeatable.",
     ),
 ]
-_TIME = "ISO 8601, in UTC unless it has an offset; now, today or yesterday; or a duration before now, like -2h."
+_TIME = "ISO 8601, in time_zone unless it has an offset; now, today or yesterday; or a duration before now, like -2h."
 Start = Annotated[
     str, Query(max_length=_MAX_TEXT, description=f"The start of the range, inclusive: {_TIME} By default, a day long.")
 ]
@@ -61,6 +62,14 @@ Tier = Annotated[
     Query(
         max_length=_MAX_TEXT,
         description="The length of the windows, like 15m, 1d or 1d@Europe/Berlin. By default the table's shortest.",
+    ),
+]
+TimeZone = Annotated[
+    str,
+    Query(
+        max_length=_MAX_TEXT,
+        description="The time zone of times without an offset, like Europe/Berlin. By default that of the tier, if one "
+        "is named, and else UTC.",
     ),
 ]
 SilentFor = Annotated[
@@ -110,11 +119,11 @@ def as_mapping(metadata: list[str]) -> dict[str, str]:
     return dict(map(parse_pair, metadata))
 
 
-def as_range(start: str, end: str) -> tuple[int, int]:
+def as_range(start: str, end: str, zone: str = UTC_ZONE) -> tuple[int, int]:
     """Returns a range of time in microseconds, within the times of row keys; without a start, it is a day long.
 
     Raises ValueError if it does not end after it starts, or for text that is no time.
     """
     now_us = time.time_ns() // 1000
-    end_us = parse_moment(end, now_us)
-    return within_keys(parse_moment(start, now_us) if start else end_us - _DAY_US, end_us)
+    end_us = parse_moment(end, now_us, zone)
+    return within_keys(parse_moment(start, now_us, zone) if start else end_us - _DAY_US, end_us)

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pipeline.cloud.reading.frames import GroupRecords
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill, check_fill
+from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import aggregate_rows, group_json, group_record_json, optional_time
 from pipeline.core.notation.times import format_time, parse_moment
 from pipeline.core.queries.rollup_windows import group_of, rollup_of, tier_of_rollup, tiers_of
@@ -18,11 +19,23 @@ from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows.fixed import Window
 from pipeline.serve import answers, api
 from pipeline.serve.answers import Forms, names_arrow, rendered
 from pipeline.serve.api import AnswerFormat, TheReads
 from pipeline.serve.pages import page_by_time
-from pipeline.serve.parameters import End, Filling, Limit, Metrics, OptionalText, SensorId, Start, Text, as_range
+from pipeline.serve.parameters import (
+    End,
+    Filling,
+    Limit,
+    Metrics,
+    OptionalText,
+    SensorId,
+    Start,
+    Text,
+    TimeZone,
+    as_range,
+)
 
 router = APIRouter(
     prefix=f"{api.router.prefix}/rollups",
@@ -88,10 +101,12 @@ async def groups(
     end: RangeEnd = "",
     tier: TierText = "",
     by: By = "",
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The groups in the newest window, or with start what their windows in a range amount to; and the number of all."""
-    span = as_range(start, end or "now") if start else (None, _moment(end) if end else None)
+    zone = zone_for(time_zone, _window(reads.schema, rollup, tier))
+    span = as_range(start, end or "now", zone) if start else (None, _moment(end, zone) if end else None)
 
     def read(table: SensorTable) -> Response:
         records = table.groups(
@@ -105,7 +120,8 @@ async def groups(
         found = list(records)
         page = found[:limit]
         form = _form("groups", page, metrics)
-        return rendered(request, table, asked, form, {}, count=len(found), more=len(found) > limit)
+        facts = {"count": len(found), "more": len(found) > limit, "time_zone": zone}
+        return rendered(request, table, asked, form, {}, **facts)
 
     return await reads.answer(request, read)
 
@@ -126,13 +142,14 @@ async def windows(
     end: End = "now",
     tier: TierText = "",
     fill: Filling = Fill.NONE,
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The windows of a group of sensors that start in a range, the oldest first."""
-    start_us, end_us = as_range(start, end)
-    of_rollup = rollup_of(reads.schema, rollup)
-    named = _group(of_rollup, group)
-    window = tier_of_rollup(reads.schema, of_rollup, parse_window(tier) if tier else None).window
+    named = _group(rollup_of(reads.schema, rollup), group)
+    window = _window(reads.schema, rollup, tier)
+    zone = zone_for(time_zone, window)
+    start_us, end_us = as_range(start, end, zone)
     if fill != Fill.NONE:
         check_fill(window, start_us, end_us, limit)  # they are filled on one page only
 
@@ -149,6 +166,7 @@ async def windows(
             _form("windows", page.records, metrics),
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
+            time_zone=zone,
         )
 
     return await reads.answer(request, read)
@@ -167,11 +185,13 @@ async def sensors(
     group: GroupText = None,
     before: Before = "",
     tier: TierText = "",
+    time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
     """The sensors that belong to a group in its newest window, or in the last one that starts before a time."""
     named = _group(rollup_of(reads.schema, rollup), group)
-    before_us = _moment(before) if before else None
+    zone = zone_for(time_zone, _window(reads.schema, rollup, tier))
+    before_us = _moment(before, zone) if before else None
 
     def read(table: SensorTable) -> Response:
         of_group: Iterator[str] = table.sensors_of_group(rollup, named, before_us, tier=tier or None)
@@ -220,5 +240,9 @@ def _form(name: str, records: list[GroupRecord], metrics: list[str]) -> Forms:
     )
 
 
-def _moment(text: str) -> int:
-    return parse_moment(text, time.time_ns() // 1000)
+def _window(schema: TableSchema, rollup: str, tier: str) -> Window:
+    return tier_of_rollup(schema, rollup_of(schema, rollup), parse_window(tier) if tier else None).window
+
+
+def _moment(text: str, zone: str) -> int:
+    return parse_moment(text, time.time_ns() // 1000, zone)

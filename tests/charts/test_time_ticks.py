@@ -28,15 +28,35 @@ def test_labels(start, end, labels):
     assert " ".join(time_ticks(parse_time(start), parse_time(end), 80).values()) == labels
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "labels"),
+    [
+        ("2026-10-24", "2026-10-28", "10-24 10-25 10-26 10-27 10-28"),
+        ("2026-10-25", "2026-10-26", "10-25 04:00 08:00 12:00 16:00 20:00 10-26"),  # 25 hours
+        ("2026-10-25T01:00", "2026-10-25T05:00", "01:00 02:00 02:00 03:00 04:00 05:00"),
+        ("2026-03-29T01:00", "2026-03-29T05:00", "01:00 01:30 03:00 03:30 04:00 04:30 05:00"),
+        ("2025-12-31", "2026-08-01", "2026-01 2026-03 2026-05 2026-07"),
+    ],
+)
+def test_labels_of_a_zone(start, end, labels):
+    """Ticks are where the zone's clocks show whole hours, days and months, also after they changed."""
+    ends = (parse_time(each, "Europe/Berlin") for each in (start, end))
+    assert " ".join(time_ticks(*ends, 80, "Europe/Berlin").values()) == labels
+
+
 @given(
     start=st.integers(EARLIEST, LATEST - 1_000_000),
     length=st.floats(6, 17.5).map(lambda exponent: int(10**exponent)),
     width=st.integers(60, 200),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe", "America/St_Johns"]),
 )
-def test_room(start, length, width):
+def test_room(start, length, width, zone):
     """Every axis has at least two labels, in order, within the axis, and apart from each other."""
-    end = min(start + length, LATEST)
-    ticks = time_ticks(start, end, width)
+    if zone != "UTC":
+        start = max(start, parse_time("1970-01-01"))  # earlier, clocks changed at any second
+    end = min(start + length, LATEST - (zone != "UTC") * 86_400_000_000)
+    start = min(start, end - 1_000_000)
+    ticks = time_ticks(start, end, width, zone)
     assert len(ticks) >= 2
     assert list(ticks) == sorted(ticks)
     assert start <= min(ticks)

@@ -342,7 +342,10 @@ def test_what_may_be_missing(bigtable):
         added = format_time(START + HOUR)
         assert get(f"{asked}&tier=1m").json["incomplete_before"] == added
         assert get(f"{asked}&tier=1h").json["incomplete_before"] is None
-        assert schema_metadata(f"{asked}&tier=1m&format=arrow") == {b"incomplete_before": added.encode()}
+        assert schema_metadata(f"{asked}&tier=1m&format=arrow") == {
+            b"incomplete_before": added.encode(),
+            b"time_zone": b"UTC",
+        }
         points = f"{address}/api/v1/points?sensor=hall-1&{RANGE}&metric=t"
         assert get(points).json["incomplete_before"] is None
         assert schema_metadata(f"{points}&format=arrow")[b"exact"] == b"True"

@@ -207,10 +207,11 @@ DAY = "1d@Europe/Berlin"
 
 @pytest.mark.parametrize("key", ["{sensor_id}#{reverse_us}", "{sensor_id}#{iso_us}"])
 def test_days_of_a_time_zone(chromium, bigtable, key):
-    """The day that contains the start of the range is drawn too; times without an offset are in the chosen zone."""
+    """The day that contains the start of the range is drawn too; times without an offset are in the tier's zone."""
     table = table_of(events(), f'key = "{key}"\n[tiers]\n1h = "stats"\n"{DAY}" = "daily"\n')
-    view = f"#/chart?sensor=hall-2&metric=humidity&from=yesterday&tier={DAY}&zone=Europe/Berlin"
+    view = f"#/chart?sensor=hall-2&metric=humidity&from=yesterday&tier={DAY}"
     with serving(table) as address, opened(chromium, address, view) as page:
+        expect(page.get_by_label("Time zone")).to_have_value("Europe/Berlin")
         expect(status(page)).to_contain_text(f"2 windows of {DAY}")
         expect(page.locator(".times")).to_have_text(re.compile(r"^\S+ 00:00 to .*, Europe/Berlin$"))
         page.get_by_role("button", name="Zoom in").click()

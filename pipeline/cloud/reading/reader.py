@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
-_MICROSECOND = timedelta(microseconds=1)
-
 NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
 
@@ -57,15 +55,15 @@ class SensorTable(RollupReads):
     """Reads one table with any schema. Create it with :meth:`open`.
 
     The server sends only the requested families, columns, versions and times of a row. A time is an aware datetime, ISO
-    8601 text (in UTC if it has no offset) or microseconds since the epoch, as in records. Row keys contain times from
-    1970 to 2286; the nearest of them stands for a time outside. If row keys contain metadata
-    (``{metadata.location}``), pass it as ``metadata={"location": …}``: no method searches the whole table for a sensor.
+    8601 text or microseconds since the epoch, as in records. A text without an offset is in ``time_zone``, such as
+    ``"Europe/Berlin"``, else in the zone of the tier, else in UTC. Row keys contain times from 1970 to 2286, the
+    nearest of which stands for one outside. If row keys contain metadata (``{metadata.location}``), pass it as
+    ``metadata={"location": …}``: no method searches the whole table for a sensor.
 
     Every method raises ServerProblem if the server refuses or is out of reach. It raises ValueError for arguments
     without an answer: text that can't be a sensor id, a datetime without a time zone, a range of time that does not end
     after it starts, missing metadata, a tier that the table lacks. If a method returns an iterator, the call raises the
     ValueError and the iterator the ServerProblem.
-
     A row with a key, a column or a value that the schema never writes is foreign. The table leaves it out, counts it in
     ``foreign``, and logs a warning about the first. A table opened with ``strict`` raises ForeignRowProblem from the
     iterator instead.
@@ -220,6 +218,7 @@ class SensorTable(RollupReads):
         metrics: Iterable[str] | None = None,
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
+        time_zone: str | None = None,
     ) -> RawRecords:
         """Returns the events from ``start``, inclusive, to ``end``, exclusive, newest first.
 
@@ -232,8 +231,9 @@ class SensorTable(RollupReads):
             metrics: the readings to return, without metadata; by default everything.
             limit: the maximum number of events, the newest.
             metadata: the sensors' metadata, if row keys contain it.
+            time_zone: the zone of texts without an offset; UTC by default.
         """
-        start_us, end_us = within_keys(start, end)
+        start_us, end_us = within_keys(start, end, time_zone)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
         found = self._merged(sensors, lambda sensor, size: self._events(sensor, query, size), newest_first)
         return RawRecords(islice(found, limit), query.metrics or ())
@@ -247,15 +247,15 @@ class SensorTable(RollupReads):
         metrics: Iterable[str] | None = None,
         limit: int | None = None,
         metadata: Mapping[str, str] = _NO_METADATA,
+        time_zone: str | None = None,
     ) -> RawRecords:
         """Returns the events of many sensors from one scan: of a location, for example, or with a common id prefix.
 
         Sensors come in the order of keys (in reverse if keys sort the oldest first), the events of each newest first.
-        The scan covers all times of these sensors; the server returns those from ``start``, inclusive, to
-        ``end``, exclusive.
+        The scan covers all times; the server returns those from ``start``, inclusive, to ``end``, exclusive.
 
-        Without ``sensors`` and ``metadata``, returns the events of all sensors, on every schema. If keys begin with the
-        time, they come by time, the newest first. If a metric comes before the time, costs a scan for each sensor.
+        Without ``sensors`` and ``metadata``, returns the events of all sensors: by time if keys begin with it, the
+        newest first. If a metric comes before the time, costs a scan for each sensor.
 
         Args:
             start: the earliest event time.
@@ -264,11 +264,11 @@ class SensorTable(RollupReads):
             metrics: the readings to return, without metadata; by default everything.
             limit: the maximum number of events.
             metadata: the metadata that row keys begin with, if they do.
+            time_zone: the zone of texts without an offset; UTC by default.
 
-        Raises:
-            ValueError: also if row keys do not keep such sensors together.
+        Raises ValueError also if row keys do not keep such sensors together.
         """
-        start_us, end_us = within_keys(start, end)
+        start_us, end_us = within_keys(start, end, time_zone)
         query = Query(start_us, end_us, named_metrics(metrics), limit, metadata)
         if sensors or metadata:
             found = events_of_prefix(self.schema, self.rows.read_selection, sensors, query, self._leave_out)
@@ -284,7 +284,6 @@ class SensorTable(RollupReads):
         With ``after``, a sensor's id, returns those that follow it. Costs one seek for each sensor, however many rows
         it has, one for each reserved prefix, and one for the end. If row keys have other values before the sensor, each
         combination costs a seek.
-
         If keys begin with the time, returns the sensors that have an aggregate, at the same cost; raises ValueError if
         the table has no aggregates either.
         """
@@ -306,6 +305,7 @@ class SensorTable(RollupReads):
         fresh: bool = False,
         open_for: timedelta = OPEN_FOR,
         max_rows: int = MAX_ROWS,
+        time_zone: str | None = None,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
@@ -322,13 +322,12 @@ class SensorTable(RollupReads):
                 with the averages, extremes and the like of the window before (``"previous"``), or between those around
                 (``"linear"``). Counts and sums are not filled.
             fresh: whether to compute open windows from raw rows.
-            open_for: the time after its end in which a window counts as open: the job's allowed lateness, and time for
-                its panes.
-            max_rows: the most rows that a fresh answer reads; if it needs more, the iterator raises TooManyRows, a
-                ValueError.
+            open_for: the time after its end in which a window counts as open: allowed lateness, and time for its panes.
+            max_rows: the most rows that a fresh answer reads; beyond, the iterator raises TooManyRows, a ValueError.
+            time_zone: the zone of texts without an offset; by default that of the tier.
         """
         window = parse_window(tier) if isinstance(tier, str) else tier
-        span, wanted = within_keys(start, end), named_metrics(metrics)
+        span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
         query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows)
         of_sensor = answers(self.schema, self._retention, self.rows.read_selection, query, self._leave_out)
         found = self._merged(sensors, of_sensor, lambda record: record.start_us)
@@ -345,6 +344,7 @@ class SensorTable(RollupReads):
         metadata: Mapping[str, str] = _NO_METADATA,
         open_for: timedelta = OPEN_FOR,
         max_rows: int = MAX_ROWS,
+        time_zone: str | None = None,
     ) -> "Points":
         """Returns the points that a line chart of a metric needs, oldest first: at most four for each column of pixels.
 
@@ -361,11 +361,12 @@ class SensorTable(RollupReads):
             metadata: the sensor's metadata, if row keys contain it.
             open_for: the time after its end in which a window counts as open: raw rows answer for it.
             max_rows: the most rows to read.
+            time_zone: the zone of texts without an offset; UTC by default.
         """
         from pipeline.core.answers.points import PointQuery, points_of
 
         checked_sensor_id(sensor)
-        start_us, end_us = within_keys(start, end)
+        start_us, end_us = within_keys(start, end, time_zone)
         query = PointQuery(sensor, metric, start_us, end_us, max_points, metadata, open_for, max_rows)
         return points_of(self.schema, self._retention(), self.rows.read_selection, query, self._leave_out)
 

@@ -9,7 +9,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.group_answers import rank_by, ranked, together
 from pipeline.core.answers.group_members import groups_of_sensor, sensors_of_group
-from pipeline.core.answers.read_arguments import MAX_ROWS, named_metrics, within_keys
+from pipeline.core.answers.read_arguments import MAX_ROWS, named_metrics, within_keys, zone_for
 from pipeline.core.answers.window_answers import group_incomplete_before
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
@@ -58,6 +58,7 @@ class RollupReads:
         tier: Window | str | None = None,
         metrics: Iterable[str] | None = None,
         fill: Fill | str = Fill.NONE,
+        time_zone: str | None = None,
     ) -> GroupRecords:
         """Returns a group's windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
 
@@ -71,10 +72,11 @@ class RollupReads:
             tier: the length of the windows; the roll-up's shortest by default.
             metrics: the metrics to return, without windows that have none of them; by default all.
             fill: the answer for windows without a row, as for aggregates.
+            time_zone: the zone of texts without an offset; by default that of the tier.
         """
         rollup, of_tier = self._rollup(name, tier)
         group = _group(rollup, values)
-        start_us, end_us = within_keys(start, end)
+        start_us, end_us = within_keys(start, end, time_zone, of_tier.window)
         wanted = named_metrics(metrics)
         read = self.rows.read_selection
         found = windows_of_groups(of_tier, read, [group], start_us, end_us, wanted, self._leave_out)
@@ -95,6 +97,7 @@ class RollupReads:
         by: str | None = None,
         top: int | None = None,
         max_rows: int = MAX_ROWS,
+        time_zone: str | None = None,
     ) -> GroupRecords:
         """Returns the groups of a roll-up that have sensors: a record for each, in the order of row keys, or ranked.
 
@@ -113,6 +116,7 @@ class RollupReads:
                 ``"p95_temperature"`` or ``"sensors"``; groups without a value are left out.
             top: the most groups to return.
             max_rows: the most rows of windows to read; if the answer needs more, raises TooManyRows, a ValueError.
+            time_zone: the zone of texts without an offset; by default that of the tier.
         """
         rollup, of_tier = self._rollup(name, tier)
         rank, ranking = rank_by(by) if by is not None else (None, None)
@@ -120,19 +124,26 @@ class RollupReads:
         if ranking is not None and ranking not in (wanted or ()):
             wanted = (*(wanted or ()), ranking)
         read = BoundedReads(self.rows.read_selection, max_rows)
-        end_us = _END_US if end is None else to_us(end)
+        zone = zone_for(time_zone, of_tier.window)
+        end_us = _END_US if end is None else to_us(end, zone)
         groups = groups_with_rows(rollup, of_tier, self.rows.read_selection, self._leave_out)
         found: Iterable[GroupRecord]
         if start is None:
             now_us = time.time_ns() // 1000
             found = newest_windows(of_tier, read, list(groups), end_us, now_us, wanted, self._leave_out)
         else:
-            span = within_keys(start, end_us)
+            span = within_keys(start, end_us, zone)
             found = together(windows_of_groups(of_tier, read, groups, *span, wanted, self._leave_out))
         return GroupRecords((ranked(found, rank) if rank else list(found))[:top])
 
     def sensors_of_group(
-        self, name: str, values: Values, before: Time | None = None, *, tier: Window | str | None = None
+        self,
+        name: str,
+        values: Values,
+        before: Time | None = None,
+        *,
+        tier: Window | str | None = None,
+        time_zone: str | None = None,
     ) -> Iterator[str]:
         """Returns the sensors that belong to a group in its newest window, or in the last that starts before a time.
 
@@ -144,10 +155,11 @@ class RollupReads:
             values: the values of the group's fields.
             before: the time before which the window starts.
             tier: the length of the windows; the roll-up's shortest by default.
+            time_zone: the zone of a text without an offset; by default that of the tier.
         """
         rollup, of_tier = self._rollup(name, tier)
         group = _group(rollup, values)
-        end_us = _END_US if before is None else to_us(before)
+        end_us = _END_US if before is None else to_us(before, zone_for(time_zone, of_tier.window))
         read = self.rows.read_selection
         newest = newest_windows(of_tier, read, [group], end_us, time.time_ns() // 1000, None, self._leave_out)
         window = of_tier.window

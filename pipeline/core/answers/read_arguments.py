@@ -5,6 +5,8 @@ from datetime import timedelta
 
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, format_time, to_us
+from pipeline.core.notation.zones import UTC_ZONE, checked_zone
+from pipeline.core.windows.fixed import Window
 
 OPEN_FOR = timedelta(minutes=15)
 """The time after its end in which a window counts as open: the job's allowed lateness, and time for its panes."""
@@ -31,12 +33,22 @@ def listed_sensors(sensors: Iterable[str]) -> list[str]:
     return listed
 
 
-def within_keys(start: Time, end: Time) -> tuple[int, int]:
+def zone_for(time_zone: str | None, tier: Window | None = None) -> str:
+    """Returns the zone of times without an offset: the one asked for, else that of the tier, else UTC.
+
+    Raises ValueError for a text that is no zone.
+    """
+    return checked_zone(time_zone) if time_zone else tier.zone if tier else UTC_ZONE
+
+
+def within_keys(start: Time, end: Time, time_zone: str | None = None, tier: Window | None = None) -> tuple[int, int]:
     """Returns the range in microseconds, limited to the times that row keys contain; empty if it lies outside them.
 
-    Raises ValueError if it does not end after it starts.
+    Times without an offset have the zone that :func:`zone_for` returns. Raises ValueError if the range does not end
+    after it starts, or for a text that is no zone.
     """
-    start_us, end_us = to_us(start), to_us(end)
+    zone = zone_for(time_zone, tier)
+    start_us, end_us = to_us(start, zone), to_us(end, zone)
     if start_us >= end_us:
         raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)

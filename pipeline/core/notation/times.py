@@ -1,7 +1,10 @@
-"""Converts times between microseconds since the epoch, datetimes, and RFC 3339 text in UTC.
+"""Converts times between microseconds since the epoch, datetimes, and RFC 3339 text.
 
 Event identities and row keys use microseconds in an ``int``. A ``float`` would lose them, and a ``datetime`` costs ten
 times as much.
+
+A text without an offset is UTC, or a local time of a zone: as its clocks showed it, the first time if they showed it
+twice. If clocks skipped it, it is as if they had not changed: 02:30 in a night without that hour is 03:30.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -9,13 +12,14 @@ from operator import index
 from typing import SupportsIndex, TypeAlias
 
 from pipeline.core.notation.durations import parse_duration
+from pipeline.core.notation.zones import UTC_ZONE, zone_of
 
 Time: TypeAlias = SupportsIndex | datetime | str
 """What readers take for a time: whole microseconds since the epoch, an aware datetime, or ISO 8601 text."""
 
-_DAY_US = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_DAYS_AGO = {"today": 0, "yesterday": 1}
 
 
 def to_datetime(time_us: int) -> datetime:
@@ -30,15 +34,15 @@ def from_datetime(instant: datetime) -> int:
     return (instant - _EPOCH) // _MICROSECOND
 
 
-def to_us(time: Time) -> int:
-    """Returns microseconds since the epoch. ISO 8601 text without an offset is UTC, as in :func:`parse_time`.
+def to_us(time: Time, zone: str = UTC_ZONE) -> int:
+    """Returns microseconds since the epoch. ISO 8601 text without an offset is of the zone, as in :func:`parse_time`.
 
     Raises:
         ValueError: the text is not a time, or a datetime has no time zone: elsewhere that may mean local time.
         TypeError: it is none of the three.
     """
     if isinstance(time, str):
-        return parse_time(time)
+        return parse_time(time, zone)
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             raise ValueError(f"{time!r} has no time zone; give it one, such as tzinfo=timezone.utc")
@@ -58,8 +62,22 @@ def format_time(time_us: int) -> str:
     return to_datetime(time_us).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
-def parse_time(text: str) -> int:
-    """Parses an ISO 8601 date, or date and time, into microseconds since the epoch. Without an offset it is UTC.
+def to_local(time_us: int, zone: str) -> datetime:
+    """Returns the time as an aware datetime of the zone; in UTC if it is outside the years 1 to 9999 there."""
+    instant = to_datetime(time_us)
+    try:
+        return instant.astimezone(zone_of(zone))
+    except OverflowError:
+        return instant
+
+
+def local_text(time_us: int, zone: str) -> str:
+    """Returns the time as RFC 3339 text with the zone's offset; in UTC as :func:`format_time` does."""
+    return format_time(time_us) if zone == UTC_ZONE else to_local(time_us, zone).isoformat()
+
+
+def parse_time(text: str, zone: str = UTC_ZONE) -> int:
+    """Parses an ISO 8601 date, or date and time, into microseconds since the epoch; of the zone if it has no offset.
 
     ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid.
 
@@ -67,29 +85,32 @@ def parse_time(text: str) -> int:
         ValueError: ``text`` has another format.
     """
     try:
-        return from_datetime(datetime.fromisoformat(text.strip()))
+        parsed = datetime.fromisoformat(text.strip())
+        return from_datetime(parsed if parsed.tzinfo or zone == UTC_ZONE else parsed.replace(tzinfo=zone_of(zone)))
     except ValueError:
         raise ValueError(f"{text!r} is not an ISO 8601 time, like 2026-02-17T10:30:00Z") from None
 
 
-def parse_moment(text: str, now_us: int) -> int:
+def parse_moment(text: str, now_us: int, zone: str = UTC_ZONE) -> int:
     """Parses a time as people type it into microseconds since the epoch.
 
     Args:
-        text: ``now``; ``today`` or ``yesterday``, which begin at midnight in UTC; a duration before now, such as
-            ``-15m`` or ``-1d``; or what :func:`parse_time` parses.
+        text: ``now``; ``today`` or ``yesterday``, the date in the zone; a duration before now, such as ``-15m`` or
+            ``-1d``; or what :func:`parse_time` parses.
         now_us: the current time.
+        zone: the name of the zone of a text without an offset.
 
     Raises:
         ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
     """
-    today_us = now_us - now_us % _DAY_US
-    named = {"now": now_us, "today": today_us, "yesterday": today_us - _DAY_US}
     word = text.strip().lower()
+    if word == "now":
+        return now_us
     try:
-        if word in named:
-            return named[word]
-        time_us = now_us - parse_duration(word[1:]) // _MICROSECOND if word.startswith("-") else parse_time(text)
+        if word in _DAYS_AGO:
+            today = to_local(now_us, zone).date()
+            return parse_time(str(today - timedelta(_DAYS_AGO[word])), zone)
+        time_us = now_us - parse_duration(word[1:]) // _MICROSECOND if word.startswith("-") else parse_time(text, zone)
     except ValueError:
         raise ValueError(f"{text!r} is not a time; write 2026-02-17T10:30:00Z, now, today, yesterday or -1d") from None
     try:

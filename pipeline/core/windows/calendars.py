@@ -3,11 +3,8 @@
 A day starts at the first instant whose local date is that day. Usually this is midnight. If clocks skip midnight, it is
 the instant when they do; if they repeat it, it is the first of the two. So windows divide time without gap or overlap,
 a day has 23, 24 or 25 hours, or half an hour more or less, and a day that a zone skips has no window.
-
-Zone data is that of the package ``tzdata``, never that of the system: workers, the launcher and readers agree.
 """
 
-import difflib
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
@@ -15,11 +12,10 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cache, cached_property, lru_cache
-from importlib.resources import files
 from math import gcd
-from zoneinfo import ZoneInfo
 
-from pipeline.core.notation.times import format_time, to_datetime
+from pipeline.core.notation.times import local_text, to_datetime, to_local
+from pipeline.core.notation.zones import UTC_ZONE, checked_zone, zone_of
 from pipeline.core.windows.fixed import DAILY, Window
 
 _SECOND_US = 1_000_000
@@ -29,7 +25,6 @@ _CHUNK_BITS = 45  # starts are computed and cached for 2**45 µs, which are 407 
 _MARGIN = timedelta(days=33)  # more than a month, and the change of a clock
 _FIRST, _LAST = date(1, 1, 1), date(9999, 12, 31)
 _CHECKED = date(1999, 12, 1), date(2041, 1, 1)  # contains events of 2000; rules repeat from 2037 on
-_UTC = "UTC"
 _LONGER_HOURS = 2  # of a day on which clocks go back: one nearly everywhere, two in Antarctica/Troll
 
 
@@ -61,9 +56,9 @@ def parse_window(text: str) -> Window:
         raise ValueError(
             f"a window of {unit or 'nothing'} has no time zone; of a zone there are 1d, 1w and 1mo, like 1d@{zone}"
         )
-    if at and zone not in zone_names():
-        raise ValueError(f"{zone!r} is not a time zone{_nearest(zone)}")
-    if zone in ("", _UTC):
+    if at:
+        checked_zone(zone)
+    if zone in ("", UTC_ZONE):
         return DAILY if unit == Unit.DAY else CalendarWindow(unit, timedelta(days=_DAYS[Unit(unit)]))
     longest = timedelta(days=_DAYS[Unit(unit)], hours=_LONGER_HOURS)
     return CalendarWindow(text, longest)
@@ -83,11 +78,11 @@ class CalendarWindow(Window):
 
     @cached_property
     def zone(self) -> str:
-        return self.text.partition("@")[2] or _UTC
+        return self.text.partition("@")[2] or UTC_ZONE
 
     @cached_property
     def label(self) -> str:
-        return f"{_LABELS[self.unit]}@{self.zone}" if self.zone != _UTC else _LABELS[self.unit]
+        return f"{_LABELS[self.unit]}@{self.zone}" if self.zone != UTC_ZONE else _LABELS[self.unit]
 
     def start_of(self, time_us: int) -> int:
         starts = _starts(self.unit, self.zone, time_us >> _CHUNK_BITS)
@@ -110,7 +105,7 @@ class CalendarWindow(Window):
         return _grain_us(self.zone)
 
     def start_text(self, start_us: int) -> str:
-        local = _local(start_us, self.zone).date()
+        local = to_local(start_us, self.zone).date()
         if self.unit == Unit.MONTH:
             return f"{local:%Y-%m}"
         return str(local - timedelta(local.weekday()) if self.unit == Unit.WEEK else local)
@@ -126,28 +121,6 @@ class CalendarWindow(Window):
         return local_text(start_us, self.zone)
 
 
-@cache
-def zone_names() -> frozenset[str]:
-    """Returns the names of all time zones."""
-    return frozenset(files("tzdata").joinpath("zones").read_text().split())
-
-
-@cache
-def zone_of(name: str) -> ZoneInfo:
-    """Returns a time zone by its name, which is one of :func:`zone_names`."""
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
-        return ZoneInfo.from_file(file, key=name)
-
-
-def local_text(time_us: int, zone: str) -> str:
-    """Returns the time as RFC 3339 text with the zone's offset; in UTC as :func:`format_time` does."""
-    return format_time(time_us) if zone == _UTC else _local(time_us, zone).isoformat()
-
-
-def _local(time_us: int, zone: str) -> datetime:
-    return to_datetime(time_us).astimezone(zone_of(zone))
-
-
 def offsets_text(zone: str) -> str:
     """Returns the zone's offsets from UTC since 2000, as text like ``+01:00, +02:00``."""
     noons = (datetime(day.year, day.month, day.day, 12, tzinfo=zone_of(zone)) for day in _checked_days())
@@ -157,14 +130,6 @@ def offsets_text(zone: str) -> str:
 
 def _checked_days() -> Iterator[date]:
     return map(date.fromordinal, range(_CHECKED[0].toordinal(), _CHECKED[1].toordinal()))
-
-
-def _nearest(zone: str) -> str:
-    lower = {name.lower(): name for name in zone_names()}
-    last = {name.rpartition("/")[2]: name for name in lower}
-    near = difflib.get_close_matches(zone.lower(), lower, 1, 0.7)
-    near = near or [last[each] for each in difflib.get_close_matches(zone.lower().rpartition("/")[2], last, 1, 0.7)]
-    return f"; did you mean {lower[near[0]]}?" if near else ", like Europe/Berlin"
 
 
 @lru_cache(maxsize=1024)

@@ -43,7 +43,10 @@ export function showChart(main, schema) {
     changeRange();
   });
   form.metric.addEventListener("change", () => change({ metric: form.metric.value }));
-  form.tier.addEventListener("change", () => change({ tier: form.tier.value }));
+  form.tier.addEventListener("change", () => {
+    const tier = form.tier.value;
+    change({ tier, zone: zoneOf(tier) ?? shown.zone });
+  });
   form.place.addEventListener("change", () => change({ metadata: form.place.value.split("\n") }));
   form.last.addEventListener("change", () => {
     const from = form.last.value;
@@ -88,7 +91,7 @@ export function showChart(main, schema) {
       go("groups", { rollup: rollup.rollup }, { replace: true });
       return;
     }
-    const zone = parameters.get("zone") ?? ownZone();
+    const zone = parameters.get("zone") ?? zoneOf(parameters.get("tier") ?? "") ?? ownZone();
     const next = {
       ...(rollup ? { rollup: rollup.rollup, group: groups } : { sensor: sensors }),
       metric: parameters.get("metric") ?? "",
@@ -158,6 +161,9 @@ export function showChart(main, schema) {
   }
 
   const tiersShown = () => (rollup ? schema.tiers.filter((tier) => rollup.tiers.includes(tier.window)) : schema.tiers);
+
+  // The time zone of a tier's days, weeks or months, if the tier has one.
+  const zoneOf = (tier) => tier.split("@")[1];
 
   // What can be chosen: metrics, windows, time zones.
   function offer(known, more) {

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
-from pipeline.core.notation.times import format_time, from_datetime, parse_moment, parse_time, to_datetime, to_us
+from pipeline.core.notation.times import (
+    format_time,
+    from_datetime,
+    local_text,
+    parse_moment,
+    parse_time,
+    to_datetime,
+    to_us,
+)
 
 
 @given(st.integers(EARLIEST_US, LATEST_US))
@@ -75,6 +83,34 @@ NOW = parse_time("2026-02-17T10:30:00.25Z")
 def test_moments(text, time):
     """Times are also typed relative to now; days begin at midnight in UTC."""
     assert format_time(parse_moment(text, NOW)) == time
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "time"),
+    [
+        ("2026-10-24", "2026-10-30", "2026-10-24T00:00:00+02:00"),
+        ("2026-10-27", "2026-10-30", "2026-10-27T00:00:00+01:00"),
+        ("2026-10-25T02:30", "2026-10-30", "2026-10-25T02:30:00+02:00"),  # twice: the first
+        ("2026-03-29T02:30", "2026-10-30", "2026-03-29T03:30:00+02:00"),  # never: as if clocks had not changed
+        ("2026-10-24T10:00Z", "2026-10-30", "2026-10-24T12:00:00+02:00"),
+        ("2026-10-24T10:00+05:30", "2026-10-30", "2026-10-24T06:30:00+02:00"),
+        ("-1d", "2026-10-25T12:00Z", "2026-10-24T14:00:00+02:00"),  # a duration, whatever the clocks do
+        ("now", "2026-10-25T12:00Z", "2026-10-25T13:00:00+01:00"),
+        ("today", "2026-10-24T22:30Z", "2026-10-25T00:00:00+02:00"),
+        ("yesterday", "2026-10-25T23:30Z", "2026-10-25T00:00:00+02:00"),  # 25 hours long
+    ],
+)
+def test_moments_in_a_zone(text, now, time):
+    """What has no offset is what the zone's clocks show; all else is the same in every zone."""
+    assert local_text(parse_moment(text, parse_time(now), "Europe/Berlin"), "Europe/Berlin") == time
+
+
+def test_the_ends_of_the_calendar_in_a_zone():
+    """A local time outside the years 1 to 9999 in UTC is refused; a moment that has no local time is shown in UTC."""
+    for text, zone in (("0001-01-01", "Europe/Berlin"), ("9999-12-31T23:00", "America/New_York")):
+        with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
+            parse_moment(text, NOW, zone)
+    assert local_text(parse_time("0001-01-01"), "America/New_York") == "0001-01-01T00:00:00+00:00"
 
 
 @pytest.mark.parametrize("text", ["", "tomorrow", "-", "1d", "-1w", "- 1d", "18", "-999999999d"])
