@@ -15,10 +15,11 @@ from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.estimate import estimate_of, limits_passed
-from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.estimate import estimate_of
+from pipeline.plan.limits import least_costs, limits_passed, outweighing
+from pipeline.plan.prices import Prices, costs, costs_on_one_machine, parse_prices
 from pipeline.plan.storage import YEARS, counts_versions_of
-from pipeline.plan.views import as_json, print_estimate
+from pipeline.plan.views import Findings, as_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
 _MOST_NAMES = 1000
@@ -74,6 +75,13 @@ _DURATION = Parsed("duration", parse_duration)
 )
 @click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest_every.")
 @click.option(
+    "--late",
+    type=click.FloatRange(0, 1),
+    default=0.001,
+    show_default=True,
+    help="The share of events that come after their window has closed, by up to a day.",
+)
+@click.option(
     "--bigtable-writer",
     "writer",
     type=click.Choice(["connector", "bulk"]),
@@ -108,6 +116,7 @@ def plan(
     early_firing: timedelta,
     allowed_lateness: timedelta,
     newest_every: timedelta,
+    late: float,
     writer: str,
     results: Literal["none", "final", "all"],
     rollup_groups: int,
@@ -117,8 +126,9 @@ def plan(
 ) -> None:
     """Estimate messages, workers, nodes, storage and cost of a fleet.
 
-    Needs no server. Retention follows the schema's policies. Without --prices no costs are printed. The exit code is 1
-    if the fleet passes a limit of Dataflow.
+    Compares Dataflow with one VM. Needs no server. Retention follows the schema's policies. Without --prices no costs
+    are printed. The exit code is 1 if the fleet passes a limit of Dataflow, or if one cause costs more than the rest
+    together.
     """
     table, declared = _schema(schema, every, metrics, metadata)
     workload = Workload(
@@ -134,21 +144,31 @@ def plan(
         bulk=writer == "bulk",
         ssd=disk == "ssd",
         rollup_groups=rollup_groups,
+        late=late,
         results=None if results == "none" else results,
     )
     estimate = estimate_of(workload)
     of_units = None if prices is None else _prices(prices)
-    in_a_month = None if of_units is None else {years: costs(estimate, of_units, years) for years in YEARS}
-    limits = limits_passed(workload, estimate)
+    in_a_month = {years: costs(estimate, of_units, years) for years in YEARS} if of_units else {}
     among_limits = ("tiers: ", "rollups: ")
     notes = [note for note in warnings(table) if not note.startswith(among_limits)]
     notes += _note_of_groups(declared, workload.rate) if table.tiers else []
     notes += [f"{family}: versions may be collected sooner" for family in counts_versions_of(workload)]
+    notes += least_costs(estimate, in_a_month)
+    findings = Findings(
+        costs=in_a_month,
+        on_one_machine={years: costs_on_one_machine(estimate, of_units, each) for years, each in in_a_month.items()}
+        if of_units
+        else {},
+        limits=limits_passed(workload, estimate),
+        outweighing=outweighing(estimate, in_a_month),
+        notes=notes,
+    )
     if json_line:
-        print_json_line(as_json(estimate, in_a_month, limits, notes))
+        print_json_line(as_json(estimate, findings))
     else:
-        print_estimate(workload, estimate, in_a_month, limits, notes)
-    if limits:
+        print_estimate(workload, estimate, findings)
+    if findings.limits or findings.outweighing:
         click.get_current_context().exit(1)
 
 

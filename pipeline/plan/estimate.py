@@ -2,18 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 
-from pipeline.core.panes.group_sizes import (
-    MAX_COMMIT_BYTES,
-    GroupSizes,
-    commit_problem,
-    group_sizes,
-    waiting_event_bytes,
-)
+from pipeline.core.events.publishing import message_of
+from pipeline.core.events.wire import sensor_event
+from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
 from pipeline.core.panes.row_batches import shards_for
-from pipeline.core.rollups.bucket_parts import buckets_for
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
@@ -23,9 +18,9 @@ from pipeline.core.schema.key_tokens import (
     ShardToken,
     TimeToken,
 )
-from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.tier_sources import sources
+from pipeline.plan.late import RAW_ROW_US, SHORTER_ROW_US, Late, closed, late_of, panes_of, rows_in
+from pipeline.plan.machines import MachineType, OneMachine, between, one_machine, workers_for
 from pipeline.plan.results import RESULT_US, results_of
 from pipeline.plan.rollups import ROLLUPS, Rollups, rollups_of
 from pipeline.plan.sizes import (
@@ -39,8 +34,8 @@ from pipeline.plan.sizes import (
     windows_per_second,
 )
 from pipeline.plan.storage import UTILIZATION, YEARS, kept, nodes_for_storage, storage_after, stored_per_day
-from pipeline.plan.traffic import Messages, Writes, billed_bytes
-from pipeline.plan.workload import Workload
+from pipeline.plan.traffic import OVERHEAD_BYTES, Messages, Writes, billed_bytes
+from pipeline.plan.workload import START_US, Workload
 
 _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
 """CPU seconds for a million events of three metrics, with a hundred in a message and with one, by whether the writer
@@ -52,21 +47,10 @@ _PANE_US, _UNCHANGED_US = 100, 8
 sensor to which nothing came, whose window is read and written with the others of its group.
 """
 _ROW_US, _NEWEST_ROW_US = 26, 18  # CPU time of a row with three metrics, through the connector
-_RESTORED_US, _RAW_ROW_US, _SHORTER_ROW_US = 80, 25, 110
-"""CPU time in µs of a window that a restart reads, of each of its raw rows, and of each row of a shorter window in it:
-tests/benchmarks/engine.py measures the first two.
-"""
+_RESTORED_US = 80  # CPU time of a window that a restart reads, without its rows
 _RESTORED_TOGETHER, _PAGE_ROWS = 200, 1000  # windows, each with two requests, and rows of a request
 _ON_DATAFLOW = 2  # docs/performance.md assumes that a worker's other work costs as much again
-WORKER_VCPUS, WORKER_DISK_GIB = 2, 30
-"""An n2-standard-2, and the disk that Dataflow gives a worker of Streaming Engine:
-cloud.google.com/dataflow/docs/reference/pipeline-options.
-"""
-_WORKER_UTILIZATION = 60  # percent, the target of docs/size.md
 _WRITES_PER_NODE = {True: 14_000, False: 10_000}  # rows of 1 KB a second, SSD and HDD
-
-MAX_STREAMING_BYTES_A_MINUTE = 60 * 10**9
-"""What Streaming Engine processes in a region, by a project's default quota."""
 
 NEWEST = "newest readings"
 """The name of the writes of newest readings, beside those of the tiers."""
@@ -111,12 +95,16 @@ class Estimate:
         results: messages of finished windows; None if none are published.
         vcpus: busy vCPUs of Dataflow's workers, computed from CPU time that was measured elsewhere.
         vcpus_for_panes: those of them that fire panes, write their rows and publish their results.
-        workers: Dataflow's workers, of two vCPUs each: at least one runs all the time.
+        worker: the machine type of Dataflow's workers.
+        workers: their number: at least one runs all the time.
+        one_machine: the VM that could run the job instead.
         groups: the groups of sensors; None if the table has no windows.
         restart: the work of a restart.
         streaming_bytes_per_second: bytes that pass through Streaming Engine in a second.
         state_traffic_per_second: those of them that are windows.
+        late: the cost of late events.
         raw: writes of raw rows.
+        raw_event: the bytes of an event's raw rows as they are sent, and as they are stored.
         tiers: writes of aggregate rows, by window.
         nodes_for_writes: Bigtable nodes that take the writes.
         nodes_for_storage: Bigtable nodes that hold the storage, after each of :data:`pipeline.plan.storage.YEARS`.
@@ -133,12 +121,16 @@ class Estimate:
     results: Messages | None
     vcpus: float
     vcpus_for_panes: float
+    worker: MachineType
     workers: int
+    one_machine: OneMachine
     groups: Groups | None
     restart: Restart
     streaming_bytes_per_second: float
     state_traffic_per_second: float
+    late: Late
     raw: Writes
+    raw_event: dict[str, float]
     tiers: dict[str, Writes]
     nodes_for_writes: int
     nodes_for_storage: dict[int, int]
@@ -155,10 +147,16 @@ class Estimate:
         return {years: max(self.nodes_for_writes, nodes) for years, nodes in self.nodes_for_storage.items()}
 
 
+def on_dataflow(vcpus: float) -> float:
+    """Returns the vCPUs that work keeps busy on Dataflow, with Dataflow's own."""
+    return vcpus * _ON_DATAFLOW
+
+
 def estimate_of(workload: Workload) -> Estimate:
     """Returns all figures, in a time that does not depend on the number of sensors."""
     raw, tiers, groups = raw_writes(workload), tier_writes(workload), groups_of(workload)
-    growth, for_panes = stored_per_day(workload), vcpus_for_panes(workload, tiers, groups)
+    growth, late, of_event = stored_per_day(workload), late_of(workload), raw_size(workload)
+    for_panes = vcpus_for_panes(workload, tiers, groups) + on_dataflow(late.vcpus)
     rollups = rollups_of(workload, tiers)
     if rollups is not None:
         tiers[ROLLUPS], growth[FAMILY] = rollups.writes, rollups.stored_per_day
@@ -168,26 +166,33 @@ def estimate_of(workload: Workload) -> Estimate:
     results = results_of(workload, tiers)
     for_panes += 0.0 if results is None else results.per_second * RESULT_US / 1_000_000 * _ON_DATAFLOW
     vcpus = vcpus_for_events(workload) + for_panes
+    worker, workers = workers_for(vcpus)
+    state = state_bytes(workload, groups) + (rollups.state_bytes if rollups else 0)
+    traffic = state_traffic(workload, groups) + late.traffic_per_second
+    traffic += rollups.traffic_per_second if rollups else 0
     return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
         results=results,
         vcpus=vcpus,
         vcpus_for_panes=for_panes,
-        workers=max(1, math.ceil(vcpus * 100 / (WORKER_VCPUS * _WORKER_UTILIZATION))),
+        worker=worker,
+        workers=workers,
+        one_machine=one_machine(workload, for_panes / _ON_DATAFLOW, state),
         groups=groups,
         restart=restart_of(workload),
-        streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups)
-        + (rollups.traffic_per_second if rollups else 0),
-        state_traffic_per_second=state_traffic(workload, groups) + (rollups.traffic_per_second if rollups else 0),
+        streaming_bytes_per_second=streaming_bytes(workload, tiers.values(), groups) + traffic,
+        state_traffic_per_second=traffic,
+        late=late,
         raw=raw,
+        raw_event={"sent": of_event.encoded, "stored": sum(of_event.stored.values())},
         tiers=tiers,
-        nodes_for_writes=nodes_for_writes(workload, [raw, *tiers.values()]),
+        nodes_for_writes=nodes_for_writes(workload, [raw, *tiers.values(), Writes(late.load[0], 0, late.load[1])]),
         nodes_for_storage={years: nodes_for_storage(workload, sum(after[years].values())) for years in YEARS},
         storage=storage,
         storage_after=after,
         growth=growth,
-        state_bytes=state_bytes(workload, groups) + (rollups.state_bytes if rollups else 0),
+        state_bytes=state,
         hottest_tablet=hottest_share(workload),
         rollups=rollups,
     )
@@ -196,13 +201,15 @@ def estimate_of(workload: Workload) -> Estimate:
 def messages(workload: Workload, batch: int) -> Messages:
     """Returns the messages in and out of Pub/Sub, each in a request of its own.
 
-    Attributes are those of ``pipeline.core.events.publishing``.
+    Attributes are those of :func:`message_of`, with an event time in µs.
     """
     per_second = workload.events_per_second / batch
     size = message_bytes(workload, batch)
-    attributes = len("message_type") + len("SensorEvent" if batch == 1 else "SensorEventBatch")
-    attributes += len("event_id") + 32 + len("event_time") + len("2026-02-17T10:30:00.123456Z")
-    return Messages(batch, per_second, size, per_second * size, 2 * per_second * billed_bytes(size + attributes))
+    made = message_of([sensor_event("s", START_US + 123_456, {}, {})] * min(batch, 2))
+    attributes = sum(len(name) + len(value) for name, value in made.attributes.items())
+    billed = billed_bytes(size + attributes)
+    added = attributes + OVERHEAD_BYTES
+    return Messages(batch, per_second, size, added, billed, per_second * size, 2 * per_second * billed)
 
 
 def vcpus_for_events(workload: Workload) -> float:
@@ -212,9 +219,7 @@ def vcpus_for_events(workload: Workload) -> float:
     event falls with 1/batch, between those measured with one event in a message and with a hundred. Measured with three
     metrics; docs/performance.md tells what that leaves out.
     """
-    of_hundred, of_one = _CPU_S[workload.bulk]
-    share = (1 / workload.batch - 0.01) / 0.99
-    return workload.events_per_second / 1_000_000 * (of_hundred + (of_one - of_hundred) * share) * _ON_DATAFLOW
+    return workload.events_per_second / 1_000_000 * between(*_CPU_S[workload.bulk], workload.batch) * _ON_DATAFLOW
 
 
 def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: Groups | None) -> float:
@@ -233,17 +238,12 @@ def restart_of(workload: Workload) -> Restart:
 
     On average, half of a window's rows are there: raw rows of the shortest tier, and shorter windows of the others.
     """
-    tiers = workload.schema.tiers
     raw = shorter = windows = 0.0
-    for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
+    for tier, of_raw, of_shorter in rows_in(workload):
         of_tier = workload.sensors * min(1.0, window_us(tier) / workload.every_us)
-        windows += of_tier
-        if source < 0:
-            raw += of_tier * window_events(workload, tier) * raw_size(workload).rows / 2
-        else:
-            shorter += of_tier * min(window_us(tier) / window_us(tiers[source]), window_events(workload, tier)) / 2
+        windows, raw, shorter = windows + of_tier, raw + of_tier * of_raw / 2, shorter + of_tier * of_shorter / 2
     reads = windows * 2 / _RESTORED_TOGETHER + (raw + shorter) / _PAGE_ROWS
-    return Restart(windows, reads, (windows * _RESTORED_US + raw * _RAW_ROW_US + shorter * _SHORTER_ROW_US) / 1_000_000)
+    return Restart(windows, reads, (windows * _RESTORED_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US) / 1_000_000)
 
 
 def raw_writes(workload: Workload) -> Writes:
@@ -256,7 +256,7 @@ def _writes(size: RowSize, rate: float) -> Writes:
 
 
 def panes(workload: Workload, tier: Tier) -> float:
-    """Returns how often the row of a sensor's window is written if no event is late.
+    """Returns how often the row of a sensor's window is written, late panes aside.
 
     Without early firing, once. With early firing, a row of the shortest tier is written once for each --early_firing in
     which an event came, and a row of a longer tier with each pane of a shorter window in it.
@@ -270,7 +270,7 @@ def panes(workload: Workload, tier: Tier) -> float:
 
 
 def tier_writes(workload: Workload) -> dict[str, Writes]:
-    """Returns the writes of aggregate rows by window: windows a second, times panes, times the row.
+    """Returns the writes of aggregate rows by window: windows a second, times panes, times the row; and late panes.
 
     With results, a window that gets nothing after its last early pane is written once more when it is over.
 
@@ -281,7 +281,9 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
     repeated = 0.0 if workload.results is None else max(0.0, 1 - (workload.early_us or math.inf) / workload.every_us)
     rates = [(windows_per_second(workload, tier), panes(workload, tier)) for tier in tiers]
     found = {
-        tier.window.text: _writes(aggregate_size(workload, tier), windows * (of_window + repeated))
+        tier.window.text: _writes(
+            aggregate_size(workload, tier), windows * (of_window + repeated) + panes_of(workload) * closed(tier)
+        )
         for tier, (windows, of_window) in zip(tiers, rates, strict=True)
     }
     if latest is not None and rates:
@@ -344,31 +346,10 @@ def state_traffic(workload: Workload, groups: Groups | None) -> float:
 def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: Groups | None) -> float:
     """Returns the bytes that pass through Streaming Engine in a second.
 
-    Messages come in once. Readings by group, and rows of panes, are each shuffled, stored and read again.
+    Messages come in once. Readings by group, and rows of panes, are each shuffled, stored and read again. State that
+    firings read and write is left out.
     """
     found = messages(workload, workload.batch).bytes_per_second
     if groups is not None:
         found += 3 * workload.events_per_second * waiting_event_bytes(len(workload.metrics))
-    return found + 3 * sum(each.bytes for each in tiers) + state_traffic(workload, groups)
-
-
-def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
-    """Returns a line for each limit of Dataflow that the fleet passes."""
-    schema = replace(workload.schema, rate=workload.rate)
-    found = [state_problem(schema), rollup_problem(schema)]
-    found += [commit_problem(workload.aggregation, schema.rate)] if schema.tiers else []
-    if estimate.rollups and (bucket_bytes := estimate.rollups.bucket_bytes) > MAX_COMMIT_BYTES:
-        found.append(
-            f"{estimate.rollups.groups:,} groups of roll-ups have {bucket_bytes / 1e6:,.0f} MB of state in each of "
-            f"{buckets_for(schema.shards_of_rollups):,} buckets, over the {MAX_COMMIT_BYTES // 10**6} MB that Dataflow "
-            "commits at once; declare the number of sensors in [rate], or roll up to fewer groups or metrics"
-        )
-    per_minute = estimate.streaming_bytes_per_second * 60
-    if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
-        found.append(
-            f"Streaming Engine would process {per_minute / 1e9:,.0f} GB a minute, of which firings read and write "
-            f"{estimate.state_traffic_per_second * 60 / 1e9:,.0f} GB of windows, over the "
-            f"{MAX_STREAMING_BYTES_A_MINUTE // 10**9} GB of a region's quota; set a longer --early-firing, send less, "
-            "divide the fleet among regions, or ask Google for more"
-        )
-    return [each for each in found if each is not None]
+    return found + 3 * sum(each.bytes for each in tiers)

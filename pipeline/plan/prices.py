@@ -2,12 +2,17 @@
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from pipeline.plan.estimate import WORKER_DISK_GIB, WORKER_VCPUS, Estimate
+from pipeline.plan.estimate import Estimate
+
+DATAFLOW = ("Dataflow workers", "Dataflow disks", "Streaming Engine")
+"""The parts of the costs that one machine does not have."""
 
 _HOURS_A_MONTH = 730
 _TIB, _GIB = 2**40, 2**30
+_WORKER_DISK_GIB = 30  # of Streaming Engine: cloud.google.com/dataflow/docs/reference/pipeline-options
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Prices:
         dataflow_vcpu_hour: the price of a worker's vCPU for an hour, with its memory.
         dataflow_disk_gib_month: the price of a GiB of a worker's disk for a month.
         streaming_engine_gib: the price of a GiB that Streaming Engine processes.
+        vm_vcpu_hour: the price of an E2 VM's vCPU for an hour, with its memory; a shared core counts by its part.
         bigtable_node_hour: the price of a node for an hour.
         bigtable_gib_month: the price of a GiB for a month.
     """
@@ -27,6 +33,7 @@ class Prices:
     dataflow_vcpu_hour: float | None = None
     dataflow_disk_gib_month: float | None = None
     streaming_engine_gib: float | None = None
+    vm_vcpu_hour: float | None = None
     bigtable_node_hour: float | None = None
     bigtable_gib_month: float | None = None
 
@@ -46,7 +53,7 @@ def parse_prices(text: str) -> Prices:
 
 
 def costs(estimate: Estimate, prices: Prices, years: int) -> dict[str, float]:
-    """Returns the cost of a month of 730 hours, for each part that has a price.
+    """Returns the cost of a month of 730 hours on Dataflow, for each part that has a price.
 
     Args:
         estimate: the estimate.
@@ -54,16 +61,44 @@ def costs(estimate: Estimate, prices: Prices, years: int) -> dict[str, float]:
         years: the age of the table, one of :data:`pipeline.plan.storage.YEARS`.
     """
     seconds = _HOURS_A_MONTH * 3600
-    vcpus = estimate.workers * WORKER_VCPUS
+    vcpus = estimate.workers * estimate.worker.vcpus
     pubsub = estimate.messages[1].billed_per_second
     if estimate.results is not None:
         pubsub += estimate.results.billed_per_second
     amounts = {
         "Pub/Sub": (pubsub * seconds / _TIB, prices.pubsub_tib),
         "Dataflow workers": (vcpus * _HOURS_A_MONTH, prices.dataflow_vcpu_hour),
-        "Dataflow disks": (estimate.workers * WORKER_DISK_GIB, prices.dataflow_disk_gib_month),
+        "Dataflow disks": (estimate.workers * _WORKER_DISK_GIB, prices.dataflow_disk_gib_month),
         "Streaming Engine": (estimate.streaming_bytes_per_second * seconds / _GIB, prices.streaming_engine_gib),
         "Bigtable nodes": (estimate.nodes[years] * _HOURS_A_MONTH, prices.bigtable_node_hour),
         "Bigtable storage": (sum(estimate.storage_after[years].values()) / _GIB, prices.bigtable_gib_month),
     }
     return {what: amount * price for what, (amount, price) in amounts.items() if price is not None}
+
+
+def costs_on_one_machine(estimate: Estimate, prices: Prices, on_dataflow: Mapping[str, float]) -> dict[str, float]:
+    """Returns the cost of a month with one VM in place of Dataflow: of the other parts, and of the VM.
+
+    Args:
+        estimate: the estimate.
+        prices: the prices.
+        on_dataflow: the costs on Dataflow.
+    """
+    found = {what: cost for what, cost in on_dataflow.items() if what not in DATAFLOW}
+    if prices.vm_vcpu_hour is not None:
+        found["VM"] = estimate.one_machine.machine_type.vcpus * _HOURS_A_MONTH * prices.vm_vcpu_hour
+    return found
+
+
+def cheaper(estimate: Estimate, on_dataflow: Mapping[str, float], on_one_machine: Mapping[str, float]) -> str | None:
+    """Returns which is cheaper: ``one machine``, or ``Dataflow``; None if the prices do not tell.
+
+    Without prices, a VM with no more vCPUs than Dataflow's workers is cheaper: it has no Streaming Engine, and Dataflow
+    charges more for a vCPU than Compute Engine.
+    """
+    if estimate.one_machine.problem is not None:
+        return "Dataflow"
+    if "VM" in on_one_machine and "Dataflow workers" in on_dataflow:
+        return "one machine" if sum(on_one_machine.values()) < sum(on_dataflow.values()) else "Dataflow"
+    vcpus = estimate.workers * estimate.worker.vcpus
+    return "one machine" if estimate.one_machine.machine_type.vcpus <= vcpus else None

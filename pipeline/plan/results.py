@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from pipeline.core.results.window_results import PaneResult, batches_of, message_of, read_batch
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.plan.late import closed, panes_of
 from pipeline.plan.sizes import window_us
-from pipeline.plan.traffic import Messages, Writes, billed_bytes
+from pipeline.plan.traffic import OVERHEAD_BYTES, Messages, Writes, billed_bytes
 from pipeline.plan.workload import START_US, Workload, names
 
 RESULT_US = 17.0
@@ -16,7 +17,7 @@ RESULT_US = 17.0
 def results_of(workload: Workload, tiers: Mapping[str, Writes]) -> Messages | None:
     """Returns the results of all windows, delivered to one subscription; None if none are published.
 
-    No event is late, so a window has one final result. All of them are as many as its panes.
+    A window has one final result, and one for each late pane. All of them are as many as its panes.
 
     Args:
         workload: the fleet.
@@ -24,16 +25,18 @@ def results_of(workload: Workload, tiers: Mapping[str, Writes]) -> Messages | No
     """
     if workload.results is None or not workload.schema.tiers:
         return None
-    per_second = size = billed = 0.0
+    per_second = size = billed = added = 0.0
     for tier in workload.schema.tiers:
         of_tier = tiers[tier.window.text].rows
         if workload.results == "final":
-            of_tier = min(of_tier, workload.sensors / max(window_us(tier), workload.every_us) * 1_000_000)
+            final = workload.sensors / max(window_us(tier), workload.every_us) * 1_000_000
+            of_tier = min(of_tier, final + panes_of(workload) * closed(tier))
         data, attributes = _bytes_of(workload, tier)
         per_second += of_tier
         size += of_tier * data
+        added += of_tier * (attributes + OVERHEAD_BYTES)
         billed += of_tier * billed_bytes(data + attributes)
-    return Messages(1, per_second, size / per_second, size, 2 * billed)
+    return Messages(1, per_second, size / per_second, added / per_second, billed / per_second, size, 2 * billed)
 
 
 def _bytes_of(workload: Workload, tier: Tier) -> tuple[int, int]:

@@ -56,6 +56,7 @@ class Rollups:
         state_bytes: the bytes of contributions and parts in state.
         bucket_bytes: the bytes of the groups in a bucket, which are read and committed together.
         traffic_per_second: the bytes of state that are read and written in a second.
+        streaming_bytes_per_second: the bytes that pass through Streaming Engine in a second, with that state and rows.
         stored_per_day: the bytes that a day adds to the family of roll-ups, if no version is kept but the newest.
     """
 
@@ -66,6 +67,7 @@ class Rollups:
     state_bytes: float
     bucket_bytes: float
     traffic_per_second: float
+    streaming_bytes_per_second: float
     stored_per_day: float
 
 
@@ -116,7 +118,8 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
     traffic = 2 * (most_changes * of_shards / shards + together * of_groups)
     writes_of_all = Writes(rows, cells, encoded)
     of_bucket = of_groups / buckets_for(workload.schema.shards_of_rollups)
-    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, of_shards + of_groups, of_bucket, traffic, stored)
+    streaming, state = traffic + 3 * encoded, of_shards + of_groups
+    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, state, of_bucket, traffic, streaming, stored)
 
 
 def groups_in(workload: Workload, rollup: Rollup) -> int:

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
-_LEAST_BILLED_BYTES = 1000
-_OVERHEAD_BYTES = 20 + 16  # a message's timestamp, and the text of its id
+LEAST_BILLED_BYTES = 1000
+"""What Pub/Sub counts for a request at least."""
+
+OVERHEAD_BYTES = 20 + 16
+"""What it adds to a message for its timestamp, and for the text of its id."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,8 @@ class Messages:
         batch: events in a message.
         per_second: messages of all sensors in a second.
         bytes: the mean size of a message's data.
+        added_bytes: the bytes that Pub/Sub counts beside a message's data: its attributes, time and id.
+        billed_bytes: the bytes that Pub/Sub counts for publishing a message, and again for delivering it.
         bytes_per_second: bytes of all data in a second.
         billed_per_second: bytes that Pub/Sub counts in a second for publishing and delivering each message once.
     """
@@ -21,6 +26,8 @@ class Messages:
     batch: int
     per_second: float
     bytes: float
+    added_bytes: float
+    billed_bytes: float
     bytes_per_second: float
     billed_per_second: float
 
@@ -39,4 +46,4 @@ def billed_bytes(size: float) -> float:
 
     It adds 20 bytes for the timestamp and the message's id, and counts 1,000 at least: cloud.google.com/pubsub/pricing
     """
-    return max(_LEAST_BILLED_BYTES, size + _OVERHEAD_BYTES)
+    return max(LEAST_BILLED_BYTES, size + OVERHEAD_BYTES)

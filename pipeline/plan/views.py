@@ -1,7 +1,7 @@
 """Prints an estimate as tables or as JSON."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -12,44 +12,79 @@ from pipeline.cli.console import out
 from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import TABLETS, WORKER_VCPUS, Estimate, Groups, Restart
+from pipeline.plan.estimate import TABLETS, Estimate, Groups, Restart, on_dataflow
+from pipeline.plan.late import Late
+from pipeline.plan.machines import DEFAULT_WORKER, UTILIZATION, MachineType
+from pipeline.plan.prices import cheaper
 from pipeline.plan.rollups import Rollups
 from pipeline.plan.storage import YEARS
-from pipeline.plan.traffic import Messages, Writes
+from pipeline.plan.traffic import LEAST_BILLED_BYTES, OVERHEAD_BYTES, Messages, Writes
 from pipeline.plan.workload import Workload
 
 Costs = dict[int, dict[str, float]]
 """The costs of a month by part, after each of :data:`pipeline.plan.storage.YEARS`."""
 
 
-def as_json(estimate: Estimate, costs: Costs | None, limits: list[str], notes: list[str]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Findings:
+    """What follows from an estimate.
+
+    Attributes:
+        costs: the costs on Dataflow; empty without prices.
+        on_one_machine: the costs with one VM in place of Dataflow; empty without prices.
+        limits: a line for each limit that the fleet passes.
+        outweighing: a line for each cause that costs more than the rest together.
+        notes: other lines.
+    """
+
+    costs: Costs
+    on_one_machine: Costs
+    limits: list[str]
+    outweighing: list[str]
+    notes: list[str]
+
+    def cheaper(self, estimate: Estimate) -> str | None:
+        """Returns which is cheaper in a table's first year; see :func:`pipeline.plan.prices.cheaper`."""
+        return cheaper(estimate, self.costs.get(YEARS[0], {}), self.on_one_machine.get(YEARS[0], {}))
+
+
+def as_json(estimate: Estimate, findings: Findings) -> dict[str, Any]:
     """Returns the estimate as a JSON object, in bytes and in rates per second."""
-    more = {"nodes": estimate.nodes, "tablets": TABLETS, "limits_passed": limits, "notes": notes}
-    record = asdict(estimate) | more
-    return record if costs is None else record | {"costs_a_month": costs}
+    record = asdict(estimate) | {
+        "nodes": estimate.nodes,
+        "tablets": TABLETS,
+        "cheaper": findings.cheaper(estimate),
+        "limits_passed": findings.limits,
+        "more_than_the_rest": findings.outweighing,
+        "notes": findings.notes,
+    }
+    if not findings.costs:
+        return record
+    return record | {"costs_a_month": findings.costs, "costs_a_month_on_one_machine": findings.on_one_machine}
 
 
-def print_estimate(
-    workload: Workload,
-    estimate: Estimate,
-    costs: Costs | None,
-    limits: list[str],
-    notes: list[str],
-) -> None:
-    """Prints a table for each part of the estimate, a line for each limit that is passed, and for each note."""
+def print_estimate(workload: Workload, estimate: Estimate, findings: Findings) -> None:
+    """Prints a table for each part of the estimate, and a line for each finding."""
     click.echo(f"{estimate.events_per_second:,.0f} events a second from {workload.sensors:,} sensors, estimated")
     _print(
-        ["Pub/Sub", "messages/s", "bytes each", "data/s", "billed/s, in and out"],
+        ["Pub/Sub", "messages/s", "bytes each", "added each", "data/s", "billed/s"],
         (
             [
                 name,
                 _number(each.per_second),
                 f"{each.bytes:,.0f}",
+                f"{each.added_bytes:,.0f}",
                 size(each.bytes_per_second),
                 size(each.billed_per_second),
             ]
             for name, each in _messages(estimate)
         ),
+    )
+    batch = estimate.messages[1]
+    _explain(
+        f"Added to a message's data: its attributes, and {OVERHEAD_BYTES} bytes for its time and id. A message of "
+        f"{batch.bytes:,.0f} bytes is billed as {batch.billed_bytes:,.0f} when published, and again when delivered; as "
+        f"{LEAST_BILLED_BYTES:,} at least, alone in its request."
     )
     every = [estimate.raw, *estimate.tiers.values()]
     total = Writes(*(sum(getattr(each, what) for each in every) for what in ("rows", "cells", "bytes")))
@@ -59,6 +94,12 @@ def print_estimate(
             [name, _number(each.rows), _number(each.cells), size(each.bytes)]
             for name, each in {"raw rows": estimate.raw, **estimate.tiers, "all": total}.items()
         ),
+    )
+    sent, stored = estimate.raw_event["sent"], estimate.raw_event["stored"]
+    _explain(
+        f"Bytes are those of requests: {sent:,.0f} for an event's raw rows. Of these {stored:,.0f} are stored, before "
+        "compression: keys, families, columns, values and times. A window's row is written with each pane and stored "
+        "once; newer readings replace older ones."
     )
     policies = workload.schema.policies
     _print(
@@ -76,8 +117,8 @@ def print_estimate(
     lines = {
         "Dataflow vCPUs, busy (estimated from measured CPU time)": _number(estimate.vcpus),
         "of these, for panes and their rows": _number(estimate.vcpus_for_panes),
-        f"Dataflow workers of {WORKER_VCPUS} vCPUs, at 60 % CPU, at least one": f"{estimate.workers:,}",
-        "Bigtable nodes for writes, at 70 % CPU, at least one": f"{estimate.nodes_for_writes:,}",
+        f"Dataflow workers, {estimate.worker.name}, at {UTILIZATION} % CPU, at least one": f"{estimate.workers:,}",
+        "Bigtable nodes for writes and late events, at 70 % CPU, at least one": f"{estimate.nodes_for_writes:,}",
         **{f"Bigtable nodes for storage, {_after(years)}": f"{estimate.nodes_for_storage[years]:,}" for years in YEARS},
         "state in flight, at most": size(estimate.state_bytes),
         "Streaming Engine, a minute": size(60 * estimate.streaming_bytes_per_second),
@@ -89,19 +130,81 @@ def print_estimate(
         _print(["groups of sensors", ""], _groups(estimate.groups, estimate.restart))
     if estimate.rollups is not None:
         _print(["roll-ups", ""], _rollups(estimate.rollups))
-    if costs is not None:
+    if workload.late:
+        _print(["late events", ""], _late(estimate.late))
+    if findings.costs:
         _print(
             ["cost a month, in the currency of your prices", *map(_after, YEARS)],
             (
                 [name, *(f"{of_year[name]:,.2f}" for of_year in totals)]
-                for totals in [[{**each, "all of these": sum(each.values())} for each in costs.values()]]
+                for totals in [[_with_total(each) for each in findings.costs.values()]]
                 for name in totals[0]
             ),
         )
-    for limit in limits:
+    _print_machines(estimate, findings)
+    for limit in findings.limits:
         click.echo(f"limit passed: {limit}")
-    for note in notes:
+    for cause in findings.outweighing:
+        click.echo(f"more than the rest together: {cause}")
+    for note in findings.notes:
         click.echo(f"note: {note}")
+
+
+def _print_machines(estimate: Estimate, findings: Findings) -> None:
+    """Prints Dataflow beside one machine, and which is cheaper."""
+    worker, workers, one = estimate.worker, estimate.workers, estimate.one_machine
+    carried = one.problem is None
+    totals = [
+        [
+            f"all costs a month, {_after(years)}",
+            f"{sum(of_year.values()):,.2f}",
+            f"{sum(other.values()):,.2f}" * carried,
+        ]
+        for (years, of_year), other in zip(findings.costs.items(), findings.on_one_machine.values(), strict=True)
+        if "VM" in other and "Dataflow workers" in of_year
+    ]
+    _print(
+        ["where the job runs", "Dataflow", "one machine"],
+        [
+            ["machines", f"{workers:,} × {worker.name}", f"1 × {one.machine_type.name}"],
+            ["each has", _of_machine(worker), _of_machine(one.machine_type)],
+            ["busy", f"{estimate.vcpus / workers / worker.vcpus:.1%}", f"{one.busy:.1%}"],
+            ["a restart takes, alone", "", f"{estimate.restart.cpu_s:,.0f} s"],
+            *totals,
+        ],
+    )
+    if worker != DEFAULT_WORKER:
+        _explain(f"This worker needs an option: make launch MACHINE_TYPE={worker.name}, or the same of make template.")
+    if not carried:
+        click.echo(f"one machine does not carry this: {one.problem}")
+    elif (found := findings.cheaper(estimate)) is not None:
+        of_year, other = (sum(each.get(YEARS[0], {}).values()) for each in (findings.costs, findings.on_one_machine))
+        why = (
+            f", by {abs(of_year - other):,.2f} a month" if totals else ", at usual prices: it needs no Streaming Engine"
+        )
+        click.echo(f"cheaper: {found}{why}")
+
+
+def _explain(text: str) -> None:
+    out.print(text, markup=False)
+
+
+def _with_total(costs: dict[str, float]) -> dict[str, float]:
+    return {**costs, "all of these": sum(costs.values())}
+
+
+def _of_machine(machine_type: MachineType) -> str:
+    return f"{machine_type.vcpus:g} vCPU, {machine_type.memory_gib:g} GiB"
+
+
+def _late(late: Late) -> list[list[str]]:
+    return [
+        ["late events a second", _number(late.events_per_second)],
+        ["late panes a second", _number(late.panes_per_second)],
+        ["requests a second that read their windows", _number(late.reads_per_second)],
+        ["vCPUs that read them", _number(on_dataflow(late.vcpus))],
+        ["state that late panes read and write, a minute", size(60 * late.traffic_per_second)],
+    ]
 
 
 def _messages(estimate: Estimate) -> Iterator[tuple[str, Messages]]:

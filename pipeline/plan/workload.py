@@ -13,7 +13,8 @@ START_US = 1_771_286_400_000_000
 
 MAX_SENSORS = 100_000_000
 
-_LATE_US = 60_000_000  # the default of --late_firing; estimates assume that no event is late
+LATE_FIRING_US = 60_000_000
+"""The default of the job's ``--late_firing``."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Workload:
         bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
         rollup_groups: the number of groups of each roll-up by metadata.
+        late: the share of events that come after their window has closed, by up to a day.
         results: the job's ``--results``; None if it has no ``--results_topic``.
     """
 
@@ -48,6 +50,7 @@ class Workload:
     bulk: bool = False
     ssd: bool = True
     rollup_groups: int = 100
+    late: float = 0.0
     results: Literal["final", "all"] | None = None
 
     @property
@@ -64,7 +67,7 @@ class Workload:
     def aggregation(self) -> Aggregation:
         """The job's settings for windows, of which the table has some."""
         tiers = self.schema.tiers
-        firing = FiringRules(tiers[0].window, self.early_us, _LATE_US, self.lateness_us)
+        firing = FiringRules(tiers[0].window, self.early_us, LATE_FIRING_US, self.lateness_us)
         return Aggregation(tiers, firing, latest=self.schema.latest)
 
 

@@ -48,6 +48,66 @@ def test_a_hundred_million_sensors():
     assert f"limit passed: {limit}\n" in run(*fleet).output
 
 
+def test_what_costs_more_than_the_rest(tmp_path):
+    """Such a cause is a line, and the exit code is 1; all of the plan is printed."""
+    (schema := tmp_path / "schema.toml").write_text('[rollups]\nsite = { by = "metadata.site" }')
+    fleet = (*FLEET, "--metrics", "3", "--schema", str(schema), "--rollup-groups", "100000")
+    result = run(*fleet, "--json")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert record["limits_passed"] == []
+    (line,) = record["more_than_the_rest"]
+    text = run(*fleet)
+    assert text.exit_code == 1
+    assert f"more than the rest together: {line}\n" in text.output
+    assert "where the job runs" in text.output
+
+
+def test_late_events_are_counted():
+    """One event of a thousand is late unless --late has another share; with 0, none is."""
+    default, none = (json.loads(run(*FLEET, *late, "--json").stdout) for late in ((), ("--late", "0")))
+    assert default["late"]["events_per_second"] == pytest.approx(0.001 * default["events_per_second"])
+    assert none["late"]["panes_per_second"] == 0
+    assert default["vcpus"] > none["vcpus"]
+    assert "late events a second" in run(*FLEET).output
+    assert "late events a second" not in run(*FLEET, "--late", "0").output
+
+
+def test_dataflow_beside_one_machine(tmp_path):
+    """Both are printed, with what their machines are, which is cheaper, and the option of the launch."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text("dataflow_vcpu_hour = 0.08\nvm_vcpu_hour = 0.03\nbigtable_node_hour = 0.65")
+    small = ("--sensors", "10000", "--every", "1m")
+    record = json.loads(run(*small, "--prices", str(prices), "--json").stdout)
+    assert record["worker"]["name"] == "n1-standard-1"
+    assert record["one_machine"]["machine_type"]["name"] == "e2-small"
+    assert record["costs_a_month_on_one_machine"]["1"] == {"Bigtable nodes": 474.5, "VM": pytest.approx(10.95)}
+    assert record["cheaper"] == "one machine"
+    output = run(*small, "--prices", str(prices)).output
+    for text in (
+        "make launch MACHINE_TYPE=n1-standard-1",
+        "532.90",
+        "485.45",
+        "cheaper: one machine, by 47.45 a month\n",
+    ):
+        assert text in output
+    large = run(*FLEET).output
+    assert "one machine does not carry this: " in large
+    assert "cheaper" not in large
+    assert "MACHINE_TYPE" not in large
+
+
+def test_what_numbers_contain():
+    """What is added to a message's bytes, and left out of those stored, stands beside the tables."""
+    output = " ".join(
+        run(
+            "--sensors", "1", "--every", "1m", "--metrics", "8", "--metadata-fields", "3", "--batch", "6"
+        ).output.split()
+    )
+    assert "A message of 2,284 bytes is billed as 2,438 when published, and again when delivered" in output
+    assert "Bytes are those of requests: 541 for an event's raw rows. Of these 420 are stored" in output
+
+
 def test_groups_that_the_schema_does_not_declare(tmp_path):
     """The figures are those of a schema that declares the rate; a schema that makes other groups is told."""
     (schema := tmp_path / "schema.toml").write_text('[rate]\nevery = "1m"\nsensors = 1_000_000')

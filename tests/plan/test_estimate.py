@@ -90,6 +90,21 @@ def test_small_messages_are_billed_as_a_thousand_bytes():
     assert batch.bytes_per_second < batch.billed_per_second / 2 < one.billed_per_second / 6
 
 
+def test_what_is_added_to_messages_and_left_out_of_storage():
+    """A message counts with its attributes, time and id; a request's framing of a raw row is not stored."""
+    workload = replace(WORKLOAD, metrics=names("metric", 8), metadata=names("field", 3), batch=6)
+    message = messages(workload, 6)
+    attributes = ("message_type", "tidetable.v1.SensorEventBatch", "event_id", "f" * 32)
+    attributes += ("event_time", "2026-02-17T10:30:00.123456Z")
+    assert message.added_bytes == len("".join(attributes)) + 20 + 16
+    assert message.billed_bytes == message.bytes + message.added_bytes
+    assert message.billed_per_second == 2 * message.billed_bytes * message.per_second
+    plan = estimate_of(workload)
+    assert plan.raw_event["sent"] * workload.events_per_second == pytest.approx(plan.raw.bytes)
+    of_raw_rows = plan.growth["raw"] + plan.growth["meta"]
+    assert plan.raw_event["stored"] * workload.events_per_second * 86_400 == pytest.approx(of_raw_rows)
+
+
 @pytest.mark.parametrize(("ssd", "per_node"), [(True, 9800), (False, 7000)])
 def test_nodes_for_writes(ssd, per_node):
     """A node takes 70 % of its rows a second; rows above 1 KB count for several."""
@@ -115,13 +130,15 @@ def test_storage_follows_the_policies():
     assert costs(never, Prices(bigtable_gib_month=1), 5)["Bigtable storage"] > sum(plan.storage.values()) / 2**30
 
 
-@pytest.mark.parametrize(("sensors", "workers"), [(20_000, 1), (10_000_000, 20)])
-def test_a_small_fleet_costs_a_worker_and_a_node(sensors, workers):
-    """However little they do, they run all the time. A larger fleet keeps 60 % of two vCPUs of each worker busy."""
+@pytest.mark.parametrize(("sensors", "vcpus", "workers"), [(20_000, 1, 1), (300_000, 2, 1), (10_000_000, 2, 20)])
+def test_a_small_fleet_costs_a_worker_and_a_node(sensors, vcpus, workers):
+    """However little they do, they run all the time. A worker of one vCPU takes what keeps 60 % of it busy; a larger
+    fleet keeps 60 % of two vCPUs of each worker busy."""
     plan = estimate_of(replace(WORKLOAD, sensors=sensors))
     assert plan.workers == workers == max(1, -(-plan.vcpus // 1.2))
+    assert plan.worker.vcpus == vcpus == (1 if plan.vcpus <= 0.6 else 2)
     prices = Prices(dataflow_vcpu_hour=1, dataflow_disk_gib_month=1)
-    assert costs(plan, prices, 1) == {"Dataflow workers": 2 * 730 * workers, "Dataflow disks": 30 * workers}
+    assert costs(plan, prices, 1) == {"Dataflow workers": vcpus * 730 * workers, "Dataflow disks": 30 * workers}
     if sensors == 20_000:
         assert costs(plan, Prices(bigtable_node_hour=1), 1) == {"Bigtable nodes": 730}
 

@@ -15,7 +15,8 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.plan import rollups
-from pipeline.plan.estimate import estimate_of, limits_passed, tier_writes
+from pipeline.plan.estimate import estimate_of, tier_writes
+from pipeline.plan.limits import limits_passed
 from pipeline.plan.storage import counts_versions_of
 from pipeline.plan.workload import START_US, Workload, names
 

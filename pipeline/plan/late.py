@@ -1,0 +1,89 @@
+"""Estimates what late events cost: each makes a pane of a closed window, whose rows are read from the table first."""
+
+from dataclasses import dataclass
+
+from pipeline.core.panes.firing import KEPT_US
+from pipeline.core.panes.group_sizes import waiting_event_bytes
+from pipeline.core.schema.rate import groups_for
+from pipeline.core.schema.table_schema import Tier
+from pipeline.core.windows.tier_sources import sources
+from pipeline.plan.sizes import raw_size, window_events, window_us
+from pipeline.plan.workload import LATE_FIRING_US, Workload
+
+RAW_ROW_US, SHORTER_ROW_US = 25, 110
+"""CPU time in µs of a raw row that is read, and of the row of a shorter window. tests/benchmarks/engine.py measures the
+first.
+"""
+_WINDOW_US = 2_500  # CPU time of a window that is read alone, with two requests and without its rows
+_MOST_LATE_US = 24 * 3600 * 1_000_000  # an event is late by up to a day
+_SCANNED_BYTES = 16  # which a node reads in the time in which it writes one, by the rates of its documentation
+
+
+@dataclass(frozen=True)
+class Late:
+    """What late events take, beside their raw rows and the aggregate rows that they change.
+
+    Attributes:
+        events_per_second: late events in a second.
+        panes_per_second: panes of closed windows of the shortest tier in a second.
+        reads_per_second: requests that read these windows.
+        read_bytes_per_second: bytes of the raw rows that they read.
+        vcpus: vCPUs that the reading keeps busy, without Dataflow's own work.
+        traffic_per_second: bytes of state that late panes read and write in a second.
+    """
+
+    events_per_second: float
+    panes_per_second: float
+    reads_per_second: float
+    read_bytes_per_second: float
+    vcpus: float
+    traffic_per_second: float
+
+    @property
+    def load(self) -> tuple[float, float]:
+        """The reading as rows a second, and as bytes a second, that a node could write instead."""
+        return self.reads_per_second, self.read_bytes_per_second / _SCANNED_BYTES
+
+
+def rows_in(workload: Workload) -> list[tuple[Tier, float, float]]:
+    """Returns the raw rows, and the rows of shorter windows, from which a full window of each tier is computed."""
+    tiers, found = workload.schema.tiers, []
+    for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
+        events = window_events(workload, tier)
+        raw = events * raw_size(workload).rows if source < 0 else 0.0
+        shorter = min(window_us(tier) / window_us(tiers[source]), events) if source >= 0 else 0.0
+        found.append((tier, raw, shorter))
+    return found
+
+
+def panes_of(workload: Workload) -> float:
+    """Returns the late panes of the shortest tier in a second.
+
+    Late events of a sensor come in runs of a minute, the default of --late_firing, since a connection that is lost is
+    lost for a while. A run is a pane. Windows that are late as a whole make fewer.
+    """
+    if not workload.schema.tiers:
+        return 0.0
+    return workload.late * workload.sensors * 1_000_000 / max(workload.every_us, LATE_FIRING_US)
+
+
+def closed(tier: Tier) -> float:
+    """Returns the share of late panes that find the tier's window closed: others wait for its next pane."""
+    return min(1.0, _MOST_LATE_US / 2 / window_us(tier))
+
+
+def late_of(workload: Workload) -> Late:
+    """Returns what late events take.
+
+    A group keeps what came for closed windows for 20 minutes, and each of its late panes reads and writes that.
+    """
+    panes, events = panes_of(workload), workload.late * workload.events_per_second
+    reads = read_bytes = busy_us = 0.0
+    for tier, raw, shorter in rows_in(workload):
+        windows = panes * closed(tier)
+        reads += 2 * windows
+        read_bytes += windows * raw * raw_size(workload).encoded / raw_size(workload).rows
+        busy_us += windows * (_WINDOW_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US)
+    of_group = min(KEPT_US / LATE_FIRING_US, panes * KEPT_US / 1_000_000 / groups_for(workload.rate))
+    traffic = 2 * events * of_group * waiting_event_bytes(len(workload.metrics))
+    return Late(events, panes, reads, read_bytes, busy_us / 1_000_000, traffic)
