@@ -282,7 +282,8 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
     rates = [(windows_per_second(workload, tier), panes(workload, tier)) for tier in tiers]
     found = {
         tier.window.text: _writes(
-            aggregate_size(workload, tier), windows * (of_window + repeated) + panes_of(workload) * closed(tier)
+            aggregate_size(workload, tier),
+            windows * (of_window + repeated) + panes_of(workload) * closed(workload, tier),
         )
         for tier, (windows, of_window) in zip(tiers, rates, strict=True)
     }

@@ -67,9 +67,12 @@ def panes_of(workload: Workload) -> float:
     return workload.late * workload.sensors * 1_000_000 / max(workload.every_us, LATE_FIRING_US)
 
 
-def closed(tier: Tier) -> float:
-    """Returns the share of late panes that find the tier's window closed: others wait for its next pane."""
-    return min(1.0, _MOST_LATE_US / 2 / window_us(tier))
+def closed(workload: Workload, tier: Tier) -> float:
+    """Returns the share of late panes that find the tier's window closed: all in the shortest tier, by what late means.
+
+    An open window of a longer tier takes what is late with its next pane.
+    """
+    return 1.0 if tier is workload.schema.tiers[0] else min(1.0, _MOST_LATE_US / 2 / window_us(tier))
 
 
 def late_of(workload: Workload) -> Late:
@@ -80,7 +83,7 @@ def late_of(workload: Workload) -> Late:
     panes, events = panes_of(workload), workload.late * workload.events_per_second
     reads = read_bytes = busy_us = 0.0
     for tier, raw, shorter in rows_in(workload):
-        windows = panes * closed(tier)
+        windows = panes * closed(workload, tier)
         reads += 2 * windows
         read_bytes += windows * raw * raw_size(workload).encoded / raw_size(workload).rows
         busy_us += windows * (_WINDOW_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US)

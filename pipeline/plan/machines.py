@@ -3,17 +3,21 @@
 import math
 from dataclasses import dataclass
 
+from pipeline.core.schema.rate import groups_for
 from pipeline.plan.workload import Workload
 
 UTILIZATION = 60
 """The percentage of a machine's CPU time that is used, and of a VM's memory: the target of docs/size.md."""
 
-_DIRECT_US = {True: (44.52, 584.63), False: (147.75, 603.97)}
+_PULLED, _PULLS = 10, 10  # messages of a pull at most; pulls in a second in which nothing comes
+_PULL_US, _GROUP_US = 2_000, 27
+"""The DirectRunner's time in µs for a pull, and for each group of sensors in it, whose timers it looks at. Measured."""
+_DIRECT_US = {True: (39.82, 114.63), False: (143.05, 133.97)}
 """The DirectRunner's time in µs for an event of three metrics, with a hundred in a message and with one, by whether the
-writer is bulk: from the rates of ``direct_bulk``, ``direct_bulk_single``, ``direct_connector`` and
-``direct_connector_single`` in tests/benchmarks/bench/result.json.
+writer is bulk. With the pulls for the hundred sensors of the benchmark, these are the rates of ``direct_bulk``,
+``direct_bulk_single``, ``direct_connector`` and ``direct_connector_single`` in tests/benchmarks/bench/result.json.
 """
-_PROCESS_BYTES, _BYTES_OF_STATE = 350e6, 10
+_PROCESS_BYTES, _BYTES_OF_STATE = 450e6, 10
 """Memory of a process that runs a job, and of each byte of state. Measured, and rounded up."""
 
 
@@ -70,15 +74,22 @@ def workers_for(vcpus: float) -> tuple[MachineType, int]:
 def one_machine(workload: Workload, vcpus_for_panes: float, state_bytes: float) -> OneMachine:
     """Returns the VM that serves.
 
-    A process has one thread that does all work, so more than one vCPU does not help it.
+    A process has one thread that does all work, so more than one vCPU does not help it. It pulls messages all the time,
+    a few at once, and looks at all groups of sensors with each pull: messages of one event cost most.
 
     Args:
         workload: the fleet.
         vcpus_for_panes: the vCPUs that panes keep busy, without Dataflow's own work.
         state_bytes: the bytes of all state.
     """
-    busy = workload.events_per_second / 1_000_000 * between(*_DIRECT_US[workload.bulk], workload.batch)
-    busy, memory = busy + vcpus_for_panes, _PROCESS_BYTES + _BYTES_OF_STATE * state_bytes
+    groups = min(workload.sensors, groups_for(workload.rate)) if workload.schema.tiers else 0
+    pull, pulls = (_PULL_US + _GROUP_US * groups) / 1_000_000, workload.events_per_second / workload.batch / _PULLED
+    work = (
+        workload.events_per_second * between(*_DIRECT_US[workload.bulk], workload.batch) / 1_000_000 + vcpus_for_panes
+    )
+    idle = _PULLS * pull  # a second of waiting costs that much
+    busy = max(work + pulls * pull, (work + idle) / (1 + idle))
+    memory = _PROCESS_BYTES + _BYTES_OF_STATE * state_bytes
     part, problem = UTILIZATION / 100, None
     for machine_type in _VMS:
         in_memory = memory <= part * machine_type.memory_gib * 2**30

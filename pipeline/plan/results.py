@@ -30,7 +30,7 @@ def results_of(workload: Workload, tiers: Mapping[str, Writes]) -> Messages | No
         of_tier = tiers[tier.window.text].rows
         if workload.results == "final":
             final = workload.sensors / max(window_us(tier), workload.every_us) * 1_000_000
-            of_tier = min(of_tier, final + panes_of(workload) * closed(tier))
+            of_tier = min(of_tier, final + panes_of(workload) * closed(workload, tier))
         data, attributes = _bytes_of(workload, tier)
         per_second += of_tier
         size += of_tier * data

@@ -130,7 +130,7 @@ def print_estimate(workload: Workload, estimate: Estimate, findings: Findings) -
         _print(["groups of sensors", ""], _groups(estimate.groups, estimate.restart))
     if estimate.rollups is not None:
         _print(["roll-ups", ""], _rollups(estimate.rollups))
-    if workload.late:
+    if estimate.late.panes_per_second:
         _print(["late events", ""], _late(estimate.late))
     if findings.costs:
         _print(
@@ -169,12 +169,13 @@ def _print_machines(estimate: Estimate, findings: Findings) -> None:
             ["machines", f"{workers:,} × {worker.name}", f"1 × {one.machine_type.name}"],
             ["each has", _of_machine(worker), _of_machine(one.machine_type)],
             ["busy", f"{estimate.vcpus / workers / worker.vcpus:.1%}", f"{one.busy:.1%}"],
-            ["a restart takes, alone", "", f"{estimate.restart.cpu_s:,.0f} s"],
+            ["a restart reads windows for", "", f"{estimate.restart.cpu_s:,.0f} s"],
             *totals,
         ],
     )
     if worker != DEFAULT_WORKER:
-        _explain(f"This worker needs an option: make launch MACHINE_TYPE={worker.name}, or the same of make template.")
+        option = f"MACHINE_TYPE={worker.name}"
+        _explain(f"Pass the type of the worker: make launch {option} ..., or make template {option} for all launches.")
     if not carried:
         click.echo(f"one machine does not carry this: {one.problem}")
     elif (found := findings.cheaper(estimate)) is not None:

@@ -52,6 +52,8 @@ def test_by_hand():
     assert late.reads_per_second == pytest.approx(2 * panes)
     days = late_of(replace(FLEET, schema=DAYS))
     assert days.vcpus == pytest.approx(late.vcpus + panes / 2 * (2500 + 24 * SHORTER_ROW_US) / 1e6)
+    only_days = late_of(replace(FLEET, schema=parse_schema('tiers = { 1d = "days" }')))
+    assert only_days.vcpus == pytest.approx(panes * (2500 + 1440 * RAW_ROW_US) / 1e6)
     dense = late_of(replace(FLEET, every_us=SECOND))
     assert dense.events_per_second == pytest.approx(60 * panes)
     assert dense.panes_per_second == pytest.approx(panes)
