@@ -13,7 +13,7 @@ from pipeline.plan.workload import Workload
 MAX_STREAMING_BYTES_A_MINUTE = 60 * 10**9
 """What Streaming Engine processes in a region, by a project's default quota."""
 
-_MUCH_TRAFFIC = 10**9  # bytes a minute: less of Streaming Engine costs no more than a node
+_MUCH_TRAFFIC = 10**9  # bytes a minute, a sixtieth of the quota: less is no reason for an exit code
 _CHEAPER = {
     "Pub/Sub": "publish more events in a message",
     "Dataflow workers": "use --bigtable-writer bulk, or publish more events in a message",
@@ -58,7 +58,9 @@ def outweighing(estimate: Estimate, costs: Mapping[int, Mapping[str, float]]) ->
 def least_costs(estimate: Estimate, costs: Mapping[int, Mapping[str, float]]) -> list[str]:
     """Returns a line if the one worker or the one node that a job needs at least costs more than the rest together."""
     return [
-        f"{text}, for the one that runs all the time" for name, text in _largest(costs) if _is_least(estimate, name)
+        f"{text}, more than the rest together, for the one that runs all the time"
+        for name, text in _largest(costs)
+        if _is_least(estimate, name)
     ]
 
 
