@@ -135,6 +135,12 @@ def nodes():
     ]
 
 
+def test_one_module_declares_the_columns_of_tables():
+    """So none cuts an id on a narrow terminal: tests/cli/test_tables.py looks at what that module prints."""
+    found = {place for place, node in nodes() if isinstance(node, ast.ImportFrom) and node.module == "rich.table"}
+    assert found == {"pipeline/cli/tables.py"}
+
+
 def test_no_test_module_is_a_library():
     """What several test modules share is in modules of its own: none imports from a module of tests."""
     borrowed = {

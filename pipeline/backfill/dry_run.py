@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Column, Table
-from rich.text import Text
 
 from pipeline.backfill.summary import Summary
-from pipeline.cli.console import out
-from pipeline.cli.trials import indented, print_trial, render
+from pipeline.cli.tables import number, print_table, word
+from pipeline.cli.trials import print_trial
 from pipeline.core.decoding.dry_decode import Trial
 from pipeline.core.events.message import Message
 from pipeline.core.notation.cell_values import format_value
-from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
 
 if TYPE_CHECKING:
@@ -76,17 +74,17 @@ class DryRun:
         )
         summary.print_notes()
         if survey.metrics:
-            render(out, indented(out, self._table(), 2))
+            self._print_metrics()
         if (more := len(survey.metrics) - _MOST_METRICS) > 0:
             click.echo(f"  … {counted(more, 'more metric')}; --json prints all")
         click.echo()
         for trial in self.trials:
             print_trial(*trial)
 
-    def _table(self) -> Table:
-        table = Table.grid("metric", *(Column(justify="right") for _ in range(3)), padding=(0, 3, 0, 0))
-        table.add_row(*(Text(name, style="bold") for name in ("metric", "readings", "least", "greatest")))
-        for name, metric in list(self.survey.metrics.items())[:_MOST_METRICS]:
-            extremes = (format_value(value).decode() for value in (metric.least, metric.greatest))
-            table.add_row(Text(plain(name)), f"{metric.readings:,}", *extremes)
-        return table
+    def _print_metrics(self) -> None:
+        metrics = list(self.survey.metrics.items())[:_MOST_METRICS]
+        rows = (
+            (name, f"{metric.readings:,}", format_value(metric.least).decode(), format_value(metric.greatest).decode())
+            for name, metric in metrics
+        )
+        print_table([word("metric"), *map(number, ("readings", "least", "greatest"))], rows, indent=2, is_bare=True)

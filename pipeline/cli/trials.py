@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Column, Table
+from rich.console import Console, Group
 from rich.text import Text
 
 from pipeline.cli.console import out
+from pipeline.cli.tables import print_beside, render
 from pipeline.core.decoding.dry_decode import Trial
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
@@ -16,8 +15,6 @@ from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.text import counted, joined, plain
 from pipeline.core.notation.times import format_time
 
-_WIDTH = 1_000_000  # of a pipe: its lines are not folded
-_SIDE_BY_SIDE = 100  # columns of a terminal
 _MAX_LINES = 60  # of a message
 _MAX_EVENTS = 20
 _MAX_TEXT = 2000
@@ -32,15 +29,7 @@ def print_trial(source: str, message: Message, trial: Trial, console: Console = 
     if message.attributes:
         render(console, Text(f"  attributes  {joined(message.attributes)}"))
     left, right = Group(*_message_lines(message, trial)), Group(*_outcome_lines(trial))
-    if console.is_terminal and console.width >= _SIDE_BY_SIDE:
-        grid = Table.grid(
-            Column(ratio=1, overflow="fold"), Column(ratio=1, overflow="fold"), padding=(0, 3), expand=True
-        )
-        grid.add_row(left, right)
-        render(console, indented(console, grid, 2))
-    else:
-        render(console, indented(console, left, 2))
-        render(console, indented(console, right, 2))
+    print_beside(console, left, right)
     render(console, "")
 
 
@@ -79,18 +68,6 @@ def _event_lines(event: Event) -> Iterator[Text]:
         yield Text(_cut(f"  metadata  {joined(dict(sorted(event.metadata.items())))}"))
     if event.event_id:
         yield Text(_cut(f"  event id  {event.event_id}"))
-
-
-def indented(console: Console, what: RenderableType, columns: int) -> Padding:
-    """Returns what a console prints, after spaces."""
-    return Padding(what, (0, 0, 0, columns), expand=console.is_terminal)  # a pipe's lines have no width to fill
-
-
-def render(console: Console, what: RenderableType) -> None:
-    """Prints to a console; lines are folded only on a terminal."""
-    is_pipe = not console.is_terminal
-    target = Console(file=console.file, width=_WIDTH, highlight=False, emoji=False) if is_pipe else console
-    target.print(what)
 
 
 def _cut(text: str) -> str:

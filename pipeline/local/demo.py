@@ -15,12 +15,12 @@ from pathlib import Path
 
 import click
 from google.cloud import bigtable, pubsub_v1
-from rich.table import Table as Grid
 
 from pipeline.charts.charts import BandPoint, Chart, PngPath, Series
 from pipeline.charts.png import save_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cli.extras import check_installed
+from pipeline.cli.tables import number, print_table, word
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.cloud.pubsub.subscriber import subscriber_client
@@ -330,17 +330,16 @@ def _dead_letter_differences(published: _Published, dead_letters: Counter[str]) 
 
 def _summarise(published: _Published, table: Table, dead_letters: Counter[str], sensor_id: str, chart: Path) -> None:
     rows = Counter(key.partition("#")[0] for key in table)
-    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
-    grid.add_column()
-    grid.add_column(justify="right")
-    grid.add_row("published", f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}")
-    grid.add_row("raw rows", f"{len(table) - rows['agg'] - rows['latest'] - rows['rollup']:,}")
-    grid.add_row("aggregate rows", f"{rows['agg']:,}")
-    grid.add_row("rows of sites and of the fleet", f"{rows['rollup']:,}")
-    grid.add_row("rows of newest readings", f"{rows['latest']:,}")
-    grid.add_row("dead letters", f"{dead_letters.total():,}, for {counted(len(dead_letters), 'reason')}")
+    numbers = {
+        "published": f"{counted(published.events, 'event')} in {counted(published.messages, 'message')}",
+        "raw rows": f"{len(table) - rows['agg'] - rows['latest'] - rows['rollup']:,}",
+        "aggregate rows": f"{rows['agg']:,}",
+        "rows of sites and of the fleet": f"{rows['rollup']:,}",
+        "rows of newest readings": f"{rows['latest']:,}",
+        "dead letters": f"{dead_letters.total():,}, for {counted(len(dead_letters), 'reason')}",
+    }
     out.print()
-    out.print(grid)
+    print_table([word(""), number("")], numbers.items(), is_bare=True)
     out.print(f"\nchart of {sensor_id}'s {_CHARTED[0]}: {chart}", soft_wrap=True, highlight=False)
 
 

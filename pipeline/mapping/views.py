@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.table import Column, Table
 from rich.text import Text
 
 from pipeline.cli.console import out
-from pipeline.cli.trials import indented, render
+from pipeline.cli.tables import print_table, prose, render
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
-from pipeline.core.notation.text import plain
 
 
 def report_document(report: MappingReport) -> dict[str, Any]:
@@ -48,7 +46,4 @@ def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
     if not columns:
         return
     render(out, Text(f"  {heading}:"))
-    table = Table.grid(*(Column(overflow="fold") for _ in columns), padding=(0, 3, 0, 0))
-    for row in zip(*columns, strict=True):
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    render(out, indented(out, table, 4))
+    print_table([prose("") for _ in columns], zip(*columns, strict=True), indent=4, is_bare=True)

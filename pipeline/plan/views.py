@@ -5,10 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
-from pipeline.cli.console import out
+from pipeline.cli.tables import number, print_table, prose
 from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
@@ -255,9 +253,4 @@ def _number(value: float) -> str:
 
 
 def _print(head: list[str], rows: Iterable[list[str]]) -> None:
-    grid = Table(box=box.SIMPLE)
-    for index, title in enumerate(head):
-        grid.add_column(title, justify="right" if index else "left", overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
-    out.print(grid)
+    print_table([prose(head[0]), *map(number, head[1:])], rows)

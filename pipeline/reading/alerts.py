@@ -3,17 +3,16 @@
 import time
 
 import click
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from pipeline.cli.console import out
 from pipeline.cli.options import AskedRange, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
 from pipeline.core.notation.cell_values import rounded
-from pipeline.core.notation.text import plain
 from pipeline.reading.options import OpenTable, reading_options
+
+_KINDS_OF_COLUMN = {"rule": prose, "value": number, "severity": prose}
+_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in FIELDS]
 
 
 @click.command()
@@ -47,11 +46,7 @@ def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTab
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:
-        table_of = Table(*(field.replace("_", " ") for field in FIELDS), box=box.SIMPLE, pad_edge=False)
-        for each in found:
-            value = each["value"]
-            shown = "" if value is None else rounded(float(value))
-            table_of.add_row(*(Text(plain(shown if field == "value" else str(each[field]))) for field in FIELDS))
-        out.print(table_of)
+        shown = [each | {"value": "" if each["value"] is None else rounded(float(each["value"]))} for each in found]
+        print_table(_COLUMNS, ([each[field] for field in FIELDS] for each in shown))
     if not found:
         click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)

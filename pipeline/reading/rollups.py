@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from pipeline.cli.console import out
 from pipeline.cli.options import COUNT, AskedRange, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.cli.tables import print_table, prose, word
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
@@ -115,11 +112,8 @@ def _print_rollups(table: "SensorTable", output: Output) -> None:
     if output != Output.TABLE:
         print_flat(found, _COLUMNS, output)
     elif found:
-        shown = Table(*_COLUMNS, box=box.SIMPLE, pad_edge=False)
-        for each in found:
-            texts = (each["rollup"], *(", ".join(each[column]) for column in _COLUMNS[1:]))
-            shown.add_row(*(Text(plain(str(text))) for text in texts))
-        out.print(shown)
+        rows = ([str(each["rollup"]), *(", ".join(each[column]) for column in _COLUMNS[1:])] for each in found)
+        print_table([word(_COLUMNS[0]), *map(prose, _COLUMNS[1:])], rows)
     if not found:
         click.echo("the table has no roll-ups; declare them in its schema's [rollups]", err=True)
 

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import click
-from rich import box
-from rich.table import Table
 
-from pipeline.cli.console import out
+from pipeline.cli.tables import print_table, prose, word
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
 from pipeline.core.events.event import Event
@@ -72,10 +70,7 @@ def print_description(table: TableName, schema: TableSchema | None, families: di
         click.echo(f"\n{format_schema(schema)}")
         for line in _lines_about_keys(schema):
             click.echo(line)
-    grid = Table("family", "policy", box=box.SIMPLE)
-    for family, policy in families.items():
-        grid.add_row(family, policy)
-    out.print(grid)
+    print_table([word("family"), prose("policy")], families.items())
     for warning in warnings(schema) if schema else ():
         click.echo(f"warning: {warning}")
 

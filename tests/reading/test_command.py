@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from pipeline.cli import tables as printed_tables
 from pipeline.cli.root import main
 from pipeline.cloud.connection import emulators
 from pipeline.cloud.connection.names import TableName
@@ -23,7 +24,6 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from pipeline.reading import views as read_views
 from tests.reading.running import run, run_json
 from tests.support.lasting import lasting
 from tests.support.tables import created, foreign_raw_rows, foreign_windows, raw_row, window_row, write
@@ -54,7 +54,7 @@ def name(bigtable: str) -> TableName:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Console:
     """Replaces the test's pipe with a terminal of 80 columns."""
     console = Console(force_terminal=True, width=80, color_system=None, highlight=False)
-    monkeypatch.setattr(read_views, "out", console)
+    monkeypatch.setattr(printed_tables, "out", console)
     return console
 
 

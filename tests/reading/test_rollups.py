@@ -83,7 +83,7 @@ def test_rollups(name):
     found = run_json(name, "rollups")
     assert found[0] == {"rollup": "site", "by": ["site"], "tiers": ["1h"], "metrics": ["*"]}
     assert found[2] == {"rollup": "fleet", "by": [], "tiers": ["1h", "1d"], "metrics": ["t"]}
-    assert "site, model   1h, 1d" in run(name, "rollups").stdout
+    assert "site, model  1h, 1d" in run(name, "rollups").stdout
     without = created(parse_schema(""))
     assert "the table has no roll-ups; declare them" in run(without, "rollups").stderr
     assert "the table has no roll-up 'site'; its roll-ups: none" in run(without, "rollups", "site").stderr

@@ -5,10 +5,10 @@ import json
 import pytest
 from rich.console import Console
 
+from pipeline.cli import tables
 from pipeline.cli.output import Output
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.windows.fixed import HOURLY
-from pipeline.reading import views as read_views
 from pipeline.reading.views import AGGREGATES, RAW, print_records
 
 NAME = "a[red]\x9b\x7f\u202e"
@@ -22,7 +22,7 @@ WINDOW = AggregateRecord(NAME, 1_771_322_400_000_000, HOURLY, 1, {NAME: MetricSu
 def test_foreign_names(capsys, monkeypatch, view, record, width, several):
     """Foreign names are escaped in tables, blocks and JSON."""
     terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False, emoji=False)
-    monkeypatch.setattr(read_views, "out", terminal)
+    monkeypatch.setattr(tables, "out", terminal)
     print_records([record], view, Output.TABLE, several=several)
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
