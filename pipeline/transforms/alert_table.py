@@ -223,8 +223,11 @@ class AlertTableFn(TableReadingFn):
 
     def sweep_every_us(self) -> int:
         """Returns the time between two looks for silent sensors: a tenth of the shortest silence."""
-        shortest_us = min((rule.silent_for_us for rule in self.rules().on_silence), default=0)
-        return max(shortest_us // 10, _LEAST_SWEEP_US)
+        return max(self.shortest_silence_us() // 10, _LEAST_SWEEP_US)
+
+    def shortest_silence_us(self) -> int:
+        """Returns the shortest silence that a rule is about; 0 if none is on silence."""
+        return min((rule.silent_for_us for rule in self.rules().on_silence), default=0)
 
     def silent(self, watermark_us: int, told: Iterable[int]) -> Iterator[tuple[int, SilentSensors]]:
         """Yields all silent sensors, by group and rule.
@@ -232,7 +235,7 @@ class AlertTableFn(TableReadingFn):
         The server sends the rows of newest readings of these sensors alone.
 
         Args:
-            watermark_us: the watermark by which they are silent.
+            watermark_us: the time by which they are silent.
             told: groups that need to know if no sensor of theirs is silent.
         """
         family = self._table.schema.latest

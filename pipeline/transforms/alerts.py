@@ -26,6 +26,7 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.alerts.alert_messages import Alert, messages_of
 from pipeline.core.alerts.evaluation import Found
 from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
+from pipeline.core.alerts.silence_clock import Heard, SilenceClock
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis.timer_holds import set_clock_timer
@@ -35,6 +36,7 @@ from pipeline.transforms.stateful import StatefulFn
 
 _ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compares
 _TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other
+_HEARD_EVERY_S = 10.0
 _CLOCKS_DIFFER_US = 60_000_000  # a watermark that is ahead by more is that of a drain
 
 _TRACKS_SPEC = ReadModifyWriteStateSpec("tracks", BytesCoder())
@@ -53,8 +55,12 @@ _TOLD, _DRAINED = map(beam.DoFn.TimerParam, (_TOLD_SPEC, _DRAINED_SPEC))
 _SWEEP_SPEC = TimerSpec("sweep", TimeDomain.WATERMARK)
 _SWEPT_SPEC = ReadModifyWriteStateSpec("swept", VarIntCoder())
 _SILENT_GROUPS_SPEC = ReadModifyWriteStateSpec("silent_groups", BytesCoder())
-_SWEPT, _SILENT_GROUPS = map(beam.DoFn.StateParam, (_SWEPT_SPEC, _SILENT_GROUPS_SPEC))
-_SWEEP = beam.DoFn.TimerParam(_SWEEP_SPEC)
+_SILENCE_CLOCK_SPEC = ReadModifyWriteStateSpec("silence_clock", BytesCoder())
+_TICK_SPEC = TimerSpec("tick", TimeDomain.REAL_TIME)
+_SWEPT, _SILENT_GROUPS, _SILENCE_CLOCK = map(
+    beam.DoFn.StateParam, (_SWEPT_SPEC, _SILENT_GROUPS_SPEC, _SILENCE_CLOCK_SPEC)
+)
+_SWEEP, _TICK = map(beam.DoFn.TimerParam, (_SWEEP_SPEC, _TICK_SPEC))
 
 
 class Watched(NamedTuple):
@@ -87,9 +93,10 @@ class WatchAlerts(beam.PTransform):
 
     def expand(self, parts: PCollection) -> Any:  # Watched, which Beam would take for a type hint
         begins = parts.pipeline | "Groups" >> _create((group, BEGIN) for group in range(self._groups))
-        # The sweeps get no readings, and their watermark. That of the step that writes would be surer, but it writes
-        # the rows of alerts too, which come from the sweeps.
-        watermark = parts | "Watermark" >> beam.FlatMap(_nothing).with_output_types(KV[int, bytes])
+        # The sweeps get few of the readings, and their watermark. That of the step that writes would be surer, but it
+        # writes the rows of alerts too, which come from the sweeps.
+        heard_fn = _HeardFn(self._table, self._groups, self._clock)
+        watermark = parts | "Watermark" >> beam.ParDo(heard_fn).with_output_types(KV[int, bytes])
         begin = parts.pipeline | "BeginSweeps" >> _create([(0, BEGIN)])
         sweep_fn = _SweepFn(self._table, self._groups, self._clock)
         silent = (watermark, begin) | "Sweeps" >> beam.Flatten()
@@ -193,11 +200,38 @@ class _WindowsFn(AlertTableFn):
         return self.window_values(element)
 
 
-class _SweepFn(StatefulFn, AlertTableFn):
-    """Looks for silent sensors, again and again, as the watermark passes."""
+class _HeardFn(AlertTableFn):
+    """Tells the sweeps now and then how old readings are when they come, if a rule is on silence."""
 
-    def process(self, _: tuple[int, bytes], sweep: RuntimeTimer = _SWEEP) -> None:
-        sweep.set(Timestamp(self._clock()))
+    def setup(self) -> None:
+        super().setup()
+        self._next_s = 0.0
+
+    def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        now_s = self._clock()
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + _HEARD_EVERY_S
+        if self.rules().on_silence:
+            yield 0, json.dumps(Heard.of_part(element[1], int(now_s * 1_000_000))).encode()
+
+
+class _SweepFn(StatefulFn, AlertTableFn):
+    """Looks for silent sensors, again and again, as the watermark passes, or the clock while the watermark stands."""
+
+    def process(
+        self,
+        element: tuple[int, bytes],
+        silence_clock: ReadModifyWriteRuntimeState = _SILENCE_CLOCK,
+        sweep: RuntimeTimer = _SWEEP,
+        tick: RuntimeTimer = _TICK,
+    ) -> None:
+        if element[1] == BEGIN:
+            sweep.set(Timestamp(self._clock()))
+            silence_clock.write(self._begin(tick).to_bytes())
+        elif data := silence_clock.read():
+            heard = Heard._make(json.loads(element[1]))
+            silence_clock.write(SilenceClock.from_bytes(data).hear(heard).to_bytes())
 
     @on_timer(_SWEEP_SPEC)
     def sweep(
@@ -205,23 +239,55 @@ class _SweepFn(StatefulFn, AlertTableFn):
         at: Any = beam.DoFn.TimestampParam,
         swept: ReadModifyWriteRuntimeState = _SWEPT,
         groups: ReadModifyWriteRuntimeState = _SILENT_GROUPS,
+        silence_clock: ReadModifyWriteRuntimeState = _SILENCE_CLOCK,
         sweep: RuntimeTimer = _SWEEP,
+        tick: RuntimeTimer = _TICK,
     ) -> Iterator[tuple[int, bytes]]:
         """Yields what is silent at a watermark, unless the watermark leaps, as after a backlog or in a drain."""
-        now_us, every_us = int(self._clock() * 1_000_000), self.sweep_every_us()
+        now_us, every_us = self._now_us(), self.sweep_every_us()
         ahead_us = at.micros - now_us
-        if ahead_us > self._table.max_future_us + _CLOCKS_DIFFER_US:
-            return  # a drain
-        if ahead_us <= 0 and now_us - (swept.read() or now_us) >= every_us // 2:
-            yield from self._look(at.micros, groups)
+        if ahead_us > self._table.max_future_us + _CLOCKS_DIFFER_US:  # a drain
+            silence_clock.clear()
+            tick.clear()  # a drain would wait for it
+            return
+        data, watermark_us = silence_clock.read(), at.micros
+        known = SilenceClock.from_bytes(data) if data else self._begin(tick)  # else the job was updated
+        known = known._replace(watermark_us=watermark_us)
+        if ahead_us <= 0 and now_us - (swept.read() or now_us) >= every_us // 2 and watermark_us >= known.looked_us:
+            known = known._replace(looked_us=watermark_us)
+            yield from self._look(watermark_us, groups)
         swept.write(now_us)
+        silence_clock.write(known.to_bytes())
         sweep.set(Timestamp(micros=at.micros + every_us))
+
+    @on_timer(_TICK_SPEC)
+    def tick(
+        self,
+        groups: ReadModifyWriteRuntimeState = _SILENT_GROUPS,
+        silence_clock: ReadModifyWriteRuntimeState = _SILENCE_CLOCK,
+        tick: RuntimeTimer = _TICK,
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yields what is silent by the clock if the watermark stands."""
+        if not (data := silence_clock.read()):
+            return  # a drain has ended the sweeps
+        now_us, every_us = self._now_us(), self.sweep_every_us()
+        known, shortest_us = SilenceClock.from_bytes(data).tick(now_us, every_us), self.shortest_silence_us()
+        if shortest_us and (time_us := known.time_us(every_us, shortest_us)) is not None:
+            known = known._replace(looked_us=time_us)
+            yield from self._look(time_us, groups)
+        silence_clock.write(known.to_bytes())
+        set_clock_timer(tick, Timestamp(micros=now_us + every_us))
+
+    def _begin(self, tick: RuntimeTimer) -> SilenceClock:
+        now_us = self._now_us()
+        set_clock_timer(tick, Timestamp(micros=now_us + self.sweep_every_us()))
+        return SilenceClock(now_us, now_us)
 
     def _look(self, watermark_us: int, groups: ReadModifyWriteRuntimeState) -> Iterator[tuple[int, bytes]]:
         """Yields what is silent, also to groups that had silent sensors before: their alerts may have ended.
 
-        A job that begins does not know these, and tells all groups, until the watermark has come as far as that of the
-        job before: then it finds what that one found.
+        A job that begins does not know these, and tells all groups, until the time of a look is that of the job before:
+        then it finds what that one found.
         """
         known, silent_groups = groups.read(), set[int]()
         told = range(self._groups) if known is None else json.loads(known)
@@ -288,7 +354,3 @@ def _state_of(
 
 def _create(elements: Iterable[tuple[int, bytes]]) -> beam.PTransform:
     return beam.Create(list(elements), reshuffle=False).with_output_types(KV[int, bytes])
-
-
-def _nothing(_: Any) -> tuple[()]:
-    return ()

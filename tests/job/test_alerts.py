@@ -111,6 +111,17 @@ def test_silence(table):
     _run(table, script, ("silent", "a", "firing"), ("silent", "a", "resolved"), rules=rules, began=0)
 
 
+def test_silence_while_the_watermark_stands(table):
+    """A sensor among a few that send is found by the clock; those that send are not, nor one that resolves it."""
+    rules = '[[rule]]\nname = "silent"\nsilent_for = "30m"\n'
+    _run(table, Script().watermark(0).arrive(event_at(1, 1), event_at(1, 1, "b")), rules=rules)
+    script, now = Script(), 4 * HOUR
+    for minutes in range(0, 39, 3):
+        script.arrive(event_at(now + minutes * MINUTE, 1, "b")).pass_time(3 * MINUTE - 2)
+    script.arrive(event_at(now + 39 * MINUTE, 1))
+    _run(table, script, ("silent", "a", "firing"), ("silent", "a", "resolved"), rules=rules, began=0)
+
+
 def test_a_statistic_of_windows(table):
     """A rule on windows looks at each window when it is over, and at its corrections."""
     rules = '[[rule]]\nname = "mean"\nmetric = "t"\nof = "avg"\ntier = "1h"\nabove = 10\n'

@@ -25,7 +25,7 @@ class SilentSensors(NamedTuple):
 
     Attributes:
         rule_id: the id of the rule.
-        watermark_us: the watermark by which they are silent.
+        watermark_us: the time by which they are silent: the watermark, or one by the clock while the watermark stands.
         after: the id before the range; empty for the first range.
         until: the last id of the range; None for the last range.
         newest_us: the time of each sensor's newest reading.
