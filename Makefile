@@ -120,7 +120,7 @@ protos: setup
 		tidetable/v1/sensor_event.proto tidetable/v1/window_result.proto
 	mv build/protos/tidetable/v1/*_pb2.py* pipeline/proto
 
-# The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 only prints the commands.
+# The Flex Template: `template` builds, pushes and publishes it, `launch` runs it. DRY_RUN=1 checks and prints.
 #   both      PROJECT REGION REPOSITORY  [BUCKET=$PROJECT-tidetable-staging] [TAG=version-commit] [MACHINE_TYPE]
 #             [MAX_WORKERS]
 #   template  [BUILDER=cloud|docker]
@@ -129,6 +129,7 @@ protos: setup
 #             [SERVICE_OPTIONS='name[=value] ...'] [AT_LEAST_ONCE=1] [UPDATE=1 [SNAPSHOT=1]]
 # flex.sh reads the variables from the environment, to which make exports its command-line variables: no value passes
 # through a shell's quoting.
+template launch: export GIVEN = $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 template launch:
 	@templates/flex.sh $@
 

@@ -4,7 +4,8 @@
 #   flex.sh template    builds and pushes the image, publishes the template's spec
 #   flex.sh launch      runs the published template
 #
-# DRY_RUN=1 prints the commands, ready to paste, without running them.
+# Both first check their variables, as far as that is possible without asking Google. DRY_RUN=1 then prints the commands,
+# ready to paste, without running them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,26 +14,37 @@ usage() {
     exit 2
 }
 
-# Prints a line with an example for each missing variable, and exits if there is any.
+# Prints a line with an example for each missing variable.
 need() {
-    local missing=0
     while [ $# -gt 0 ]; do
-        if [ -z "${!1:-}" ]; then
-            echo "make: $1 is required: $2" >&2
-            missing=1
-        fi
+        [ -n "${!1:-}" ] || problem "$1 is required: $2"
         shift 2
     done
-    [ "$missing" = 0 ] || exit 2
 }
 
-# Returns 0 if the variable is 1, and 1 if it is empty or 0. Any other value is a typo and an error.
+# Prints a line for each variable that is set, but not of this form: its name, a regular expression, and the form.
+form() {
+    local LC_ALL=C # [a-z] has no other letters
+    while [ $# -gt 0 ]; do
+        [[ -z "${!1:-}" || "${!1}" =~ ^($2)$ ]] || problem "$1 is ${!1}; it must be $3"
+        shift 3
+    done
+}
+
+# Prints a line. The target fails before it does anything, but finds all problems first.
+problem() {
+    echo "make: $1" >&2
+    problems=1
+}
+
+# Exits after problems.
+refuse() {
+    [ "$problems" = 0 ] || exit 2
+}
+
+# Returns whether a switch is on.
 switch() {
-    case "${!1:-}" in
-        1) return 0 ;;
-        '' | 0) return 1 ;;
-        *) echo "make: $1 is ${!1}; it must be 1 or 0" >&2 && exit 2 ;;
-    esac
+    [ "${!1:-}" = 1 ]
 }
 
 # Prints the argument quoted for a shell.
@@ -58,19 +70,17 @@ run() {
     printf '\n'
 }
 
-publish() {
-    need "${place[@]}"
-    case "${BUILDER:-cloud}" in
-        cloud) # without a .gcloudignore, gcloud uploads the files that git does not ignore
-            run gcloud builds submit --project="$PROJECT" --region="$REGION" \
-                --config=templates/cloudbuild.yaml --substitutions=_IMAGE="$image" .
-            ;;
-        docker)
-            run docker build --platform=linux/amd64 --file=templates/Dockerfile --tag="$image" .
-            run docker push "$image"
-            ;;
-        *) echo "make: BUILDER is $BUILDER; it must be cloud or docker" >&2 && exit 2 ;;
-    esac
+template() {
+    form BUILDER 'cloud|docker' "cloud or docker"
+    refuse
+    if [ "${BUILDER:-cloud}" = docker ]; then
+        run docker build --platform=linux/amd64 --file=templates/Dockerfile --tag="$image" .
+        run docker push "$image"
+    else # without a .gcloudignore, gcloud uploads the files that git does not ignore
+        run gcloud builds submit --project="$PROJECT" --region="$REGION" \
+            --gcs-source-staging-dir="gs://$bucket/source" --config=templates/cloudbuild.yaml \
+            --substitutions=_IMAGE="$image" .
+    fi
     # The spec, not the launch, has the defaults of the workers: Terraform reads some of these settings back wrongly.
     run gcloud dataflow flex-template build "$spec" --project="$PROJECT" --image="$image" \
         --sdk-language=PYTHON --metadata-file=templates/metadata.json --enable-streaming-engine \
@@ -84,22 +94,23 @@ publish() {
 }
 
 launch() {
-    need "${place[@]}" \
-        PARAMETERS "the pipeline's flags, PARAMETERS='input_subscription=projects/my-project/subscriptions/events dead_letter_topic=projects/my-project/topics/dead-letters bigtable_instance=my-instance bigtable_table=sensors'"
-    local parameter
-    set -f # parameters are not file name patterns
-    for parameter in $PARAMETERS; do
-        case "$parameter" in
-            [a-z]*=?*) ;;
-            *) echo "make: PARAMETERS has '$parameter'; it must be name=value, separated by spaces" >&2 && exit 2 ;;
-        esac
-    done
-    # In gcloud's syntax, ^ ^ makes a space the separator: the only character that no value contains.
-    # shellcheck disable=SC2086
-    set -- $PARAMETERS
+    need PARAMETERS "the pipeline's flags, PARAMETERS='input_subscription=projects/my-project/subscriptions/events dead_letter_topic=projects/my-project/topics/dead-letters bigtable_instance=my-instance bigtable_table=sensors'"
+    if switch UPDATE; then need JOB "the name of the running job, JOB=tidetable"; fi
+    if switch SNAPSHOT && ! switch UPDATE; then problem "SNAPSHOT is 1 without UPDATE=1; it must be set with an update"; fi
+    form JOB '[a-z]([-a-z0-9]{0,61}[a-z0-9])?' "at most 63 lower-case letters, digits and hyphens, first a letter, last no hyphen" \
+        SERVICE_ACCOUNT '[^@[:space:]]+@[^@[:space:]]+[.]gserviceaccount[.]com' "an account's address, like tidetable-job@my-project.iam.gserviceaccount.com" \
+        LAUNCHER_MACHINE_TYPE "$machine_type" "a machine type, like n2-standard-2" \
+        PRIVATE '[01]' "1 or 0" AT_LEAST_ONCE '[01]' "1 or 0" UPDATE '[01]' "1 or 0" SNAPSHOT '[01]' "1 or 0" \
+        NUM_WORKERS "$number" "a number from 1 to 9999" MIN_WORKERS "$number" "a number from 1 to 9999" \
+        SUBNETWORK '[^[:space:]]+' "like regions/europe-west4/subnetworks/workers" \
+        KMS_KEY 'projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+' "a key, like projects/my-project/locations/europe-west4/keyRings/my-ring/cryptoKeys/my-key" \
+        LABELS "$(words '[a-z][-_a-z0-9]{0,62}=[-_a-z0-9]{0,63}')" "name=value, separated by spaces, in lower-case letters, digits, hyphens and underscores" \
+        SERVICE_OPTIONS "$(words '[a-z][a-z0-9_]*(=[^[:space:]]+)?')" "name or name=value, separated by spaces, like worker_utilization_hint=0.7"
+    check_parameters
+    refuse
     # The image of the workers is in the spec.
     local options=(
-        --project="$PROJECT" --region="$REGION" --template-file-gcs-location="$spec" --parameters="^ ^$*"
+        --project="$PROJECT" --region="$REGION" --template-file-gcs-location="$spec" --parameters="$(joined PARAMETERS)"
         --staging-location="gs://$bucket/staging" --temp-location="gs://$bucket/temp" --enable-streaming-engine
     )
     [ -z "${SERVICE_ACCOUNT:-}" ] || options+=(--service-account-email="$SERVICE_ACCOUNT")
@@ -120,13 +131,25 @@ launch() {
         check_private_access
     fi
     if switch UPDATE; then
-        need JOB "the name of the running job, JOB=tidetable"
         options+=(--update)
         if switch SNAPSHOT; then snapshot; fi
-    elif switch SNAPSHOT; then
-        echo "make: SNAPSHOT is 1 without UPDATE=1; it must be set with an update" >&2 && exit 2
     fi
     run gcloud dataflow flex-template run "${JOB:-tidetable-$(date -u +%Y%m%d-%H%M%S)}" "${options[@]}"
+}
+
+# Prints a regular expression of words of the given form, separated by spaces and ends of lines.
+words() {
+    echo "[[:space:]]*(($1)([[:space:]]+|\$))+"
+}
+
+# Prints a line for each problem that the job's own settings find in the parameters and options. It asks no server.
+check_parameters() {
+    local python=${VENV:-.venv}/bin/python
+    if [ ! -x "$python" ]; then
+        problem "$python is missing, which checks PARAMETERS; run: make setup"
+    elif [ -n "${PARAMETERS:-}" ]; then
+        "$python" -m pipeline.job.template_parameters templates/metadata.json || problems=1
+    fi
 }
 
 # Prints the words of a variable as a list for gcloud. Its separator is a space, which no word contains.
@@ -179,12 +202,8 @@ snapshot() {
     exit 1
 }
 
-place=(
-    PROJECT "the project of the job, PROJECT=my-project"
-    REGION "the region of the job and its image, REGION=europe-west4"
-    REPOSITORY "an Artifact Registry repository for images, in that region, REPOSITORY=my-repository"
-)
-dry_run=0
+case "${1:-}" in template | launch) ;; *) usage ;; esac
+dry_run=0 problems=0
 if switch DRY_RUN; then dry_run=1; fi
 
 # Workers pull the image by this name while the job runs, so each version of the code has its own tag.
@@ -195,8 +214,21 @@ bucket=${BUCKET:-${PROJECT:-}-tidetable-staging} # the name that templates/terra
 image=${REGION:-}-docker.pkg.dev/${PROJECT:-}/${REPOSITORY:-}/tidetable:$tag
 spec=gs://$bucket/templates/tidetable-$tag.json
 
-case "${1:-}" in
-    template) publish ;;
-    launch) launch ;;
-    *) usage ;;
-esac
+machine_type='[a-z][a-z0-9]*-[-a-z0-9]+' number='[1-9][0-9]{0,3}'
+# A misspelled variable would be ignored. GIVEN has the names of all that make was given.
+for name in ${GIVEN:-}; do
+    sed -n '/^VENV/p; /^PYTHON/p; /^# The Flex Template/,/^template launch:/p' Makefile | grep -qw "$name" ||
+        problem "there is no variable $name; the Makefile lists all"
+done
+need PROJECT "the project of the job, PROJECT=my-project" \
+    REGION "the region of the job and its image, REGION=europe-west4" \
+    REPOSITORY "an Artifact Registry repository for images, in that region, REPOSITORY=my-repository"
+form PROJECT '[a-z][-a-z0-9:.]{4,61}[a-z0-9]' "a project id, like my-project" \
+    REGION '[a-z]+(-[a-z]+)+[0-9]+' "a region, like europe-west4, not a zone" \
+    REPOSITORY '[a-z]([-a-z0-9]{0,61}[a-z0-9])?' "the name of a repository, like my-repository" \
+    BUCKET '[a-z0-9][-._a-z0-9]{1,220}[a-z0-9]' "the name of a bucket, like my-bucket, without gs://" \
+    TAG '[A-Za-z0-9_][-._A-Za-z0-9]{0,127}' "the tag of an image, like 1.2" \
+    MACHINE_TYPE "$machine_type" "a machine type, like n2-standard-2" \
+    MAX_WORKERS "$number" "a number from 1 to 9999" \
+    DRY_RUN '[01]' "1 or 0"
+"$1"

@@ -48,6 +48,6 @@ def make(target: str, variables: dict[str, str], path: str = "") -> subprocess.C
 def commands(target: str, variables: dict[str, str]) -> list[str]:
     """Returns the printed commands, one per line."""
     made = make(target, variables)
-    said = f"{UNCHECKED}{ENABLE}\n" if variables.get("PRIVATE") == "1" and "SUBNETWORK" not in variables else ""
+    said = f"{UNCHECKED}{ENABLE}\n" if variables.get("PRIVATE") == "1" and not variables.get("SUBNETWORK") else ""
     assert (made.returncode, made.stderr) == (0, said)
     return made.stdout.splitlines()

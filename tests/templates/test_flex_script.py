@@ -22,6 +22,15 @@ def launched(folder, answers, **variables):
     return made, (folder / "asked").read_text().splitlines()
 
 
+def test_nothing_is_asked_before_the_parameters_are_right(tmp_path):
+    """A launch with a misspelled parameter asks nothing, takes no snapshot and starts no job."""
+    (tmp_path / "asked").touch()
+    variables = {"PARAMETERS": f"{FLAGS} result_topic=x", "PRIVATE": "1", "UPDATE": "1", "SNAPSHOT": "1"}
+    made, asked = launched(tmp_path, [], **variables)
+    assert (made.returncode, made.stdout, asked) == (2, "", [])
+    assert "make: PARAMETERS: there is no parameter result_topic; did you mean results_topic?" in made.stderr
+
+
 def test_private_access_is_checked(tmp_path):
     """With private addresses, the subnetwork is looked at first; one of another project is looked at there."""
     made, (look, run) = launched(tmp_path, ["subnets describe|True|0"], PRIVATE="1")

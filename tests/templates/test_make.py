@@ -32,7 +32,8 @@ def refusal(target, variables):
 def test_template():
     """Cloud Build builds and pushes the image; then the spec is published and completed."""
     assert commands("template", TAGGED) == [
-        "gcloud builds submit --project=my-project --region=europe-west4 --config=templates/cloudbuild.yaml "
+        "gcloud builds submit --project=my-project --region=europe-west4 "
+        "--gcs-source-staging-dir=gs://my-project-tidetable-staging/source --config=templates/cloudbuild.yaml "
         f"--substitutions=_IMAGE={IMAGE} .",
         f"gcloud dataflow flex-template build {SPEC} --project=my-project --image={IMAGE} --sdk-language=PYTHON "
         "--metadata-file=templates/metadata.json --enable-streaming-engine "
@@ -93,36 +94,52 @@ def test_launch():
     ]
 
 
+OPTIONS = {
+    "SERVICE_ACCOUNT": "a@b.iam.gserviceaccount.com",
+    "MACHINE_TYPE": "n2-standard-2",
+    "LAUNCHER_MACHINE_TYPE": "n2-standard-2",
+    "NUM_WORKERS": "2",
+    "MAX_WORKERS": "9",
+    "SUBNETWORK": "regions/europe-west4/subnetworks/s",
+    "KMS_KEY": KEY,
+    "LABELS": "team=weather\n    env=prod",
+    "PIPELINE_OPTIONS": "experiments=1,2 experiments=*",
+    "SERVICE_OPTIONS": "a b=0.7",
+    "MIN_WORKERS": "2",
+    "AT_LEAST_ONCE": "1",
+    "UPDATE": "1",
+}
+
+
+def test_launch_options():
+    """Each further variable adds one option; those for experiments share one."""
+    assert launch_command(**OPTIONS) == [
+        *launch_command(),
+        "--service-account-email=a@b.iam.gserviceaccount.com",
+        "--worker-machine-type=n2-standard-2",
+        "--launcher-machine-type=n2-standard-2",
+        "--num-workers=2",
+        "--max-workers=9",
+        "--subnetwork=regions/europe-west4/subnetworks/s",
+        f"--dataflow-kms-key={KEY}",
+        "--additional-user-labels=^ ^team=weather env=prod",
+        "--additional-pipeline-options=^ ^experiments=1,2 experiments=*",
+        "--additional-experiments=^ ^a b=0.7 min_num_workers=2 streaming_mode_at_least_once",
+        "--update",
+    ]
+
+
 @pytest.mark.parametrize(
     ("variables", "option"),
     [
-        ({"SERVICE_ACCOUNT": "a@b.iam.gserviceaccount.com"}, "--service-account-email=a@b.iam.gserviceaccount.com"),
-        ({"MACHINE_TYPE": "n2-standard-2"}, "--worker-machine-type=n2-standard-2"),
-        ({"NUM_WORKERS": "2"}, "--num-workers=2"),
-        ({"MAX_WORKERS": "9"}, "--max-workers=9"),
-        ({"SUBNETWORK": "regions/europe-west4/subnetworks/s"}, "--subnetwork=regions/europe-west4/subnetworks/s"),
         ({"PRIVATE": "1"}, "--disable-public-ips"),
-        ({"LAUNCHER_MACHINE_TYPE": "n2-standard-2"}, "--launcher-machine-type=n2-standard-2"),
-        (
-            {"KMS_KEY": "projects/p/locations/l/keyRings/r/cryptoKeys/k"},
-            "--dataflow-kms-key=projects/p/locations/l/keyRings/r/cryptoKeys/k",
-        ),
-        ({"LABELS": "team=weather\n    env=prod"}, "--additional-user-labels=^ ^team=weather env=prod"),
-        ({"PIPELINE_OPTIONS": "a=1,2 b=*"}, "--additional-pipeline-options=^ ^a=1,2 b=*"),
         ({"MIN_WORKERS": "2"}, "--additional-experiments=^ ^min_num_workers=2"),
-        ({"SERVICE_OPTIONS": "a b=0.7"}, "--additional-experiments=^ ^a b=0.7"),
         ({"AT_LEAST_ONCE": "1"}, "--additional-experiments=^ ^streaming_mode_at_least_once"),
-        (
-            {"SERVICE_OPTIONS": "a", "MIN_WORKERS": "2", "AT_LEAST_ONCE": "1"},
-            "--additional-experiments=^ ^a min_num_workers=2 streaming_mode_at_least_once",
-        ),
-        ({"UPDATE": "1"}, "--update"),
     ],
 )
-def test_launch_options(variables, option):
-    """Each further variable adds one option; those for experiments share one."""
-    plain = launch_command()
-    assert launch_command(**variables) == [*plain, option]
+def test_one_launch_option(variables, option):
+    """A variable adds its option alone, too."""
+    assert launch_command(**variables)[-1] == option
 
 
 def test_switches_with_zero_are_off():
@@ -177,26 +194,85 @@ def test_missing_variables():
 
 
 @pytest.mark.parametrize(
-    ("target", "variables", "message"),
+    ("target", "variables", "messages"),
     [
-        ("template", {"BUILDER": "podman"}, "make: BUILDER is podman; it must be cloud or docker"),
-        ("template", {"DRY_RUN": "yes"}, "make: DRY_RUN is yes; it must be 1 or 0"),
         (
-            "launch",
-            {"PARAMETERS": FLAGS, "SNAPSHOT": "1"},
-            "make: SNAPSHOT is 1 without UPDATE=1; it must be set with an update",
+            "template",
+            {
+                "PROJECT": "My",
+                "REGION": "europe-west4-a",
+                "REPOSITORY": "a/b",
+                "BUCKET": "gs://mine",
+                "TAG": "a:b",
+                "MACHINE_TYPE": "large",
+                "MAX_WORKERS": "0",
+                "DRY_RUN": "yes",
+                "BUILDER": "podman",
+            },
+            [
+                "PROJECT is My; it must be a project id, like my-project",
+                "REGION is europe-west4-a; it must be a region, like europe-west4, not a zone",
+                "REPOSITORY is a/b; it must be the name of a repository, like my-repository",
+                "BUCKET is gs://mine; it must be the name of a bucket, like my-bucket, without gs://",
+                "TAG is a:b; it must be the tag of an image, like 1.2",
+                "MACHINE_TYPE is large; it must be a machine type, like n2-standard-2",
+                "MAX_WORKERS is 0; it must be a number from 1 to 9999",
+                "DRY_RUN is yes; it must be 1 or 0",
+                "BUILDER is podman; it must be cloud or docker",
+            ],
         ),
-        ("launch", {"PARAMETERS": FLAGS, "PRIVATE": "yes"}, "make: PRIVATE is yes; it must be 1 or 0"),
         (
             "launch",
-            {"PARAMETERS": "bigtable_table"},
-            "make: PARAMETERS has 'bigtable_table'; it must be name=value, separated by spaces",
+            {
+                "PARAMETERS": FLAGS.replace("bigtable_table=sensors", "result_topic=r"),
+                "PIPELINE_OPTIONS": "num_wokers=3",
+                "PRIVAT": "1",
+                "SNAPSHOT": "1",
+                "JOB": "Tide",
+                "SERVICE_ACCOUNT": "tidetable-job",
+                "PRIVATE": "yes",
+                "MIN_WORKERS": "two",
+                "KMS_KEY": "k",
+                "LABELS": "a=b Team=c",
+                "SERVICE_OPTIONS": "a b-c",
+            },
+            [
+                "there is no variable PRIVAT; the Makefile lists all",
+                "SNAPSHOT is 1 without UPDATE=1; it must be set with an update",
+                "JOB is Tide; it must be at most 63 lower-case letters, digits and hyphens, first a letter, last no "
+                "hyphen",
+                "SERVICE_ACCOUNT is tidetable-job; it must be an account's address, like "
+                "tidetable-job@my-project.iam.gserviceaccount.com",
+                "PRIVATE is yes; it must be 1 or 0",
+                "MIN_WORKERS is two; it must be a number from 1 to 9999",
+                "KMS_KEY is k; it must be a key, like "
+                "projects/my-project/locations/europe-west4/keyRings/my-ring/cryptoKeys/my-key",
+                "LABELS is a=b Team=c; it must be name=value, separated by spaces, in lower-case letters, digits, "
+                "hyphens and underscores",
+                "SERVICE_OPTIONS is a b-c; it must be name or name=value, separated by spaces, like "
+                "worker_utilization_hint=0.7",
+                "PARAMETERS: there is no parameter result_topic; did you mean results_topic?",
+                "PIPELINE_OPTIONS: there is no option num_wokers; did you mean num_workers?",
+                "PARAMETERS: --results_topic is 'r'; it has to be projects/PROJECT/topics/NAME",
+                "PARAMETERS: --bigtable_table is needed",
+            ],
+        ),
+        (
+            "launch",
+            {"PARAMETERS": FLAGS, "VENV": "none"},
+            ["none/bin/python is missing, which checks PARAMETERS; run: make setup"],
         ),
     ],
 )
-def test_wrong_variables(target, variables, message):
-    """An invalid value is reported in one line, and nothing is run."""
-    assert refusal(target, TAGGED | variables) == [message]
+def test_wrong_variables(target, variables, messages):
+    """Each problem is one line, whether the run is dry or not, and nothing is run."""
+    assert refusal(target, TAGGED | variables) == [f"make: {message}" for message in messages]
+
+
+def test_every_variable_is_known():
+    """Every variable that the Makefile explains may be set, together with those of the set-up."""
+    made = make("template", TAGGED | OPTIONS | {"PARAMETERS": "", "BUILDER": "", "PYTHON": "python3", "BUCKET": ""})
+    assert (made.returncode, made.stderr) == (0, "")
 
 
 def test_nothing_is_set_up_first():
@@ -221,17 +297,7 @@ def test_cloud_build_builds_this_dockerfile():
 @pytest.mark.usefixtures("gcloud")
 def test_gcloud_reads_the_commands(tmp_path):
     """The real gcloud accepts every option of a launch: it only fails for lack of a login."""
-    words = launch_command(
-        PRIVATE="1",
-        AT_LEAST_ONCE="1",
-        MIN_WORKERS="2",
-        MAX_WORKERS="3",
-        UPDATE="1",
-        KMS_KEY="k",
-        LABELS="a=b c=d",
-        PIPELINE_OPTIONS="a=b c=d",
-        LAUNCHER_MACHINE_TYPE="n2-standard-2",
-    )
+    words = launch_command(**OPTIONS | {"PRIVATE": "1", "SUBNETWORK": ""})
     ran = subprocess.run(
         words,
         env=environment()
