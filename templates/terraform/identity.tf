@@ -24,23 +24,27 @@ resource "google_project_iam_member" "viewer" {
 
 # To read and acknowledge messages.
 resource "google_pubsub_subscription_iam_member" "subscriber" {
-  for_each = var.inputs
+  for_each = local.subscriptions
 
-  project      = var.project
-  subscription = google_pubsub_subscription.input[each.key].name
+  project      = split("/", each.value)[1]
+  subscription = basename(each.value)
   role         = "roles/pubsub.subscriber"
   member       = google_service_account.job.member
+
+  depends_on = [google_pubsub_subscription.input]
 }
 
 # pubsub.subscriptions.get: the launch checks look up the subscription, and Dataflow its ack deadline. Without the
 # permission, Dataflow assumes the shortest deadline and extends it more often than necessary.
 resource "google_pubsub_subscription_iam_member" "viewer" {
-  for_each = var.inputs
+  for_each = local.subscriptions
 
-  project      = var.project
-  subscription = google_pubsub_subscription.input[each.key].name
+  project      = split("/", each.value)[1]
+  subscription = basename(each.value)
   role         = "roles/pubsub.viewer"
   member       = google_service_account.job.member
+
+  depends_on = [google_pubsub_subscription.input]
 }
 
 # pubsub.schemas.get and listRevisions: the launcher reads the revisions of schemas that declare mapped types, and workers
@@ -58,36 +62,53 @@ resource "google_pubsub_schema_iam_member" "messages" {
 # event times of waiting messages from it, for the watermark. The role is granted on the project, because the
 # subscription does not exist yet.
 resource "google_project_iam_custom_role" "tracking_subscription" {
-  count = var.timestamp_attribute == null ? 0 : 1
+  count = contains(local.tracking_projects, var.project) ? 1 : 0
 
   project     = var.project
-  role_id     = "${replace(var.name, "-", "_")}_tracking_subscription"
-  title       = "Tidetable: tracking subscription"
-  description = "Lets Dataflow's Pub/Sub source track event times through a subscription of its own."
-  permissions = [
-    "pubsub.subscriptions.consume",
-    "pubsub.subscriptions.create",
-    "pubsub.subscriptions.delete",
-    "pubsub.subscriptions.get",
-  ]
+  role_id     = local.tracking_role.id
+  title       = local.tracking_role.title
+  description = local.tracking_role.description
+  permissions = local.tracking_role.permissions
 }
 
 resource "google_project_iam_member" "tracking_subscription" {
-  count = var.timestamp_attribute == null ? 0 : 1
+  count = contains(local.tracking_projects, var.project) ? 1 : 0
 
   project = var.project
   role    = google_project_iam_custom_role.tracking_subscription[0].id
   member  = google_service_account.job.member
 }
 
+# The same in the projects of subscriptions that exist elsewhere: a project's role can be granted in that project only.
+resource "google_project_iam_custom_role" "tracking_elsewhere" {
+  for_each = setsubtract(local.tracking_projects, [var.project])
+
+  project     = each.key
+  role_id     = local.tracking_role.id
+  title       = local.tracking_role.title
+  description = local.tracking_role.description
+  permissions = local.tracking_role.permissions
+}
+
+# To create and read tracking subscriptions there.
+resource "google_project_iam_member" "tracking_elsewhere" {
+  for_each = google_project_iam_custom_role.tracking_elsewhere
+
+  project = each.key
+  role    = google_project_iam_custom_role.tracking_elsewhere[each.key].id
+  member  = google_service_account.job.member
+}
+
 # pubsub.topics.attachSubscription, for the tracking subscription. On a topic, the role grants nothing else.
 resource "google_pubsub_topic_iam_member" "tracking_subscription" {
-  for_each = var.timestamp_attribute == null ? toset([]) : var.inputs
+  for_each = { for input, path in local.topics : input => path if var.timestamp_attribute != null }
 
-  project = var.project
-  topic   = google_pubsub_topic.input[each.key].name
+  project = split("/", each.value)[1]
+  topic   = basename(each.value)
   role    = "roles/pubsub.subscriber"
   member  = google_service_account.job.member
+
+  depends_on = [google_pubsub_topic.input]
 }
 
 # To publish dead letters.
@@ -145,6 +166,22 @@ resource "google_artifact_registry_repository_iam_member" "image" {
   member     = google_service_account.job.member
 }
 
+# bigtable.tables.readRows and bigtable.tables.get on the tables, for people and services that read them.
+resource "google_bigtable_table_iam_member" "reader" {
+  for_each = {
+    for pair in setproduct(setunion([var.table], var.more_tables), var.readers) :
+    join(" ", pair) => { table = pair[0], member = pair[1] }
+  }
+
+  project       = var.project
+  instance_name = google_bigtable_instance.main.name
+  table         = each.value.table
+  role          = "roles/bigtable.reader"
+  member        = each.value.member
+
+  depends_on = [google_bigtable_table.sensors]
+}
+
 # Those who start the job assign this account to it. They also need roles/dataflow.developer on the project.
 resource "google_service_account_iam_member" "launcher" {
   for_each = var.launchers
@@ -155,6 +192,18 @@ resource "google_service_account_iam_member" "launcher" {
 }
 
 locals {
+  tracking_role = {
+    id          = "${replace(var.name, "-", "_")}_tracking_subscription"
+    title       = "Tidetable: tracking subscription"
+    description = "Lets Dataflow's Pub/Sub source track event times through a subscription of its own."
+    permissions = [
+      "pubsub.subscriptions.consume",
+      "pubsub.subscriptions.create",
+      "pubsub.subscriptions.delete",
+      "pubsub.subscriptions.get",
+    ]
+  }
+
   repository = startswith(var.repository, "projects/") ? regex(
     "^projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/repositories/(?P<name>[^/]+)$", var.repository
     ) : {

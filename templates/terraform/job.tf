@@ -91,7 +91,7 @@ resource "google_dataflow_flex_template_job" "input" {
   additional_experiments  = local.experiments
 
   parameters = {
-    for flag, value in merge(local.parameters, { input_subscription = google_pubsub_subscription.input[each.key].id }) :
+    for flag, value in merge(local.parameters, { input_subscription = local.subscriptions[each.key] }) :
     flag => value if value != null
   }
 
@@ -114,6 +114,7 @@ resource "google_dataflow_flex_template_job" "input" {
     google_bigtable_table_iam_member.user,
     google_kms_crypto_key_iam_member.agent,
     google_kms_crypto_key_iam_member.bigquery,
+    google_project_iam_member.tracking_elsewhere,
     google_project_iam_member.tracking_subscription,
     google_project_iam_member.viewer,
     google_project_iam_member.worker,

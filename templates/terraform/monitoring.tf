@@ -1,18 +1,21 @@
-# Reads the dashboard and the alerts from ../monitoring, in Cloud Monitoring's own format, and replaces the prefix
-# tidetable- by var.name.
+# Reads the dashboard and the alerts from ../monitoring, in Cloud Monitoring's own format. Replaces the prefix tidetable-
+# by var.name, and then the ids of subscriptions that exist already.
 locals {
   monitoring = "${path.module}/../monitoring"
-  alerts = {
-    for file in var.monitoring ? fileset(local.monitoring, "alert-*.json") : [] :
-    trimsuffix(file, ".json") => jsondecode(replace(file("${local.monitoring}/${file}"), "tidetable-", "${var.name}-"))
+  monitored = {
+    for file in var.monitoring ? fileset(local.monitoring, "*.json") : [] :
+    trimsuffix(file, ".json") => replace(replace(replace(file("${local.monitoring}/${file}"), "tidetable-", "${var.name}-"),
+      "\\\"${var.name}-events\\\"", "\\\"${local.subscription_ids["events"]}\\\""),
+    "\\\"${var.name}-batches\\\"", "\\\"${local.subscription_ids["batches"]}\\\"")
   }
+  alerts = { for name, text in local.monitored : name => jsondecode(text) if startswith(name, "alert-") }
 }
 
 resource "google_monitoring_dashboard" "main" {
   count = var.monitoring ? 1 : 0
 
   project        = var.project
-  dashboard_json = replace(file("${local.monitoring}/dashboard.json"), "tidetable-", "${var.name}-")
+  dashboard_json = local.monitored["dashboard"]
 }
 
 resource "google_monitoring_alert_policy" "alert" {

@@ -1,11 +1,13 @@
 output "topics" {
-  description = "The topics to publish to, by input."
-  value       = { for input, topic in google_pubsub_topic.input : input => topic.id }
+  description = "The topics to publish to, by input; without that of an existing subscription, unless existing_topics has it."
+  value       = local.topics
+  depends_on  = [google_pubsub_topic.input]
 }
 
 output "subscriptions" {
   description = "The subscriptions that the jobs read, by input."
-  value       = { for input, subscription in google_pubsub_subscription.input : input => subscription.id }
+  value       = local.subscriptions
+  depends_on  = [google_pubsub_subscription.input]
 }
 
 output "dead_letter_topic" {

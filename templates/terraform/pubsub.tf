@@ -1,5 +1,7 @@
 # The schema of the topic of single events. generate_schema.py generates it from protos/.
 resource "google_pubsub_schema" "sensor_event" {
+  count = contains(local.new_topics, "events") && var.existing_schema == null ? 1 : 0
+
   project    = var.project
   name       = "${var.name}-sensor-event"
   type       = "PROTOCOL_BUFFER"
@@ -7,7 +9,7 @@ resource "google_pubsub_schema" "sensor_event" {
 }
 
 resource "google_pubsub_topic" "input" {
-  for_each = var.inputs
+  for_each = local.new_topics
 
   project      = var.project
   name         = "${var.name}-${each.key}"
@@ -17,11 +19,11 @@ resource "google_pubsub_topic" "input" {
   # Pub/Sub checks messages against one message type. Batches have another type, so their topic has no schema.
   # BINARY: the JSON form of the schema's Timestamp differs from that of google.protobuf.Timestamp, which the job reads.
   dynamic "schema_settings" {
-    for_each = each.key == "events" ? [google_pubsub_schema.sensor_event.id] : []
+    for_each = each.key != "events" ? [] : var.existing_schema == null ? [google_pubsub_schema.sensor_event[0].id] : [var.existing_schema.name]
 
     content {
       schema   = schema_settings.value
-      encoding = "BINARY"
+      encoding = try(var.existing_schema.encoding, "BINARY")
     }
   }
 
@@ -31,11 +33,11 @@ resource "google_pubsub_topic" "input" {
 # Only the job may read this subscription: two readers would share its messages. It has no dead-letter policy,
 # exactly-once delivery or ordering, because Dataflow acknowledges messages and removes duplicates by itself.
 resource "google_pubsub_subscription" "input" {
-  for_each = var.inputs
+  for_each = local.new_subscriptions
 
   project                    = var.project
   name                       = "${var.name}-${each.key}"
-  topic                      = google_pubsub_topic.input[each.key].id
+  topic                      = local.topics[each.key]
   labels                     = var.labels
   ack_deadline_seconds       = var.ack_deadline_seconds
   message_retention_duration = "${var.retention_seconds}s"
@@ -52,6 +54,8 @@ resource "google_pubsub_subscription" "input" {
   lifecycle {
     prevent_destroy = true # it stores the unread messages, and Pub/Sub has no deletion protection
   }
+
+  depends_on = [google_pubsub_topic.input]
 }
 
 resource "google_pubsub_topic" "dead_letters" {

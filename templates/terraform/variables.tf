@@ -57,6 +57,71 @@ variable "inputs" {
   }
 }
 
+variable "existing_topics" {
+  description = <<-EOT
+    Topics that exist already, by input, in any project: { events = "projects/other/topics/readings" }. The module creates
+    a subscription to each. The schema of such a topic stays its owner's.
+  EOT
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for path in values(var.existing_topics) : can(regex("^projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/topics/[A-Za-z][-A-Za-z0-9._~%+]{2,254}$", path))])
+    error_message = "existing_topics must be full paths, like projects/my-project/topics/my-topic."
+  }
+
+  validation {
+    condition     = length(setsubtract(keys(var.existing_topics), var.inputs)) == 0 && length(distinct(values(var.existing_topics))) == length(var.existing_topics)
+    error_message = "existing_topics must be for inputs of this module, a topic of its own for each."
+  }
+}
+
+variable "existing_subscriptions" {
+  description = <<-EOT
+    Subscriptions that exist already, by input, in any project: { events = "projects/other/subscriptions/readings" }. The
+    job must be their only reader. The module then creates neither a topic nor a subscription for the input.
+  EOT
+  type        = map(string)
+  default     = {}
+
+  validation {
+    condition     = alltrue([for path in values(var.existing_subscriptions) : can(regex("^projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/subscriptions/[A-Za-z][-A-Za-z0-9._~%+]{2,254}$", path))])
+    error_message = "existing_subscriptions must be full paths, like projects/my-project/subscriptions/my-subscription."
+  }
+
+  validation {
+    condition     = length(setsubtract(keys(var.existing_subscriptions), var.inputs)) == 0 && length(distinct(values(var.existing_subscriptions))) == length(var.existing_subscriptions)
+    error_message = "existing_subscriptions must be for inputs of this module, a subscription of its own for each."
+  }
+
+  validation {
+    condition     = var.timestamp_attribute == null || length(setsubtract(keys(var.existing_subscriptions), keys(var.existing_topics))) == 0
+    error_message = "existing_subscriptions must have their topics in existing_topics if timestamp_attribute is set: Dataflow's tracking subscription needs a role on the topic."
+  }
+}
+
+variable "existing_schema" {
+  description = <<-EOT
+    A schema of Pub/Sub that exists already, for the topic "events" in place of SensorEvent's:
+    { name = "projects/other/schemas/reading", encoding = "JSON" }. How its messages become events, message_mappings say.
+  EOT
+  type = object({
+    name     = string
+    encoding = optional(string, "BINARY")
+  })
+  default = null
+
+  validation {
+    condition     = var.existing_schema == null || can(regex("^projects/[a-z][-a-z0-9:.]{4,61}[a-z0-9]/schemas/[A-Za-z][-A-Za-z0-9._~%+]{2,254}$", var.existing_schema.name)) && contains(["BINARY", "JSON"], try(var.existing_schema.encoding, ""))
+    error_message = "existing_schema must have a name like projects/my-project/schemas/my-schema, and the encoding BINARY or JSON."
+  }
+
+  validation {
+    condition     = var.existing_schema == null || contains(var.inputs, "events") && !contains(concat(keys(var.existing_topics), keys(var.existing_subscriptions)), "events")
+    error_message = "existing_schema must be for a topic events that this module creates: inputs must have events, existing_topics and existing_subscriptions must not."
+  }
+}
+
 variable "ack_deadline_seconds" {
   description = "How long Pub/Sub waits for an acknowledgement. Dataflow extends this while it processes a message."
   type        = number
@@ -622,6 +687,46 @@ variable "launchers" {
   validation {
     condition     = alltrue([for member in var.launchers : can(regex("^(user|group|serviceAccount|principal|principalSet):.+$", member))])
     error_message = "launchers must be IAM members, like user:a@example.com."
+  }
+}
+
+# Readers
+
+variable "readers" {
+  description = "IAM members that may read the tables, like group:analysts@example.com. They see every row."
+  type        = set(string)
+  default     = []
+
+  validation {
+    condition     = alltrue([for member in var.readers : can(regex("^(user|group|serviceAccount|domain|principal|principalSet):.+$", member))])
+    error_message = "readers must be IAM members, like group:analysts@example.com."
+  }
+}
+
+variable "team_views" {
+  description = <<-EOT
+    Authorized views of the table, by id: the rows whose keys begin with one of row_prefixes, and the cells of the
+    families, by default all but those of the schema and of alerts. docs/who-may-read.md says how to grant a team its view.
+  EOT
+  type = map(object({
+    row_prefixes = list(string)
+    families     = optional(set(string))
+  }))
+  default = {}
+
+  validation {
+    condition     = alltrue([for id in keys(var.team_views) : can(regex("^[_a-zA-Z0-9][-_.a-zA-Z0-9]{0,49}$", id))])
+    error_message = "the id of a view in team_views must be 1 to 50 letters, digits, hyphens, underscores and dots."
+  }
+
+  validation {
+    condition     = alltrue([for view in values(var.team_views) : length(view.row_prefixes) > 0 && !contains(view.row_prefixes, "") && try(length(view.families) > 0, true)])
+    error_message = "team_views must have row_prefixes, none of which is empty, and families, if any are named."
+  }
+
+  validation {
+    condition     = alltrue([for view in values(var.team_views) : length(setsubtract(coalesce(view.families, []), setunion([var.raw_family, var.stats_family, var.meta_family, "latest"], var.more_families))) == 0])
+    error_message = "the families of team_views must be families of the table's readings, aggregates and metadata."
   }
 }
 

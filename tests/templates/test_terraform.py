@@ -23,6 +23,7 @@ ROLES = {
     ("google_project_iam_member", "worker", "roles/dataflow.worker"),
     ("google_project_iam_member", "viewer", "roles/dataflow.viewer"),
     ("google_project_iam_member", "tracking_subscription", "custom"),
+    ("google_project_iam_member", "tracking_elsewhere", "custom"),
     ("google_pubsub_subscription_iam_member", "subscriber", "roles/pubsub.subscriber"),
     ("google_pubsub_subscription_iam_member", "viewer", "roles/pubsub.viewer"),
     ("google_pubsub_schema_iam_member", "messages", "roles/pubsub.viewer"),
@@ -33,14 +34,20 @@ ROLES = {
     ("google_bigquery_table_iam_member", "bigquery", "roles/bigquery.dataEditor"),
     ("google_bigtable_table_iam_member", "user", "roles/bigtable.user"),
     ("google_bigtable_table_iam_member", "more", "roles/bigtable.user"),
+    ("google_bigtable_table_iam_member", "reader", "roles/bigtable.reader"),
     ("google_storage_bucket_iam_member", "staging", "roles/storage.objectAdmin"),
     ("google_artifact_registry_repository_iam_member", "image", "roles/artifactregistry.reader"),
     ("google_service_account_iam_member", "launcher", "roles/iam.serviceAccountUser"),
     ("google_kms_crypto_key_iam_member", "agent", "roles/cloudkms.cryptoKeyEncrypterDecrypter"),
     ("google_kms_crypto_key_iam_member", "bigquery", "roles/cloudkms.cryptoKeyEncrypterDecrypter"),
 }
-# Roles of others than the job's account: those who start it, and Google's services.
-OTHERS = {"launcher": "${each.key}", "agent": "serviceAccount:service-", "bigquery": "serviceAccount:"}
+# Roles of others than the job's account: those who start it, those who read, and Google's services.
+OTHERS = {
+    "launcher": "${each.key}",
+    "reader": "${each.value.member}",
+    "agent": "serviceAccount:service-",
+    "bigquery": "serviceAccount:",
+}
 
 
 JOB = RESOURCES["google_dataflow_flex_template_job", "input"]
@@ -178,9 +185,9 @@ def test_the_job_is_drained_and_runs_on_the_streaming_engine():
 
 
 def test_the_job_waits_for_its_roles():
-    """The job starts after its account has every role, except the role for those who start it."""
+    """The job starts after its account has every role; those who start it or read may get theirs later."""
     waits = {re.sub(r"[${}]", "", each) for each in JOB["depends_on"]}
-    assert {f"{kind}.{name}" for kind, name, _ in granted() if name != "launcher"} <= waits
+    assert {f"{kind}.{name}" for kind, name, _ in granted() if name not in ("launcher", "reader")} <= waits
 
 
 @pytest.mark.parametrize("name", sorted(VARIABLES))
@@ -264,7 +271,12 @@ def test_roles_have_reasons():
 
 def test_the_project_gives_next_to_nothing():
     """Dataflow's roles and the tracking subscription's are on the project, all others on one resource."""
-    assert set(of_kind("google_project_iam_member")) == {"worker", "viewer", "tracking_subscription"}
+    assert set(of_kind("google_project_iam_member")) == {
+        "worker",
+        "viewer",
+        "tracking_subscription",
+        "tracking_elsewhere",
+    }
 
 
 def test_the_image_can_be_pulled_without_a_job():
@@ -294,22 +306,23 @@ def test_the_manual_names_the_roles():
 
 def test_the_custom_role_manages_subscriptions_and_no_more():
     """The tracking subscription only needs to manage subscriptions, and only with a timestamp attribute."""
-    role = RESOURCES["google_project_iam_custom_role", "tracking_subscription"]
-    assert all(permission.startswith("pubsub.subscriptions.") for permission in role["permissions"])
-    assert not {"pubsub.subscriptions.update", "pubsub.subscriptions.setIamPolicy"} & set(role["permissions"])
-    for kind in ("google_project_iam_custom_role", "google_project_iam_member"):
-        assert "var.timestamp_attribute == null" in RESOURCES[kind, "tracking_subscription"]["count"]
+    permissions = LOCALS["tracking_role"]["permissions"]
+    assert all(permission.startswith("pubsub.subscriptions.") for permission in permissions)
+    assert not {"pubsub.subscriptions.update", "pubsub.subscriptions.setIamPolicy"} & set(permissions)
+    for role in of_kind("google_project_iam_custom_role").values():
+        assert role["permissions"] == "${local.tracking_role.permissions}"
+        assert "local.tracking_projects" in role.get("count", role.get("for_each"))
 
 
 def test_names_belong_together():
     """A job reads the subscription of its topic; dead letters go to the topic whose subscription keeps them."""
     subscriptions = of_kind("google_pubsub_subscription")
-    assert subscriptions["input"]["topic"] == "${google_pubsub_topic.input[each.key].id}"
+    assert subscriptions["input"]["topic"] == "${local.topics[each.key]}"
     assert subscriptions["dead_letters"]["topic"] == "${google_pubsub_topic.dead_letters.id}"
     assert subscriptions["results"]["topic"] == "${google_pubsub_topic.results[0].id}"
     assert "google_pubsub_topic.results[0].id" in parameters()["results_topic"]
     assert "google_pubsub_topic.alerts[" in parameters()["alerts_topic"]
-    assert parameters()["input_subscription"] == "google_pubsub_subscription.input[each.key].id"
+    assert parameters()["input_subscription"] == "local.subscriptions[each.key]"
     assert parameters()["dead_letter_topic"] == "${google_pubsub_topic.dead_letters.id}"
     for name, body in subscriptions.items():
         assert body["name"] == RESOURCES["google_pubsub_topic", name]["name"]
@@ -318,13 +331,13 @@ def test_names_belong_together():
 
 
 def test_the_schema_is_for_single_events():
-    """The topic of single events has the generated schema in binary encoding; the topic of batches has none."""
+    """The topic of single events has the generated schema in binary encoding, or one that exists; others have none."""
     schema = RESOURCES["google_pubsub_schema", "sensor_event"]
     assert schema["type"] == "PROTOCOL_BUFFER"
     assert "sensor_event.schema.proto" in schema["definition"]
     (dynamic,) = RESOURCES["google_pubsub_topic", "input"]["dynamic"]
-    assert 'each.key == "events"' in dynamic["schema_settings"]["for_each"]
-    assert dynamic["schema_settings"]["content"][0]["encoding"] == "BINARY"
+    assert 'each.key != "events" ? []' in dynamic["schema_settings"]["for_each"]
+    assert dynamic["schema_settings"]["content"][0]["encoding"] == '${try(var.existing_schema.encoding, "BINARY")}'
 
 
 def test_bigquery_gets_results_without_code():
