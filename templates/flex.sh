@@ -79,7 +79,9 @@ template() {
     else # without a .gcloudignore, gcloud uploads the files that git does not ignore
         run gcloud builds submit --project="$PROJECT" --region="$REGION" \
             --gcs-source-staging-dir="gs://$bucket/source" --config=templates/cloudbuild.yaml \
-            --substitutions=_IMAGE="$image" .
+            --substitutions=_IMAGE="$image" . ||
+            problem "the image was not built; if the build was denied something, docs/launch.md has the roles, or set BUILDER=docker"
+        refuse
     fi
     # The spec, not the launch, has the defaults of the workers: Terraform reads some of these settings back wrongly.
     run gcloud dataflow flex-template build "$spec" --project="$PROJECT" --image="$image" \
@@ -217,7 +219,7 @@ spec=gs://$bucket/templates/tidetable-$tag.json
 machine_type='[a-z][a-z0-9]*-[-a-z0-9]+' number='[1-9][0-9]{0,3}'
 # A misspelled variable would be ignored. GIVEN has the names of all that make was given.
 for name in ${GIVEN:-}; do
-    sed -n '/^VENV/p; /^PYTHON/p; /^# The Flex Template/,/^template launch:/p' Makefile | grep -qw "$name" ||
+    sed -n '/^VENV/p; /^PYTHON/p; /^# The Flex Template/,/^template launch:/p' Makefile | grep -w "$name" >/dev/null ||
         problem "there is no variable $name; the Makefile lists all"
 done
 need PROJECT "the project of the job, PROJECT=my-project" \

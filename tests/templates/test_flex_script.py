@@ -13,12 +13,12 @@ done <"$(dirname "$0")/answers"
 """
 
 
-def launched(folder, answers, **variables):
-    """Launches with a gcloud that gives these answers. Returns make's result and the commands that gcloud was given."""
+def launched(folder, answers, target="launch", **variables):
+    """Makes a target with a gcloud that answers like this. Returns the result and what gcloud was asked."""
     (folder / "gcloud").write_text(GCLOUD)
     (folder / "gcloud").chmod(0o755)
     (folder / "answers").write_text("".join(f"{line}\n" for line in answers))
-    made = make("launch", TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide", "DRY_RUN": "0"} | variables, f"{folder}:")
+    made = make(target, TAGGED | {"PARAMETERS": FLAGS, "JOB": "tide", "DRY_RUN": "0"} | variables, f"{folder}:")
     return made, (folder / "asked").read_text().splitlines()
 
 
@@ -29,6 +29,17 @@ def test_nothing_is_asked_before_the_parameters_are_right(tmp_path):
     made, asked = launched(tmp_path, [], **variables)
     assert (made.returncode, made.stdout, asked) == (2, "", [])
     assert "make: PARAMETERS: there is no parameter result_topic; did you mean results_topic?" in made.stderr
+
+
+def test_a_build_that_is_denied(tmp_path):
+    """A template whose image was not built is not published, and the remedy is named."""
+    made, asked = launched(tmp_path, ["builds submit|ERROR: PERMISSION_DENIED|1"], "template")
+    assert (made.returncode, len(asked)) == (2, 1)
+    assert made.stderr.splitlines()[:2] == [
+        "ERROR: PERMISSION_DENIED",
+        "make: the image was not built; if the build was denied something, docs/launch.md has the roles, or set "
+        "BUILDER=docker",
+    ]
 
 
 def test_private_access_is_checked(tmp_path):
