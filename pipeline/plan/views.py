@@ -5,8 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
+from rich.text import Text
 
-from pipeline.cli.tables import number, print_table, prose
+from pipeline.cli.console import out
+from pipeline.cli.tables import number, print_table, prose, render
 from pipeline.core.notation.text import counted
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.schema.gc_policies import format_policy
@@ -185,7 +187,7 @@ def _print_machines(estimate: Estimate, findings: Findings) -> None:
 
 
 def _explain(text: str) -> None:
-    out.print(text, markup=False)
+    render(out, Text(text))
 
 
 def _with_total(costs: dict[str, float]) -> dict[str, float]:
