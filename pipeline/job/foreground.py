@@ -24,13 +24,14 @@ _DRAIN_TIMEOUT_S = 33.0
 # How often to look at the job. Beam's connector retries silently for ten minutes: without a pull for this long, we
 # report why.
 _LOOK_S = 15.0
+_LEFT = "what is not written comes again, and aggregates may lack events of the last firing interval"
 
 
 def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> int:
-    """Runs the pipeline until SIGINT or SIGTERM, then writes all acknowledged messages and prints the metrics.
+    """Runs the pipeline until SIGINT or SIGTERM, then writes all messages that it has pulled and prints the metrics.
 
     Returns:
-        The exit code: 0 after an orderly stop, 1 if the job failed or could not write all acknowledged messages.
+        The exit code: 0 after an orderly stop, 1 if the job failed or could not write all messages.
     """
     stop = _StopSignal()
     with patched_direct_runner() as gate:
@@ -47,7 +48,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
                 _say(line)
         drained = flushed = False
         if watch.failure is None:
-            _say("stopping: writing all acknowledged messages; a second signal stops at once")
+            _say("stopping: writing all messages that were pulled; a second signal stops at once")
             drained, flushed = _drain(gate, watch)
         if watch.failure is not None:
             _say(f"the job failed: {_cause(watch.failure)}")
@@ -55,7 +56,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
                 _say(problem)
             return 1
         if not drained:
-            _say(f"lost: acknowledged messages that could not be written within {_DRAIN_TIMEOUT_S:.0f} s")
+            _say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}")
             _exit_at_once(1)
         result.cancel()
     _print_metrics(result)
@@ -93,7 +94,7 @@ class _StopSignal:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._requested:
-            _say("stopped at once; messages that were acknowledged but not yet written are lost")
+            _say(f"stopped at once; {_LEFT}")
             _exit_at_once(128 + number)
         self._requested = True
         self.wake.set()

@@ -186,7 +186,7 @@ class _Job:
             raise self._failure("ended unexpectedly")
 
     def stop(self) -> None:
-        """Stops the pipeline, which first writes all messages that it acknowledged."""
+        """Stops the pipeline, which first writes all messages that it has pulled."""
         self._process.send_signal(signal.SIGINT)
         try:
             code = self._process.wait(_STOP_TIMEOUT_S)

@@ -1,13 +1,16 @@
-"""Adds to Beam's DirectRunner what a streaming job needs: a stop that loses nothing, panes on time, correct counters.
+"""Adds to Beam's DirectRunner what a streaming job needs: no message is lost, panes come on time, counters are correct.
 
-The DirectRunner acknowledges the messages of a pull before it processes them, and ``cancel()`` drops messages in
-process: a plain stop loses messages, and it can't drain. On an idle subscription, its one thread waits in a pull for
-up to 30 seconds and fires no pane in that time. So a gate replaces its Pub/Sub client:
+The DirectRunner acknowledges the messages of a pull before it processes them, so a process that ends in between loses
+them. It can't drain, and on an idle subscription its one thread waits in a pull for up to 30 seconds and fires no pane
+in that time. So a gate replaces its Pub/Sub client:
 
-- The runner pulls only after it has processed all earlier bundles. The first pull after the gate is closed therefore
-  means that every acknowledged message has been written.
-- Panes wait for the clock, and a stop would lose them. So once everything acknowledged is processed, the runner's clock
-  is set forward, by more than any pane waits.
+- The runner pulls only after it has processed all earlier bundles: those of the messages, those that came of them, and
+  those that timers started. So at each pull, everything that the last one returned has been written, and only then does
+  the gate acknowledge it. After a failure the runner may pull once more; then the gate acknowledges nothing.
+- Until then, a thread extends the leases of the messages. If a lease runs out all the same, its message comes twice.
+- The first pull after the gate is closed means that everything pulled has been written.
+- Panes wait for the clock, and a stop would lose them. So once everything pulled is processed, the runner's clock is
+  set forward, by more than any pane waits.
 - A pull returns the waiting messages at once, and none is cut short. If none wait, the gate waits a moment, not the
   server: cancelling a pull would leave the messages that the server has just handed out leased until their deadline.
 - The gate pulls more than the runner's ten messages, and again if Pub/Sub returns fewer, because the runner sets up
@@ -22,18 +25,23 @@ Relies on, in ``apache-beam``:
 - ``_PubSubReadEvaluator`` in apache_beam/runners/direct/transform_evaluator.py: ``_read_from_pubsub`` gets a client
   from ``_get_subscriber_client`` and calls its ``pull`` and then, at once, its ``acknowledge``. Nothing else uses it.
 - ``_ExecutorServiceParallelExecutor._MonitorTask._add_work_if_necessary`` in apache_beam/runners/direct/executor.py
-  adds work from a source only when nothing else is executing, and no timer has fired.
+  adds work from a source only when nothing else is executing, and no timer has fired. One thread does all work
+  (``NUM_WORKERS``), and a bundle counts as executing until its outputs are known. No step of a job has a side input,
+  for which a bundle could wait.
+- ``_ExecutorServiceParallelExecutor._VisibleExecutorUpdate`` in the same file is made with the exception of whatever
+  ends the job, before the runner adds work again.
 - ``BundleBasedDirectRunner.run_pipeline`` in apache_beam/runners/direct/direct_runner.py makes its clock with
   ``RealClock()``, an attribute of that module. Timers fire by it.
-- ``TransformExecutor.call``, in the same file, processes a bundle with the sampler of the worker's thread. The runner
-  tries it four times for each bundle.
+- ``TransformExecutor.call``, in apache_beam/runners/direct/executor.py, processes a bundle with the sampler of the
+  worker's thread. The runner tries it four times for each bundle.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
 
 from apache_beam.runners.direct import direct_runner, executor, transform_evaluator
 from apache_beam.runners.direct.clock import RealClock
@@ -47,6 +55,8 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.replace import replaced
 
+_LOGGER = logging.getLogger(__name__)
+
 _MESSAGES_PER_PULL = 1000
 _ENOUGH_BYTES = 1 << 20  # all messages; more would take seconds to process, and no pane fires meanwhile
 _ENOUGH_S = 0.5
@@ -59,23 +69,36 @@ _AHEAD_S = 10 * 365 * 86400.0  # longer than any interval between panes
 _PULLS_TO_FLUSH = 5
 # One attempt for each call: a stop must not wait for a server that does not answer.
 _CALL = {"retry": None, "timeout": 10.0}
+# A subscription's leases last for 10 seconds or more: a pull that takes longer than one or two of these is extended.
+_EXTEND_EVERY_S = 3.0
+_LEASE_S = 20  # messages of a process that was killed come again after so long, or sooner
+
+
+class _Leased(NamedTuple):
+    """The messages of a pull that are not acknowledged yet."""
+
+    subscription: str
+    ack_ids: list[str]
 
 
 class PullGate:
     """Replaces the runner's subscriber client: its ``pull`` and its ``acknowledge``.
 
-    Lets pulls through until it is closed, and then reports when everything acknowledged has been processed.
+    Lets pulls through until it is closed, and then reports when everything pulled has been processed. Acknowledges
+    messages when they have been processed.
     """
 
     def __init__(self) -> None:
         with explained("Pub/Sub"):
             self._client = subscriber_client()
         self._closed = threading.Event()
+        self._failed = threading.Event()
         self._drained = threading.Event()
         self._flushed = threading.Event()
         self._pulls_to_flush = _PULLS_TO_FLUSH
         self._last_pull = time.monotonic()
-        self._unacknowledged: PullResponse | None = None
+        self._of_bundle: PullResponse | None = None
+        self._leased: _Leased | None = None
         self._in_process_since: float | None = None  # when the oldest message of the last pull was published
         self._waits = threading.Lock()
         self._longest_wait_s: float | None = None
@@ -98,8 +121,12 @@ class PullGate:
         """Ends pulling for good. Returns at once."""
         self._closed.set()
 
+    def fail(self) -> None:
+        """Ends pulling and acknowledging for good: what is in process comes again."""
+        self._failed.set()
+
     def wait_drained(self, timeout_s: float) -> bool:
-        """Waits until everything acknowledged was processed; returns False at the timeout. Call :meth:`close` first."""
+        """Waits until everything pulled was processed; returns False at the timeout. Call :meth:`close` first."""
         return self._drained.wait(timeout_s)
 
     def wait_flushed(self, timeout_s: float) -> bool:
@@ -110,46 +137,77 @@ class PullGate:
         """Returns the time by the runner's clock, in seconds since the epoch."""
         return time.time() + (_AHEAD_S if self._drained.is_set() else 0.0)
 
+    def begin_bundle(self) -> None:
+        """Tells that the runner begins another bundle. In one bundle, it pulls again only after it failed."""
+        self._of_bundle = None
+
     def pull(self, **request: Any) -> PullResponse:
-        """Returns the waiting messages of the subscription; none once the gate is closed."""
+        """Acknowledges what is processed, and returns the waiting messages; none once the gate is closed.
+
+        If the runner failed at the messages of a bundle, for example at a timestamp attribute, it gets them again:
+        Pub/Sub would not return them before their deadline.
+        """
+        if self._of_bundle is None:
+            self._of_bundle = self._next(request)
+        return self._of_bundle
+
+    def acknowledge(self, **_: Any) -> None:
+        """Does nothing: the runner calls this before it processes the messages."""
+
+    def extend_leases(self, ended: threading.Event) -> None:
+        """Extends the leases of messages that take long, until the event is set."""
+        before = None
+        while not ended.wait(_EXTEND_EVERY_S):
+            leased = self._leased
+            if leased is not None and leased is before and not self._failed.is_set():
+                # If this fails, the messages come twice.
+                with suppress(exceptions.GoogleAPIError):
+                    self._client.modify_ack_deadline(**leased._asdict(), ack_deadline_seconds=_LEASE_S, **_CALL)
+            before = leased
+
+    def _next(self, request: dict[str, Any]) -> PullResponse:
+        if self._failed.is_set():
+            time.sleep(_IDLE_S)
+            return PullResponse()
         self._count_processed()
+        acknowledged = self._acknowledge_processed()
+        response: PullResponse | None = PullResponse()
         if self._closed.is_set():
             if self._drained.is_set():
                 self._pulls_to_flush -= 1
                 if not self._pulls_to_flush:
                     self._flushed.set()
             self._drained.set()
-            response = PullResponse()
         else:
-            # A pull that was not acknowledged failed in the runner, for example at a timestamp attribute. This is the
-            # retry. It returns the same messages: Pub/Sub would not return them before their deadline.
-            response = self._unacknowledged or self._pulled(request)
-            if response is None:
-                time.sleep(_AWAY_S)
-                return PullResponse()  # does not update the time of the last pull, which reveals the stall
+            response = self._pulled(request) if acknowledged else None
+        if response is None:
+            time.sleep(_AWAY_S)
+            return PullResponse()  # does not update the time of the last pull, which reveals the stall
         if messages := PullResponse.pb(response).received_messages:
-            self._unacknowledged = response
+            self._leased = _Leased(request["subscription"], [each.ack_id for each in messages])
             self._in_process_since = min(each.message.publish_time.ToMicroseconds() for each in messages) / 1_000_000
         else:
             time.sleep(_IDLE_S)
         self._last_pull = time.monotonic()
         return response
 
-    def acknowledge(self, **request: Any) -> None:
-        """Acknowledges messages, and retries until it succeeds or the gate closes; the next job then gets them."""
-        while True:
-            try:
-                self._client.acknowledge(**request | _CALL)
-            except PUBSUB_TRANSIENT:
-                if self._closed.wait(_AWAY_S):
-                    raise
-            else:
-                self._unacknowledged = None
-                return
+    def _acknowledge_processed(self) -> bool:
+        """Acknowledges the messages of the last pull. Returns False if Pub/Sub is unavailable, and they wait."""
+        if self._leased is None:
+            return True
+        try:
+            self._client.acknowledge(**self._leased._asdict(), **_CALL)
+        except PUBSUB_TRANSIENT:
+            if not self._closed.is_set():
+                return False  # a stop does not wait: the next job gets the messages again
+        except exceptions.GoogleAPICallError as error:  # for example, leases have run out: the messages come again
+            _LOGGER.warning("Pub/Sub refused to acknowledge messages, which will come again: %s", error)
+        self._leased = None
+        return True
 
     def _count_processed(self) -> None:
         """Notes how long the oldest message of the last pull took."""
-        if self._in_process_since is not None and self._unacknowledged is None:
+        if self._in_process_since is not None:
             wait_s = max(0.0, time.time() - self._in_process_since)
             self._in_process_since = None
             with self._waits:
@@ -182,14 +240,22 @@ class PullGate:
 def patched_direct_runner() -> Iterator[PullGate]:
     """Makes every DirectRunner pull through the yielded gate and count every bundle, within the block."""
     gate = PullGate()
+    ended = threading.Event()
 
     class GateClock(RealClock):
         def time(self) -> float:
             return gate.time()
 
+    class GateUpdate(executor._ExecutorServiceParallelExecutor._VisibleExecutorUpdate):
+        def __init__(self, exception: Any = None) -> None:
+            if exception is not None:
+                gate.fail()
+            super().__init__(exception)
+
     call = executor.TransformExecutor.call
 
     def call_with_own_sampler(bundle: executor.TransformExecutor, _: StateSampler) -> None:
+        gate.begin_bundle()
         sampler = StateSampler("", CounterFactory())
         set_current_tracker(sampler)
         call(bundle, sampler)
@@ -198,6 +264,11 @@ def patched_direct_runner() -> Iterator[PullGate]:
         replaced(transform_evaluator._PubSubReadEvaluator, "_get_subscriber_client", staticmethod(lambda _: gate)),
         replaced(direct_runner, "RealClock", GateClock),
         replaced(executor.TransformExecutor, "call", call_with_own_sampler),
+        replaced(executor._ExecutorServiceParallelExecutor, "_VisibleExecutorUpdate", GateUpdate),
         specs_by_class(),
     ):
-        yield gate
+        threading.Thread(target=gate.extend_leases, args=(ended,), daemon=True).start()
+        try:
+            yield gate
+        finally:
+            ended.set()

@@ -33,6 +33,7 @@ class Feed:
         """Expected number of dead letters, by the message's ``event_id``."""
         self.messages = 0
         self._resources = resources
+        self._letters: Counter[str] = Counter()
 
     def publish(self, messages: Iterable[Simulated]) -> None:
         """Publishes all messages, and waits until each is confirmed."""
@@ -67,14 +68,21 @@ class Feed:
             letters_once: each is one dead letter; else it may have come several times.
         """
         assert judge.differences(self._resources.table, self.events)[:20] == []
-        letters: Counter[str] = Counter()
+        self.wait_letters()
+        if letters_once:
+            assert self._letters == self.broken
+        else:
+            assert self._letters.keys() == self.broken.keys()
+
+    def wait_letters(self, seconds: float = 45.0) -> None:
+        """Waits until everything broken is a dead letter."""
 
         def complete() -> bool:
-            letters.update(_message_id(each.attributes["event_id"]) for each in self._resources.dead_letters(0))
-            return letters >= self.broken
+            came = self._resources.dead_letters(0)
+            self._letters.update(_message_id(each.attributes["event_id"]) for each in came)
+            return self._letters >= self.broken
 
-        eventually(complete)
-        assert letters == self.broken if letters_once else letters.keys() == self.broken.keys()
+        eventually(complete, seconds)
 
 
 def _message_id(event_id: str) -> str:

@@ -52,6 +52,11 @@ def window_key(event: SensorEvent) -> str:
     return f"agg#hourly#{event.sensor_id}#{hour(event)}"
 
 
+def raw_key(event: SensorEvent) -> str:
+    """Returns the key of the event's raw row."""
+    return f"{event.sensor_id}#{_NEWEST - microseconds(event)}"
+
+
 def hour(event: SensorEvent) -> str:
     return datetime.fromtimestamp(event.event_time.seconds, UTC).strftime("%Y-%m-%dT%H")
 
@@ -64,7 +69,7 @@ def counts(name: TableName) -> dict[str, int]:
 
 def is_written(name: TableName, event: SensorEvent) -> bool:
     """Returns whether the event's raw row exists."""
-    return _table(name).read_row(f"{event.sensor_id}#{_NEWEST - microseconds(event)}".encode()) is not None
+    return _table(name).read_row(raw_key(event).encode()) is not None
 
 
 def work_list(name: TableName) -> set[str]:

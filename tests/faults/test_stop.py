@@ -28,9 +28,9 @@ def job_without_bigtable(pubsub, log, monkeypatch):
 
 
 def test_a_stop_during_an_outage_of_bigtable(job_without_bigtable):
-    """During an outage of Bigtable, a stop ends within 40 seconds, reports what is lost, and returns an error."""
+    """During an outage of Bigtable, a stop ends within 40 seconds, reports what is missing, and returns an error."""
     assert job_without_bigtable.stop() == 1
-    assert "lost: acknowledged messages that could not be written" in job_without_bigtable.log
+    assert "not everything could be written within" in job_without_bigtable.log
 
 
 def test_a_second_signal_stops_at_once(job_without_bigtable):

@@ -1,20 +1,28 @@
+import threading
 from types import SimpleNamespace
 
 import pytest
-from apache_beam import DoFn
-from apache_beam.coders import BooleanCoder
+from apache_beam import DoFn, Map, ParDo, Pipeline, Reshuffle, WithKeys
+from apache_beam.coders import BooleanCoder, BytesCoder
+from apache_beam.io.gcp.pubsub import ReadFromPubSub
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
-from google.api_core.exceptions import NotFound, ServiceUnavailable
+from apache_beam.transforms.timeutil import TimeDomain
+from google.api_core.exceptions import DeadlineExceeded, FailedPrecondition, NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
 from pipeline.private_apis import direct_runner
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
+from tests.support.waiting import eventually
 
 
 def response(*payloads):
     return PullResponse(
-        received_messages=[ReceivedMessage(ack_id=str(data), message=PubsubMessage(data=data)) for data in payloads]
+        received_messages=[
+            ReceivedMessage(ack_id=data.decode(), message=PubsubMessage(data=data, publish_time={"seconds": 1}))
+            for data in payloads
+        ]
     )
 
 
@@ -79,7 +87,7 @@ def test_a_trickle(pull, monkeypatch):
 
 
 def test_the_longest_wait(monkeypatch):
-    """A message's time ends with the pull after it was acknowledged and processed. Each is reported once."""
+    """A message's time ends with the pull after it was processed. Each is reported once."""
     old = response(b"1", b"2")
     for received, seconds in zip(old.received_messages, (98, 93), strict=True):
         received.message.publish_time = {"seconds": seconds}
@@ -92,10 +100,177 @@ def test_the_longest_wait(monkeypatch):
     gate.pull(subscription="s")
     gate.pull(subscription="s")  # the runner failed at the first, and gets the same messages
     assert gate.longest_wait_s() is None
-    gate.acknowledge(subscription="s", ack_ids=["1", "2"])
+    gate.begin_bundle()
     assert gate.longest_wait_s() is None
     gate.pull(subscription="s")
     assert (gate.longest_wait_s(), gate.longest_wait_s()) == (7.0, None)
+
+
+class FakeSubscriber:
+    """Returns the given answers to pulls, and then nothing. Notes what is acknowledged, unless that fails."""
+
+    def __init__(self, *answers):
+        self.answers, self.acknowledged, self.extended, self.failures = list(answers), [], [], []
+
+    def pull(self, **_):
+        return self.answers.pop(0) if self.answers else response()
+
+    def acknowledge(self, ack_ids, **_):
+        if self.failures:
+            raise self.failures.pop(0)
+        self.acknowledged += ack_ids
+
+    def modify_ack_deadline(self, ack_ids, **_):
+        self.extended.append(ack_ids)
+
+
+@pytest.fixture
+def subscriber(monkeypatch):
+    """A subscriber that every gate uses, with two messages; gates wait for nothing."""
+    subscriber = FakeSubscriber(response(b"1", b"2"), response(), response(b"3"), response())
+    monkeypatch.setattr(direct_runner, "subscriber_client", lambda: subscriber)
+    monkeypatch.setattr(direct_runner, "_IDLE_S", 0.001)
+    monkeypatch.setattr(direct_runner, "_AWAY_S", 0.001)
+    return subscriber
+
+
+def next_pull(gate):
+    gate.begin_bundle()
+    return [each.message.data for each in gate.pull(subscription="s").received_messages]
+
+
+def test_a_pull_is_acknowledged_at_the_next(subscriber):
+    """The gate does not acknowledge what the runner has not processed, nor what it pulls again in one bundle."""
+    gate = PullGate()
+    assert next_pull(gate) == [b"1", b"2"]
+    gate.acknowledge(subscription="s", ack_ids=["1", "2"])  # the runner, before it processes them
+    assert gate.pull(subscription="s").received_messages[0].message.data == b"1"
+    assert subscriber.acknowledged == []
+    assert next_pull(gate) == [b"3"]
+    assert subscriber.acknowledged == ["1", "2"]
+
+
+def test_acknowledging_is_tried_again(subscriber):
+    """While Pub/Sub is away, the gate pulls nothing more, and acknowledges the messages as soon as it can."""
+    gate = PullGate()
+    subscriber.failures = [ServiceUnavailable("away"), DeadlineExceeded("away")]
+    assert [next_pull(gate) for _ in range(4)] == [[b"1", b"2"], [], [], [b"3"]]
+    assert subscriber.acknowledged == ["1", "2"]
+
+
+def test_an_acknowledgement_that_is_refused(subscriber, caplog):
+    """The messages come again; the gate goes on, and says so."""
+    gate = PullGate()
+    subscriber.failures = [FailedPrecondition("PERMANENT_FAILURE_INVALID_ACK_ID")]
+    assert [next_pull(gate) for _ in range(3)] == [[b"1", b"2"], [b"3"], []]
+    assert subscriber.acknowledged == ["3"]
+    assert "will come again: 400 PERMANENT_FAILURE_INVALID_ACK_ID" in caplog.text
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_stop_acknowledges_what_is_written(subscriber, is_away):
+    """The first pull after the gate is closed acknowledges, once: the next job gets again what could not be."""
+    gate = PullGate()
+    next_pull(gate)
+    gate.close()
+    assert not gate.wait_drained(0)
+    subscriber.failures = [ServiceUnavailable("away")] * is_away
+    assert [next_pull(gate) for _ in range(2)] == [[], []]
+    assert gate.wait_drained(0)
+    assert subscriber.acknowledged == ([] if is_away else ["1", "2"])
+
+
+def test_leases_of_a_long_pull_are_extended(subscriber, monkeypatch):
+    """Leases are extended until the messages are processed, also if it fails once."""
+    monkeypatch.setattr(direct_runner, "_EXTEND_EVERY_S", 0.001)
+    gate, ended = PullGate(), threading.Event()
+    thread = threading.Thread(target=gate.extend_leases, args=(ended,))
+    thread.start()
+    assert next_pull(gate) == [b"1", b"2"]
+    eventually(lambda: len(subscriber.extended) > 2)
+    assert next_pull(gate) == [b"3"]
+    eventually(lambda: subscriber.extended[-1] == ["3"])
+    ended.set()
+    thread.join()
+    assert {tuple(each) for each in subscriber.extended} == {("1", "2"), ("3",)}
+
+
+SUBSCRIPTION = "projects/test-project/subscriptions/s"
+
+
+def run_on(subscriber, *steps):
+    """Runs steps on the messages until all are acknowledged, or the job fails."""
+    with patched_direct_runner() as gate:
+        pipeline = Pipeline("BundleBasedDirectRunner", options=PipelineOptions(["--streaming"]))
+        messages = pipeline | ReadFromPubSub(subscription=SUBSCRIPTION)
+        for index, step in enumerate(steps):
+            messages |= f"{index}" >> step
+        result = pipeline.run()
+        failed = threading.Event()
+
+        def wait():
+            try:
+                result.wait_until_finish()
+            except Exception:  # noqa: BLE001 (whatever ends the job)
+                failed.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        eventually(lambda: failed.is_set() or len(subscriber.acknowledged) == 3)
+        gate.close()
+        result.cancel()
+    return failed.is_set()
+
+
+def test_a_bundle_that_fails_is_not_acknowledged(subscriber):
+    """The runner pulls once more after it has given a bundle up. Its messages come again to the next job."""
+
+    def refuse(data):
+        if data == b"3":
+            raise ValueError("no")
+        return data
+
+    assert run_on(subscriber, Map(refuse), Map(refuse))
+    assert subscriber.acknowledged == ["1", "2"]
+
+
+class _LaterFn(DoFn):
+    """Passes elements on when a timer of the clock fires."""
+
+    spec = userstate.TimerSpec("later", TimeDomain.REAL_TIME)
+    waiting = userstate.BagStateSpec("waiting", BytesCoder())
+
+    def process(self, element, later=DoFn.TimerParam(spec), waiting=DoFn.StateParam(waiting)):  # noqa: B008
+        waiting.add(element[1])
+        later.set(1)  # long ago, so at once
+
+    @userstate.on_timer(spec)
+    def fire(self, waiting=DoFn.StateParam(waiting)):  # noqa: B008
+        yield from waiting.read()
+        waiting.clear()
+
+
+_PASSED_ON, _ARRIVED = [], []  # the runner gets copies of what a test function has
+
+
+def _pass_on(data):
+    _PASSED_ON.append(data)
+    return data
+
+
+def _arrive(data):
+    _ARRIVED.append(data)
+
+
+def test_what_timers_started_is_processed_before_the_next_pull(subscriber):
+    """The runner pulls when nothing is on its way, also of what a timer has passed on."""
+    at_pulls = []
+    pull = subscriber.pull
+    subscriber.pull = lambda **request: at_pulls.append((len(_PASSED_ON), len(_ARRIVED))) or pull(**request)
+    keyed = WithKeys("k").with_output_types(tuple[str, bytes])
+    steps = keyed, ParDo(_LaterFn()), Map(_pass_on), Reshuffle(), Map(_arrive)
+    assert not run_on(subscriber, *steps)
+    assert sorted(_ARRIVED) == [b"1", b"2", b"3"]
+    assert all(passed_on == arrived for passed_on, arrived in at_pulls)
 
 
 class _Counting(DoFn):
