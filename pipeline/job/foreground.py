@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from types import FrameType
 
 import apache_beam as beam
@@ -13,7 +14,9 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.notation.text import plain
+from pipeline.core.notation.times import format_time
 from pipeline.job.checks import check_launch
+from pipeline.job.reading_claim import ReadingClaim
 from pipeline.job.settings import Settings, Target
 from pipeline.job.status import StatusLine
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
@@ -24,6 +27,7 @@ _DRAIN_TIMEOUT_S = 33.0
 # How often to look at the job. Beam's connector retries silently for ten minutes: without a pull for this long, we
 # report why.
 _LOOK_S = 15.0
+_MICROSECOND = timedelta(microseconds=1)
 _LEFT = "what is not written comes again, and aggregates may lack events of the last firing interval"
 
 
@@ -33,8 +37,11 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
     Returns:
         The exit code: 0 after an orderly stop, 1 if the job failed or could not write all messages.
     """
+    claim = ReadingClaim(settings, targets, _say)
+    _tell_of_crash(claim.take(), targets, settings)
     stop = _StopSignal()
-    with patched_direct_runner() as gate:
+    with patched_direct_runner(claim.is_held) as gate:
+        claim.keep(_end_as_lost)
         result = pipeline.run()
         watch = _Watch(result, stop.wake)
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
@@ -59,6 +66,8 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
             _say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}")
             _exit_at_once(1)
         result.cancel()
+    if flushed:
+        claim.release()  # otherwise the next process tells what this one left
     _print_metrics(result)
     if flushed and settings.early_firing:
         _say("stopped; everything is written")
@@ -67,6 +76,31 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
     else:
         _say("stopped; aggregates may lack events of the last firing interval")
     return 0
+
+
+def _tell_of_crash(last_us: int | None, targets: Sequence[Target], settings: Settings) -> None:
+    """Tells what a process that did not stop in order may have left, and the repair that completes it."""
+    tables = [target for target in targets if target.schema.tiers]
+    if last_us is None or not tables:
+        return
+    since_us = last_us - max(settings.early_firing, settings.late_firing, timedelta(minutes=1)) // _MICROSECOND
+    _say(
+        f"the process before this one did not stop in order; it was last seen at {format_time(last_us)}. Windows that "
+        "receive nothing more may lack its last readings: repair them once they are over, and older ones if it was "
+        "reading older events:"
+    )
+    for name, schema, _ in tables:
+        start = format_time(schema.tiers[0].window.start_of(since_us))
+        _say(
+            f"  tidetable repair --project {name.project} --instance {name.instance} --table {name.table} "
+            f"--from {start} --to now"
+        )
+
+
+def _end_as_lost(why: str) -> None:
+    """Ends a process that is no longer the one to read and write: it has slept, or could not reach the table."""
+    _say(f"the job failed: {why}; {_LEFT}")
+    _exit_at_once(1)
 
 
 def _report_stall(seconds: float, targets: Sequence[Target], settings: Settings) -> None:

@@ -39,7 +39,7 @@ Relies on, in ``apache-beam``:
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -86,9 +86,13 @@ class PullGate:
 
     Lets pulls through until it is closed, and then reports when everything pulled has been processed. Acknowledges
     messages when they have been processed.
+
+    Args:
+        may_read: a function that returns whether the process may pull and acknowledge now.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, may_read: Callable[[], bool] = lambda: True) -> None:
+        self._may_read = may_read
         with explained("Pub/Sub"):
             self._client = subscriber_client()
         self._closed = threading.Event()
@@ -170,7 +174,7 @@ class PullGate:
             time.sleep(_IDLE_S)
             return PullResponse()
         self._count_processed()
-        acknowledged = self._acknowledge_processed()
+        acknowledged = self._may_read() and self._acknowledge_processed()
         response: PullResponse | None = PullResponse()
         if self._closed.is_set():
             if self._drained.is_set():
@@ -237,9 +241,9 @@ class PullGate:
 
 
 @contextmanager
-def patched_direct_runner() -> Iterator[PullGate]:
+def patched_direct_runner(may_read: Callable[[], bool] = lambda: True) -> Iterator[PullGate]:
     """Makes every DirectRunner pull through the yielded gate and count every bundle, within the block."""
-    gate = PullGate()
+    gate = PullGate(may_read)
     ended = threading.Event()
 
     class GateClock(RealClock):

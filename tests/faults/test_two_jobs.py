@@ -1,33 +1,55 @@
 """Two jobs run where there should be one."""
 
+import re
+import signal
+import subprocess
+
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.toml import parse_schema
-from tests.faults.feed import HOUR_US, MINUTE_US, Feed, fleet_messages, now_us, repair
+from tests.faults import judge
+from tests.faults.feed import HOUR_US, MINUTE_US, Feed, batches, fleet_messages, now_us, repair, series
 from tests.job.running import running_job
 from tests.support import courses
 from tests.support.lasting import lasting
+from tests.support.preloaded import JOB, TIDETABLE
 from tests.support.waiting import eventually
 
 
 def test_same_subscription_and_table(resources, log, tmp_path):
-    """Each job gets a part of the messages and does not see the other's; a repair makes the table exact."""
+    """The second process is refused before it reads a message. The first goes on, and every row is exact at once."""
     feed = Feed(resources)
-    with (
-        running_job(resources.flags(), log) as one,
-        running_job(resources.flags(), tmp_path / "other.log") as other,
-    ):
-        for seed in range(8):
-            feed.publish(fleet_messages(hours=4, batch=3, seed=seed))
-        raw_keys = {f"{event.sensor_id}#{10**16 - 1 - event.event_time.ToMicroseconds()}" for event in feed.events}
-        eventually(lambda: resources.raw_keys() >= raw_keys, 90)
-        assert (one.stop(), other.stop()) == (0, 0)
-    shares = [job.counters().get("messages", 0) for job in (one, other)]
-    assert min(shares) > 0
-    assert sum(shares) == feed.messages
-    done = repair(resources, "--force")  # including the hour in progress, which no job writes now
+    with running_job(resources.flags(), log) as one:
+        feed.publish(fleet_messages(hours=2))
+        other = subprocess.run([*JOB, *resources.flags()], capture_output=True, text=True, timeout=60)
+        assert other.returncode == 1
+        (line,) = other.stderr.splitlines()
+        assert line.startswith(f"tidetable: subscription {resources.subscription} is being read into table ")
+        assert re.search(r" by process \d+ on \S+, last seen at 20\S+Z; ", line)
+        feed.wait_counted()
+        assert one.stop() == 0
+    feed.assert_exact()
+
+
+def test_the_process_after_one_that_was_killed(resources, log, tmp_path):
+    """It begins at once, and prints the repair that completes the table. After a stop in order, it prints nothing."""
+    feed = Feed(resources)
+    with running_job(resources.flags(late_firing="2h"), log) as job:  # the panes of these events never fire
+        feed.publish(batches(series("a", now_us() // HOUR_US * HOUR_US - HOUR_US, 50), 5))
+        eventually(lambda: resources.raw_keys() >= set(map(judge.raw_key, feed.events)))
+        job.process.kill()
+    with running_job(resources.flags(late_firing="2h"), tmp_path / "next.log") as job:
+        assert "waiting for" not in job.log
+        assert "the process before this one did not stop in order; it was last seen at " in job.log
+        (command,) = (line for line in job.log.splitlines() if "tidetable repair" in line)
+        assert job.stop() == 0
+    assert judge.differences(resources.table, feed.events)
+    done = subprocess.run([*TIDETABLE, *command.split()[2:], "--force"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     feed.assert_exact()
+    with running_job(resources.flags(), tmp_path / "last.log") as job:
+        assert "did not stop in order" not in job.log
+        assert job.stop(signal.SIGTERM) == 0
 
 
 def test_statistics_that_continue_from_the_other_jobs_readings(resources, log, tmp_path):
@@ -39,12 +61,14 @@ def test_statistics_that_continue_from_the_other_jobs_readings(resources, log, t
         start_us + n * 7 * MINUTE_US: {"t": float(13 * n % 17), **({"u": float(n % 5)} if n % 3 else {})}
         for n in range(48)
     }
+    topic, subscription = resources.feed("others")
     with (
         running_job(resources.flags(), log) as one,
-        running_job(resources.flags(), tmp_path / "other.log") as other,
+        running_job(resources.flags(input_subscription=subscription), tmp_path / "other.log") as other,
     ):
         for number, (time_us, of_event) in enumerate(readings.items()):
-            resources.publish([message_of([sensor_event("a", time_us, of_event, {})])])
+            event = message_of([sensor_event("a", time_us, of_event, {})])
+            resources.publish([event], topic if number % 2 else None)
             if number % 8 == 7:
                 eventually(lambda number=number: len(resources.raw_keys()) == number + 1, 60)
         assert (one.stop(), other.stop()) == (0, 0)

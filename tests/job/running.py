@@ -60,10 +60,10 @@ class Resources:
         self._publisher.stop()
         self._subscriber.close()
 
-    def publish(self, messages: Iterable[Message]) -> None:
+    def publish(self, messages: Iterable[Message], topic: str | None = None) -> None:
         """Publishes all messages, and waits until each is confirmed."""
         futures = [
-            self._publisher.publish(self.topic, each.data, ordering_key=each.ordering_key, **each.attributes)
+            self._publisher.publish(topic or self.topic, each.data, ordering_key=each.ordering_key, **each.attributes)
             for each in messages
         ]
         for future in futures:

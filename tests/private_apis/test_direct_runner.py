@@ -180,6 +180,23 @@ def test_a_stop_acknowledges_what_is_written(subscriber, is_away):
     assert subscriber.acknowledged == ([] if is_away else ["1", "2"])
 
 
+def test_a_process_that_may_not_read(subscriber):
+    """It neither acknowledges nor pulls, until it may again. A stop does not wait for that."""
+    may_read = [True]
+    gate = PullGate(lambda: may_read[-1])
+    assert next_pull(gate) == [b"1", b"2"]
+    may_read.append(False)
+    assert next_pull(gate) == []
+    assert subscriber.acknowledged == []
+    may_read.append(True)
+    assert next_pull(gate) == [b"3"]
+    may_read.append(False)
+    gate.close()
+    assert next_pull(gate) == []
+    assert gate.wait_drained(0)
+    assert subscriber.acknowledged == ["1", "2"]
+
+
 def test_leases_of_a_long_pull_are_extended(subscriber, monkeypatch):
     """Leases are extended until the messages are processed, also if it fails once."""
     monkeypatch.setattr(direct_runner, "_EXTEND_EVERY_S", 0.001)

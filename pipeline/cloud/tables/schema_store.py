@@ -7,13 +7,12 @@ functions use the emulator if BIGTABLE_EMULATOR_HOST is set, and raise
 
 from typing import NamedTuple
 
-from google.api_core.exceptions import FailedPrecondition
-from google.cloud.bigtable_v2.types import Mutation, RowFilter, ValueRange
+from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import ServerProblem, explained
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.rows.rows import KeyRange, after_prefix
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
@@ -23,18 +22,6 @@ SCHEMA_KEY = b"schema#current"
 
 _OWN_ROWS = b"schema#"  # no sensor id and no key template may begin like this
 _COLUMN = b"schema.toml"
-_MAX_COMPARED = 9000  # bytes: the filter contains the text twice, and Bigtable accepts filters of up to 20,480 bytes
-_TIMESTAMP_US = 0  # always the same cell: a later write replaces it, whatever the clocks show
-
-_SCHEMA_CELL = RowFilter(
-    chain=RowFilter.Chain(
-        filters=[
-            RowFilter(family_name_regex_filter=SCHEMA_FAMILY),
-            RowFilter(column_qualifier_regex_filter=_COLUMN.replace(b".", rb"\.")),
-            RowFilter(cells_per_column_limit_filter=1),
-        ]
-    )
-)
 _ANY_CELL = RowFilter(
     chain=RowFilter.Chain(filters=[RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)])
 )
@@ -79,24 +66,7 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
     Returns:
         False, without a change, if the table stores another text than ``before`` by now.
     """
-    column = {"family_name": SCHEMA_FAMILY, "column_qualifier": _COLUMN}
-    # Delete first, in the same step: a cell written with cbt has the current time and would hide this one.
-    mutations = [Mutation(delete_from_column=column)]
-    if after is not None:
-        mutations.append(Mutation(set_cell={**column, "timestamp_micros": _TIMESTAMP_US, "value": after}))
-    predicate, branch = (_SCHEMA_CELL, "false_mutations") if before is None else (_filter_for(before), "true_mutations")
-    row = {**name.target, "row_key": SCHEMA_KEY}
-    with explained(name), bigtable_client() as client:
-        if _text(RowReader(client, name)) != before:
-            return False
-        try:
-            response = client.check_and_mutate_row(request={**row, "predicate_filter": predicate, branch: mutations})
-        except FailedPrecondition:
-            # The instance's app profile routes to several clusters, which have no atomic check-and-mutate: the
-            # comparison above has to suffice.
-            client.mutate_row(request={**row, "mutations": mutations})
-            return True
-        return bool(response.predicate_matched) is (before is not None)
+    return _cell(name).replace(before, after)
 
 
 def has_rows(name: TableName) -> bool:
@@ -143,13 +113,12 @@ def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
     return stored.schema
 
 
-def _text(reader: RowReader) -> bytes | None:
-    row = next(reader.read(KeyRange(SCHEMA_KEY, SCHEMA_KEY + b"\x00"), _SCHEMA_CELL, limit=1), None)
-    return row.cells[0].value if row else None
+def _cell(name: TableName) -> ComparedCell:
+    return ComparedCell(name, SCHEMA_KEY, SCHEMA_FAMILY, _COLUMN)
 
 
 def _stored(reader: RowReader) -> Stored | None:
-    text = _text(reader)
+    text = _cell(reader.name).read(reader)
     if text is None:
         return None
     try:
@@ -161,16 +130,6 @@ def _stored(reader: RowReader) -> Stored | None:
             f"table {reader.name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
             "another version of tidetable may have written it"
         ) from error
-
-
-def _filter_for(text: bytes) -> RowFilter:
-    """Returns a filter that passes the schema's cell if it contains this text, or begins with the first 9,000 bytes."""
-    if len(text) <= _MAX_COMPARED:
-        same = ValueRange(start_value_closed=text, end_value_closed=text)
-    else:
-        begin = text[:_MAX_COMPARED]
-        same = ValueRange(start_value_closed=begin, end_value_open=after_prefix(begin))
-    return RowFilter(chain=RowFilter.Chain(filters=[_SCHEMA_CELL, RowFilter(value_range_filter=same)]))
 
 
 def _has_rows(reader: RowReader) -> bool:

@@ -8,7 +8,8 @@ from google.cloud.bigtable_v2 import BigtableClient
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.cloud.tables import schema_store, tables
+from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.cloud.tables.schema_store import (
     SCHEMA_KEY,
     has_rows,
@@ -107,7 +108,7 @@ def test_a_schema_replaces_only_the_text_that_was_read(
     before = text_of(over) if over else None
     with monkeypatch.context() as patched:
         if at_the_same_time:
-            patched.setattr(schema_store, "_text", lambda _: before)
+            patched.setattr(ComparedCell, "read", lambda *_: before)
         assert write_schema(name, OTHERS, over=before) is written
     assert read_schema(name) == (OTHERS if written else there)
 

@@ -1,0 +1,82 @@
+"""A cell that is replaced only if it still has the value that was read: the table's own notes, which several may write.
+
+All functions raise :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
+"""
+
+from typing import NamedTuple
+
+from google.api_core.exceptions import FailedPrecondition
+from google.cloud.bigtable_v2.types import Mutation, RowFilter, ValueRange
+
+from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.errors import explained
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.rows.rows import KeyRange, after_prefix
+from pipeline.core.schema.layouts import CellSelection
+
+_MAX_COMPARED = 9000  # bytes: the filter contains the value twice, and Bigtable accepts filters of up to 20,480 bytes
+
+
+class ComparedCell(NamedTuple):
+    """The newest cell of a column in one row."""
+
+    name: TableName
+    key: bytes
+    family: str
+    column: bytes
+
+    def read(self, reader: RowReader) -> bytes | None:
+        """Returns the cell's value; None if there is no cell."""
+        row = next(reader.read(KeyRange(self.key, self.key + b"\x00"), self._filter(), limit=1), None)
+        return row.cells[0].value if row else None
+
+    def replace(
+        self, before: bytes | None, after: bytes | None, timestamp_us: int = 0, patience_s: float | None = None
+    ) -> bool:
+        """Replaces the value ``before`` by ``after``, and removes every other version. None stands for no cell.
+
+        Args:
+            before: the value that was read.
+            after: the new value.
+            timestamp_us: the new cell's timestamp. If it is always the same, a later write replaces the cell whatever
+                the clocks show.
+            patience_s: the seconds that each of two requests waits for an unreachable server; None as for any other.
+
+        Returns:
+            False, without a change, if the cell has another value than ``before`` by now.
+        """
+        column = {"family_name": self.family, "column_qualifier": self.column}
+        # Delete first, in the same step: a cell written with cbt has the current time and would hide this one.
+        mutations = [Mutation(delete_from_column=column)]
+        if after is not None:
+            mutations.append(Mutation(set_cell={**column, "timestamp_micros": timestamp_us, "value": after}))
+        branch = "false_mutations" if before is None else "true_mutations"
+        request = {**self.name.target, "row_key": self.key}
+        timeout = {} if patience_s is None else {"timeout": patience_s}
+        with explained(self.name), bigtable_client() as client:
+            if self.read(RowReader(client, self.name, patience_s)) != before:
+                return False
+            try:
+                response = client.check_and_mutate_row(
+                    request={**request, "predicate_filter": self._filter(before), branch: mutations}, **timeout
+                )
+            except FailedPrecondition:
+                # The instance's app profile routes to several clusters, which have no atomic check-and-mutate: the
+                # comparison above has to suffice.
+                client.mutate_row(request={**request, "mutations": mutations}, **timeout)
+                return True
+            return bool(response.predicate_matched) is (before is not None)
+
+    def _filter(self, value: bytes | None = None) -> RowFilter:
+        """Returns a filter that passes the cell; with a value, only if it is this one, by its first 9,000 bytes."""
+        newest = row_filter(CellSelection((self.family,), (self.column,), versions=1))
+        if value is None:
+            return newest
+        if len(value) <= _MAX_COMPARED:
+            same = ValueRange(start_value_closed=value, end_value_closed=value)
+        else:
+            begin = value[:_MAX_COMPARED]
+            same = ValueRange(start_value_closed=begin, end_value_open=after_prefix(begin))
+        return RowFilter(chain=RowFilter.Chain(filters=[newest, RowFilter(value_range_filter=same)]))
