@@ -33,7 +33,7 @@ LEASE_S = 30.0
 _READ_S = 20.0  # after the last renewal: the rest of the lease is for a request that is under way
 _RENEW_S = 5.0
 _LOOK_S = 0.5
-_ENDING_S = 2.0  # for a process of this machine that may be about to end
+_ENDING_S = 10.0  # for a process of this machine, which may be about to end; if not, it renews its claim before
 _PATIENCE_S = 5.0  # of each request of a renewal, for a server that does not answer
 _ROW_KEY = b"schema#reader"
 
