@@ -84,10 +84,11 @@ def _tell_of_crash(last_us: int | None, targets: Sequence[Target], settings: Set
     if last_us is None or not tables:
         return
     since_us = last_us - max(settings.early_firing, settings.late_firing, timedelta(minutes=1)) // _MICROSECOND
+    seen = format_time(last_us // 10**6 * 10**6)
     _say(
-        f"the process before this one did not stop in order; it was last seen at {format_time(last_us)}. Windows that "
-        "receive nothing more may lack its last readings: repair them once they are over, and older ones if it was "
-        "reading older events:"
+        f"the process before this one did not stop in order; it was last seen at {seen}. Windows that receive nothing "
+        "more may lack its last readings: repair them once they are over, and older ones if it was reading older "
+        "events:"
     )
     for name, schema, _ in tables:
         start = format_time(schema.tiers[0].window.start_of(since_us))
