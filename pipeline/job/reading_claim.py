@@ -43,8 +43,8 @@ class Process(NamedTuple):
 
     Attributes:
         token: a text that no other process has.
-        alive_us: the time of its last renewal, by its own clock.
-        pid: its number, in its machine or container.
+        alive_us: the time of the last renewal, by the clock of the process.
+        pid: the number of the process, in its machine or container.
         started: the time at which it began, in ticks of its machine; empty if the system does not tell.
         machine: one start of its machine, and the container; empty if the system does not tell.
         host: the name of its machine, for people.
