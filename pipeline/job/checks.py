@@ -16,7 +16,7 @@ from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_t
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.alert_store import read_rules
-from pipeline.cloud.tables.retention_notes import record_job, record_lateness, record_losses, retention_of
+from pipeline.cloud.tables.retention_notes import noted_id, record_job, record_lateness, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import has_rows, read_schema, schema_of
 from pipeline.core.alerts.alert_rows import FAMILY as ALERT_FAMILY
 from pipeline.core.decoding.mapping.language.model import MappingError
@@ -75,7 +75,7 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
         found = tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
     else:
         found = tuple(_read_target(name, settings) for name in settings.tables)
-    for name, schema, _ in found:
+    for name, schema, *_ in found:
         if not settings.deduplicate and schema.tiers and schema.statistics.carries:
             raise ServerProblem(
                 f"table {name}: its statistic {schema.statistics.carrying} is computed from readings in order of time, "
@@ -144,12 +144,18 @@ def _check_results(topic: str, settings: Settings, targets: Sequence[Target], re
         raise ServerProblem(f"table {targets[0].name} has no tiers, so there are no results for --results_topic")
 
 
-def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
-    """Notes this job in each table for later jobs. Call it last before the job starts."""
-    now_us = time.time_ns() // 1000
+def record_launch(settings: Settings, targets: Iterable[Target]) -> tuple[Target, ...]:
+    """Notes this job in each table for later jobs. Call it last before the job starts.
+
+    Returns:
+        The tables with their ids, as far as these could be noted.
+    """
+    now_us, noted = time.time_ns() // 1000, list[Target]()
     for target in targets:
+        table_id = b""
         try:
             if SCHEMA_FAMILY in tables.describe(target.name):
+                table_id = noted_id(target.name)
                 record_job(
                     target.name,
                     deduplicate=settings.deduplicate,
@@ -159,6 +165,8 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> None:
                 record_lateness(target.name, settings.allowed_lateness, settings.late_firing, settings.newest_every)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
+        noted.append(target._replace(table_id=table_id))
+    return tuple(noted)
 
 
 def _read_target(name: TableName, settings: Settings) -> Target:
@@ -236,7 +244,7 @@ def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[s
 
     What the flags do not declare, the command reads from the schema that the table stores.
     """
-    name, schema, _ = target
+    name, schema = target[:2]
     words = [name.create_command]
     families = {"--raw-family": declared.raw, "--meta-family": declared.meta}
     if declared.window:

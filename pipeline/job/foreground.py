@@ -13,6 +13,7 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.tables.table_guard import AnotherTable
 from pipeline.core.notation.text import plain
 from pipeline.core.notation.times import format_time
 from pipeline.job.checks import check_launch
@@ -20,6 +21,7 @@ from pipeline.job.reading_claim import ReadingClaim
 from pipeline.job.settings import Settings, Target
 from pipeline.job.status import StatusLine
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
+from pipeline.private_apis.job_failures import cause_of, hide
 from pipeline.transforms.metrics import results_of, totals_of
 
 # A stop may take 40 seconds. The rest is for the runner's threads to end.
@@ -40,6 +42,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
     claim = ReadingClaim(settings, targets, _say)
     _tell_of_crash(claim.take(), targets, settings)
     stop = _StopSignal()
+    hide(AnotherTable)  # each of the runner's attempts would log it
     with patched_direct_runner(claim.is_held) as gate:
         claim.keep(_end_as_lost)
         result = pipeline.run()
@@ -47,6 +50,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
         _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
         status = StatusLine(result, gate.longest_wait_s)
         while not stop.wake.wait(_LOOK_S):
+            threading.Thread(target=watch.look_at, args=(targets,), daemon=True).start()
             if gate.seconds_since_pull > _LOOK_S:
                 # In a thread: a stop must not wait for a server that does not answer.
                 stall = gate.seconds_since_pull, targets, settings
@@ -59,7 +63,7 @@ def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settin
             drained, flushed = _drain(gate, watch)
         if watch.failure is not None:
             _say(f"the job failed: {_cause(watch.failure)}")
-            if problem := _problem(targets, settings):
+            if not isinstance(watch.failure, AnotherTable) and (problem := _problem(targets, settings)):
                 _say(problem)
             return 1
         if not drained:
@@ -90,7 +94,7 @@ def _tell_of_crash(last_us: int | None, targets: Sequence[Target], settings: Set
         "more may lack its last readings: repair them once they are over, and older ones if it was reading older "
         "events:"
     )
-    for name, schema, _ in tables:
+    for name, schema, *_ in tables:
         start = format_time(schema.tiers[0].window.start_of(since_us))
         _say(
             f"  tidetable repair --project {name.project} --instance {name.instance} --table {name.table} "
@@ -112,6 +116,8 @@ def _report_stall(seconds: float, targets: Sequence[Target], settings: Settings)
 def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
     """Returns the problem that the launch checks find now; None if they find none."""
     try:
+        for target in targets:
+            target.guard().check_now()
         check_launch(settings, targets)
     except ServerProblem as problem:
         return str(problem)
@@ -143,6 +149,15 @@ class _Watch:
         self._result = result
         self._wake = wake
         threading.Thread(target=self._wait, daemon=True).start()
+
+    def look_at(self, targets: Sequence[Target]) -> None:
+        """Ends the job if one of its tables is another one by now, also while no message comes."""
+        try:
+            for target in targets:
+                target.guard().check_now()
+        except AnotherTable as failure:
+            self.failure = failure
+            self._wake.set()
 
     def _wait(self) -> None:
         try:
@@ -178,8 +193,8 @@ def _print_metrics(result: PipelineResult) -> None:
 
 def _cause(failure: BaseException) -> str:
     """Returns the message of a ServerProblem, or the class and the message of any other error, in one line."""
-    line = str(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"
-    return " ".join(line.split())[:500]
+    line = cause_of(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"[:500]
+    return " ".join(line.split())
 
 
 def _say(line: str) -> None:

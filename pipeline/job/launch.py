@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         targets = read_targets(settings)
         if settings.launch_checks:
             check_launch(settings, targets)
-            record_launch(settings, targets)
+            noted = record_launch(settings, targets)
+            if began_us != LATEST_US:  # a classic template may be started when the table is another one
+                targets = noted
         with specs_by_class(), kept_views():
             pipeline = _pipeline(options)
             assemble(pipeline, targets, settings, began_us, types)

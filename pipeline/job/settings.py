@@ -13,6 +13,7 @@ from typing import NamedTuple
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipeline.cloud.connection.names import APP_PROFILE, TableName
+from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
@@ -70,16 +71,22 @@ class Target(NamedTuple):
         name: the table's name.
         schema: the table's schema.
         retention: the retention of the table's cells; None if it follows from the schema's policies.
+        table_id: the id of the table, which one that is created again lacks; empty if it is not known.
     """
 
     name: TableName
     schema: TableSchema
     retention: Retention | None = None
+    table_id: bytes = b""
 
     @property
     def effective_retention(self) -> Retention:
         """The retention of the table's cells."""
         return self.retention or Retention.of(self.schema)
+
+    def guard(self, every_s: float = 0.0) -> TableGuard:
+        """Returns what tells a running job whether this is still its table, at most once in this time."""
+        return TableGuard.of(self.name, self.schema, self.table_id, every_s)
 
 
 class MessageFlags(NamedTuple):

@@ -36,6 +36,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.completion.work_list import is_work_key
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
@@ -51,29 +52,34 @@ _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 class WriteToBigTable(bigtableio.WriteToBigTable):
     """Writes ``Row`` elements, or ``EncodedRows``, with Beam's connector.
 
-    Bundles fail as with the connector itself, but the error also states how many rows Bigtable refused, and why.
+    Bundles fail as with the connector itself, but the error also states how many rows Bigtable refused, and why. With a
+    guard, they fail too if the table is another one than at the launch.
     """
 
-    def __init__(self, name: TableName, flush_count: int) -> None:
+    def __init__(self, name: TableName, flush_count: int, guard: TableGuard | None = None) -> None:
         super().__init__(name.project, name.instance, name.table, flush_count=flush_count)
         self._app_profile = name.app_profile
+        self._guard = guard
 
     def expand(self, rows: PCollection) -> PCollection:
         name = TableName(self._project_id, self._instance_id, self._table_id, self._app_profile)
-        return rows | beam.ParDo(_WriteFn(name, self._flush_count, self._max_row_bytes))
+        return rows | beam.ParDo(_WriteFn(name, self._flush_count, self._max_row_bytes, self._guard))
 
 
 class _WriteFn(bigtableio._BigTableWriteFn):
     """Writes a bundle's rows, those of the work list last: a reader that finds a listed window finds its events."""
 
-    def __init__(self, name: TableName, flush_count: int, max_row_bytes: int) -> None:
+    def __init__(self, name: TableName, flush_count: int, max_row_bytes: int, guard: TableGuard | None = None) -> None:
         super().__init__(name.project, name.instance, name.table, flush_count, max_row_bytes)
         self.beam_options["app_profile"] = name.app_profile
+        self.beam_options["guard"] = guard
 
     def default_label(self) -> str:
         return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
 
     def start_bundle(self) -> None:
+        if self._guard:
+            self._guard.check_before()
         connects = self.table is None
         super().start_bundle()
         if connects:
@@ -83,6 +89,11 @@ class _WriteFn(bigtableio._BigTableWriteFn):
             client.mutate_rows = partial(_plain_responses, client.mutate_rows)
             self._service_calls = ServiceCalls(self._name)
         self._last = EncodedRows()
+
+    @property
+    def _guard(self) -> TableGuard | None:
+        guard: TableGuard | None = self.beam_options["guard"]
+        return guard
 
     @property
     def _name(self) -> TableName:
@@ -113,12 +124,16 @@ class _WriteFn(bigtableio._BigTableWriteFn):
                 self._append(self._last)
                 super().finish_bundle()
         except MutationsBatchError as error:
+            if self._guard:
+                self._guard.check_now()
             causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)
             (cause, _), *others = causes.most_common()
             more = f", and {len(others)} other causes" if others else ""
             raise ServerProblem(
                 f"table {self._name}: {causes.total()} rows could not be written: {cause}{more}"
             ) from error
+        if self._guard:
+            self._guard.check()
 
 
 def _plain_responses(mutate_rows: Callable[..., Iterable[MutateRowsResponse]], **request: Any) -> Iterator[Any]:

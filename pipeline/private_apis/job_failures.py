@@ -10,7 +10,8 @@ Relies on, in ``apache-beam``:
 - ``DataflowPipelineResult.wait_until_finish`` in apache_beam/runners/dataflow/dataflow_runner.py raises a
   DataflowRuntimeException: ``Dataflow pipeline failed. State: STATE, Error:``, then a line with the last error, or
   ``None``.
-- The loggers of the modules in ``_LOGGERS`` log the traceback again, at different levels.
+- The loggers of the modules in ``_LOGGERS`` log the traceback again, at different levels, and so does that of
+  apache_beam/runners/direct/executor.py at each attempt, as text, and at last the exception itself.
 """
 
 import logging
@@ -31,6 +32,20 @@ def silence_loggers() -> None:
     """Keeps Beam from logging failures, for callers that report them in one line."""
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def hide(failure: type[Exception]) -> None:
+    """Keeps Beam from logging failures of one class, for a caller that reports them in one line."""
+
+    def is_other(record: logging.LogRecord) -> bool:
+        logged = [*(record.exc_info or ()), *(record.args if isinstance(record.args, tuple) else ())]
+        return (
+            not any(isinstance(each, failure) for each in logged)
+            and f".{failure.__name__}: " not in record.getMessage()
+        )
+
+    for name in (*_LOGGERS, "apache_beam.runners.direct.executor"):
+        logging.getLogger(name).addFilter(is_other)
 
 
 def was_interrupted(failure: BaseException) -> bool:

@@ -21,8 +21,9 @@ from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
-from pipeline.cloud.connection.errors import explained
+from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.writing.request_retrier import Tally
 from pipeline.core.completion.work_list import LATE, encoded_work_rows, is_work_key, listing
@@ -55,6 +56,7 @@ class BulkWriteRows(beam.PTransform):
         limits: the writer's limits.
         clock: the function that returns seconds since the epoch, for dead letters.
         schema: the table's schema; None if it is not known.
+        guard: the table as it was at the job's launch; None for any table. A bundle fails if the table is another one.
     """
 
     def __init__(
@@ -63,17 +65,19 @@ class BulkWriteRows(beam.PTransform):
         limits: Limits | None = None,
         clock: Clock = time.time,
         schema: TableSchema | None = None,
+        guard: TableGuard | None = None,
     ) -> None:
         super().__init__()
         self._name = name
         self._limits = limits or Limits()
         self._clock = clock
         self._schema = schema
+        self._guard = guard
 
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
             rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters have no window
-        write_fn = _BulkWriteFn(self._name, self._limits, self.label, self._clock, self._schema)
+        write_fn = _BulkWriteFn(self._name, self._limits, self.label, self._clock, self._schema, self._guard)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
 
@@ -85,12 +89,14 @@ class _BulkWriteFn(beam.DoFn):
         step: str,
         clock: Clock,
         schema: TableSchema | None = None,
+        guard: TableGuard | None = None,
     ) -> None:
         self._name = name
         self._limits = limits
         self._step = step
         self._clock = clock
         self._schema = schema
+        self._guard = guard
         self._metrics = _Metrics(name)
 
     def setup(self) -> None:
@@ -101,6 +107,9 @@ class _BulkWriteFn(beam.DoFn):
         self._closing.callback(self._writer.close)
 
     def start_bundle(self) -> None:
+        if self._guard:
+            self._guard.check_before()
+        self._has_refused = False
         self._writer.abandon()  # drops the rows of a bundle that failed: they come again
         self._last = EncodedRows()
         self._lacking: set[tuple[str, int]] = set()  # the windows of refused rows
@@ -115,25 +124,39 @@ class _BulkWriteFn(beam.DoFn):
         refused = self._writer.refused()
         if not refused:
             return None
+        self._has_refused = True
         self._note(refused)
         return self._letters(refused)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         try:
-            refused = self._writer.finish()
-            self._note(refused)
-            if self._schema is not None and self._schema.tiers:
-                column = listing(LATE, round(self._clock() * 1e6))
-                self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking), column)
-            if self._last:
-                self._writer.add_encoded(self._last)
-                refused += self._writer.finish()
+            refused = self._finish()
+        except ServerProblem:
+            if self._guard:
+                self._guard.check_now()
+            raise
         finally:
             self._metrics.count(self._writer.take_tally())
+        if self._guard:
+            if refused or self._has_refused:  # perhaps because the table lacks their families
+                self._guard.check_now()
+            self._guard.check()
         Lineage.sinks().add("bigtable", self._name.project, self._name.instance, self._name.table)
         at = Timestamp(self._clock())
         for letter in self._letters(refused):
             yield WindowedValue(letter, at, (GlobalWindow(),))
+
+    def _finish(self) -> list[RefusedRow]:
+        """Writes everything that is left of the bundle. Returns the refused rows."""
+        refused = self._writer.finish()
+        self._note(refused)
+        if self._schema is not None and self._schema.tiers:
+            column = listing(LATE, round(self._clock() * 1e6))
+            self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking), column)
+        if self._last:
+            self._writer.add_encoded(self._last)
+            refused += self._writer.finish()
+        return refused
 
     def teardown(self) -> None:
         self._closing.close()

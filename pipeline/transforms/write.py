@@ -7,6 +7,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage, WriteToPubSub
 from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.events.message import Message
 from pipeline.private_apis.bigtable_writer import WriteToBigTable
 
@@ -16,12 +17,18 @@ _CELLS_PER_REQUEST = 10_000
 
 @dataclass(eq=False)
 class WriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
+    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector.
+
+    Attributes:
+        name: the table.
+        guard: the table as it was at the job's launch; None for any table.
+    """
 
     name: TableName
+    guard: TableGuard | None = None
 
     def expand(self, rows: PCollection) -> PCollection:
-        sink = WriteToBigTable(self.name, flush_count=_CELLS_PER_REQUEST)
+        sink = WriteToBigTable(self.name, flush_count=_CELLS_PER_REQUEST, guard=self.guard)
         return rows | "WriteToBigTable" >> sink
 
 

@@ -33,7 +33,7 @@ class RollupStage:
             self.steps[name][0].replace(fn)
 
     def _fns(self):
-        job, (name, schema, _) = self._stage.job, self._stage.target
+        job, (name, schema) = self._stage.job, self._stage.target[:2]
         before_us = TableSteps(self._stage.target, job.settings, "")._before_us(job.began_us)
         arguments = name, schema, before_us, job.world.clock
         return {

@@ -8,6 +8,7 @@
 | ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
 | ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
 | ``schema#backfills`` | a run | the time at which a backfill began, and the one by which its rows were written |
+| ``schema#ids`` | an id of the table | empty |
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
 """
@@ -26,7 +27,7 @@ from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.cloud.tables.schema_store import SCHEMA_KEY
+from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
 from pipeline.core.completion.backfill_runs import RUNS_KEY, end_of_run, run_text
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
@@ -190,6 +191,21 @@ def record_lateness(
         last_us = max((_number(name, _LATENESS, column) for column in noted), default=0)
         column = b"%016d" % max(time.time_ns() // 1000, last_us + 1)  # the clock of another launch may be ahead
         _note(name, _LATENESS, counting | {column: value}, replace=True)
+
+
+def noted_id(name: TableName) -> bytes:
+    """Returns an id of the table, which has the family tidetable. Notes a new one if it has none.
+
+    Several launches at once may note an id each, and each finds its own again.
+
+    Raises:
+        ServerProblem: the table is out of reach or refuses the write.
+    """
+    if noted := _noted(name).get(IDS_KEY):
+        return min(noted)
+    table_id = secrets.token_hex(8).encode()
+    _note(name, IDS_KEY, {table_id: b""})
+    return table_id
 
 
 @contextmanager

@@ -11,14 +11,18 @@ from google.cloud.bigtable_v2.types import RowFilter
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.rows.rows import KeyRange, after_prefix
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
 
 SCHEMA_KEY = b"schema#current"
+IDS_KEY = b"schema#ids"
+"""The row with ids of the table, each a column: a table that is created again lacks those of the one before."""
 
 _OWN_ROWS = b"schema#"  # no sensor id and no key template may begin like this
 _COLUMN = b"schema.toml"
@@ -67,6 +71,15 @@ def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> 
         False, without a change, if the table stores another text than ``before`` by now.
     """
     return _cell(name).replace(before, after)
+
+
+def read_text_and_ids(reader: RowReader) -> tuple[bytes | None, frozenset[bytes]]:
+    """Returns the text of the schema that a table stores, None if it stores none, and its ids. Sends one request."""
+    keys = (KeyRange(key, key + b"\x00") for key in (SCHEMA_KEY, IDS_KEY))
+    cells = row_filter(CellSelection((SCHEMA_FAMILY,), versions=1))
+    rows = {row.key: row.cells for row in reader.read(keys, cells, limit=2)}
+    text = next((cell.value for cell in rows.get(SCHEMA_KEY, ()) if cell.qualifier == _COLUMN), None)
+    return text, frozenset(cell.qualifier for cell in rows.get(IDS_KEY, ()))
 
 
 def has_rows(name: TableName) -> bool:
@@ -119,15 +132,18 @@ def _cell(name: TableName) -> ComparedCell:
 
 def _stored(reader: RowReader) -> Stored | None:
     text = _cell(reader.name).read(reader)
-    if text is None:
-        return None
+    return None if text is None else Stored(text, parsed_text(reader.name, text))
+
+
+def parsed_text(name: TableName, text: bytes) -> TableSchema:
+    """Returns the schema of a text that a table stores. Raises ServerProblem if the text is not valid."""
     try:
         if not text.strip():
             raise SchemaError("schema", "it is empty")  # as TOML, it would be the default schema
-        return Stored(text, parse_schema(text.decode()))
+        return parse_schema(text.decode())
     except (UnicodeDecodeError, SchemaError) as error:
         raise ServerProblem(
-            f"table {reader.name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
+            f"table {name}: its row {SCHEMA_KEY.decode()} contains no valid schema: {error}; "
             "another version of tidetable may have written it"
         ) from error
 

@@ -58,6 +58,12 @@ class Change:
         return f"{self.key} is {actual}, wanted {wanted}"
 
     @property
+    def made(self) -> str:
+        """The words about a change that was made."""
+        actual, wanted = map(_shown, (self.actual, self.wanted))
+        return f"{self.key} was {actual} and is {wanted}"
+
+    @property
     def refusal(self) -> str:
         """The message about an unsafe change: why it is refused, and what to do instead."""
         of = self.key if self.key in _WHY_UNSAFE else self.key.partition(".")[0]
