@@ -28,7 +28,7 @@ from tests.support.linking import link
 from tests.support.tables import raw_row, write
 
 ROOT = Path(__file__).parent.parent
-TABLE = ["--project=p", "--instance=i", "--table=t"]
+TABLE = ["--project=my-project", "--instance=i", "--table=t"]
 SINCE = ["--from=2026-02-17", "--to=2026-02-18"]
 NEWEST = {"sensor_id": "s", "event_time": "2026-02-17T10:30:00Z", "readings": {"t": 21.5}, "metadata": {}}
 
@@ -201,7 +201,7 @@ def test_the_demo_without_googles_emulators(with_beam, tmp_path):
         ["tidetable", "backfill", "readings.csv", *TABLE],
         ["tidetable", "demo"],
         ["tidetable", "repair", *SINCE, *TABLE],
-        ["python", "-m", "pipeline", "--project=p"],
+        ["python", "-m", "pipeline", "--project=my-project"],
     ],
     ids=lambda command: " ".join(command[:3]),
 )

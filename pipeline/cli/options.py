@@ -1,14 +1,20 @@
 """Options that commands share: the table, and its declared schema."""
 
 import functools
-import re
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
-from pipeline.cloud.connection.names import APP_PROFILE, TableName
+from pipeline.cloud.connection.names import (
+    TableName,
+    app_profile_id,
+    family_name,
+    instance_id,
+    project_id,
+    table_id,
+)
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.times import local_text, parse_moment
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
@@ -22,16 +28,28 @@ COUNT = click.IntRange(1, MAX_COUNT)
 """A number of records. A larger one is a typing error."""
 
 
-def _app_profile(ctx: click.Context, param: click.Parameter, value: str | None) -> str:  # noqa: ARG001
-    if value and not APP_PROFILE.fullmatch(value):
-        raise click.BadParameter(f"{value!r} is not the id of an app profile, like batch-reads")
-    return value or ""
+class Parsed(click.ParamType):
+    """A parameter type that a function parses; its ValueError becomes the usage error."""
 
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+# The types of options that name a resource. click would accept any text, and so do the emulators.
+PROJECT, INSTANCE, TABLE, FAMILY = (Parsed("text", check) for check in (project_id, instance_id, table_id, family_name))
 
 app_profile_option = click.option(
     "--app-profile",
     metavar="ID",
-    callback=_app_profile,
+    default="",
+    type=Parsed("text", lambda text: text and app_profile_id(text)),
     show_default="the instance's default",
     help="The app profile by which Bigtable routes reads and writes.",
 )
@@ -40,9 +58,9 @@ app_profile_option = click.option(
 def table_options(command: Command) -> Command:
     """Adds ``--project``, ``--instance``, ``--table`` and ``--app-profile``; passes ``table``, a TableName."""
 
-    @click.option("--project", required=True, callback=identifier, help="The Google Cloud project's id.")
-    @click.option("--instance", required=True, callback=identifier, help="The Bigtable instance's id.")
-    @click.option("--table", required=True, callback=identifier, help="The table's id.")
+    @click.option("--project", required=True, type=PROJECT, help="The Google Cloud project's id.")
+    @click.option("--instance", required=True, type=INSTANCE, help="The Bigtable instance's id.")
+    @click.option("--table", required=True, type=TABLE, help="The table's id.")
     @app_profile_option
     @functools.wraps(command)
     def with_table(*args: Any, project: str, instance: str, table: str, app_profile: str, **kwargs: Any) -> Any:
@@ -81,20 +99,6 @@ def schema_options(command: Command) -> Command:
         return command(*args, declared=declared, **kwargs)
 
     return with_declared
-
-
-class Parsed(click.ParamType):
-    """A parameter type that a function parses; its ValueError becomes the usage error."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return self._parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 # ISO 8601, or relative to now: see parse_moment.
@@ -179,14 +183,6 @@ def asked_range_options(start_help: str, end_help: str) -> Callable[[Command], C
 def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
     return click.option(
         flag,
-        callback=identifier,
+        type=FAMILY,
         help=f"The column family of {contents} in the default schema; must match a schema that the table stores.",
     )
-
-
-def identifier(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
-    """Returns the value if it is an id, as the callback of an option; otherwise raises BadParameter."""
-    # The emulator accepts any text as an id, and an id with a slash would change the meaning of a path.
-    if value is not None and not re.fullmatch(r"[^\s/]+", value):
-        raise click.BadParameter(f"{value!r} is not an id; pass only the id, not a full path")
-    return value

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pipeline.cli.options import Command, app_profile_option, identifier
+from pipeline.cli.options import INSTANCE, PROJECT, TABLE, Command, app_profile_option
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy, format_policy
@@ -43,9 +43,9 @@ def optional_table_options(command: Command) -> Command:
     Passes ``table``, a TableName or None.
     """
 
-    @click.option("--project", callback=identifier, help="The Google Cloud project of --table.")
-    @click.option("--instance", callback=identifier, help="The Bigtable instance of --table.")
-    @click.option("--table", callback=identifier, help="Check that no event is too old for this table.")
+    @click.option("--project", type=PROJECT, help="The Google Cloud project of --table.")
+    @click.option("--instance", type=INSTANCE, help="The Bigtable instance of --table.")
+    @click.option("--table", type=TABLE, help="Check that no event is too old for this table.")
     @app_profile_option
     @functools.wraps(command)
     def with_table(

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from pipeline.cloud.connection.names import topic_path
 from pipeline.core.results.window_results import ENCODINGS, Encoding
-from pipeline.job.flag_values import TOPIC, BadFlag, choice, full_path
+from pipeline.job.flag_values import BadFlag, choice, optional_name
 from pipeline.job.options import TidetableOptions
 
 
@@ -27,7 +28,7 @@ def result_flags(flags: TidetableOptions) -> ResultFlags | None:
     Raises:
         BadFlag: a flag is invalid, lacks the topic, or names a topic that has another use.
     """
-    topic = full_path("--results_topic", flags.results_topic, TOPIC)
+    topic = optional_name("--results_topic", flags.results_topic, topic_path)
     which = choice("--results", flags.results, ("final", "all"))
     choice("--results_encoding", flags.results_encoding, ENCODINGS)
     encoding: Encoding = "json" if flags.results_encoding == "json" else "protobuf"
@@ -49,7 +50,7 @@ def alerts_topic(flags: TidetableOptions) -> str | None:
     Raises:
         BadFlag: the flag is invalid, or names a topic that has another use.
     """
-    topic = full_path("--alerts_topic", flags.alerts_topic, TOPIC)
+    topic = optional_name("--alerts_topic", flags.alerts_topic, topic_path)
     if topic is None:
         return None
     if topic == flags.input_topic:

@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions, StandardOptions
 
-from pipeline.cloud.connection.names import APP_PROFILE, TableName
+from pipeline.cloud.connection.names import (
+    TableName,
+    app_profile_id,
+    family_name,
+    instance_id,
+    project_id,
+    subscription_path,
+    table_id,
+    topic_path,
+)
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
@@ -29,20 +38,14 @@ from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows.fixed import Window
 from pipeline.job.flag_values import (
     ATTRIBUTE,
-    FAMILY,
     FILES,
     FUNCTION,
-    INSTANCE,
     MESSAGE_TYPE,
-    PROJECT,
-    SUBSCRIPTION,
-    TABLES,
-    TOPIC,
     BadFlag,
     choice,
-    full_path,
     named,
     optional,
+    optional_name,
     parsed,
 )
 from pipeline.job.options import TidetableOptions
@@ -277,6 +280,7 @@ def settings_of(options: PipelineOptions) -> Settings:
     project = flags.bigtable_project or options.view_as(GoogleCloudOptions).project
     if not project:
         raise BadFlag("--bigtable_project or --project is needed: the project of the Bigtable instance")
+    optional_name("--project", options.view_as(GoogleCloudOptions).project, project_id)
     if bool(flags.input_subscription) == bool(flags.input_topic):
         raise BadFlag("exactly one of --input_subscription and --input_topic is needed")
     if flags.dead_letters != "drop" and flags.dead_letter_topic and flags.dead_letter_topic == flags.input_topic:
@@ -284,8 +288,8 @@ def settings_of(options: PipelineOptions) -> Settings:
     if flags.id_attribute and runs_here(options):
         raise BadFlag("--id_attribute works on Dataflow only; Beam's DirectRunner can't de-duplicate messages")
     return Settings(
-        input_subscription=full_path("--input_subscription", flags.input_subscription, SUBSCRIPTION),
-        input_topic=full_path("--input_topic", flags.input_topic, TOPIC),
+        input_subscription=optional_name("--input_subscription", flags.input_subscription, subscription_path),
+        input_topic=optional_name("--input_topic", flags.input_topic, topic_path),
         timestamp_attribute=optional(
             "--timestamp_attribute", flags.timestamp_attribute, ATTRIBUTE, "the name of an attribute, like event_time"
         ),
@@ -332,13 +336,14 @@ def _files(flag: str, values: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _tables(flags: TidetableOptions, project: str) -> tuple[TableName, ...]:
-    values = flags.bigtable_table or [""]
-    tables = [table for value in values for table in named("--bigtable_table", value, TABLES).split(",")]
+    values = ",".join(flags.bigtable_table or ())
+    named("--bigtable_table", values, str)
+    tables = [parsed("--bigtable_table", value, table_id) for value in values.split(",")]
     if twice := [table for table in tables if tables.count(table) > 1]:
         raise BadFlag(f"--bigtable_table names {twice[0]} twice")
-    project = named("--bigtable_project", project, PROJECT)
-    instance = named("--bigtable_instance", flags.bigtable_instance, INSTANCE)
-    profile = optional("--app_profile", flags.app_profile, APP_PROFILE, "the id of an app profile, like batch-writes")
+    project = named("--bigtable_project", project, project_id)
+    instance = named("--bigtable_instance", flags.bigtable_instance, instance_id)
+    profile = optional_name("--app_profile", flags.app_profile, app_profile_id)
     return tuple(TableName(project, instance, table, profile or "") for table in tables)
 
 
@@ -347,8 +352,7 @@ def _declared(flags: TidetableOptions) -> DeclaredSchema:
         choice("--schema", flags.schema, ("default",))
     names = {"raw": flags.raw_family, "stats": flags.stats_family, "meta": flags.meta_family}
     for kind, name in names.items():
-        if name is not None:
-            named(f"--{kind}_family", name, FAMILY)
+        optional_name(f"--{kind}_family", name, family_name)
     if len({kind if name is None else name for kind, name in names.items()}) < len(names):
         raise BadFlag("--raw_family, --stats_family and --meta_family must be three different families")
     window = None if flags.window is None else parsed("--window", flags.window, Window.parse)
@@ -361,8 +365,9 @@ def _declared(flags: TidetableOptions) -> DeclaredSchema:
 
 
 def _dead_letter_topic(flags: TidetableOptions) -> str | None:
+    topic = optional_name("--dead_letter_topic", flags.dead_letter_topic or None, topic_path)
     if choice("--dead_letters", flags.dead_letters, ("publish", "drop")) == "drop":
         return None
-    if not flags.dead_letter_topic:
+    if topic is None:
         raise BadFlag("--dead_letter_topic is needed; or set --dead_letters=drop to drop dead letters")
-    return full_path("--dead_letter_topic", flags.dead_letter_topic, TOPIC)
+    return topic

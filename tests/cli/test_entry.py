@@ -46,7 +46,9 @@ sys.meta_path.insert(0, Interrupts())
 @pytest.mark.parametrize("module", ["pipeline.cli.entry", "click", "rich", "grpc", "pipeline.cloud.reading.reader"])
 def test_ctrl_c_during_the_imports_of_a_command(module):
     """Ctrl-C ends the command at once with 130, and prints nothing; so it does while the command imports more."""
-    ran = start(interrupting(module, TOOLBOX), "read", "latest", "s", "--project=p", "--instance=i", "--table=t")
+    ran = start(
+        interrupting(module, TOOLBOX), "read", "latest", "s", "--project=my-project", "--instance=i", "--table=t"
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 
 

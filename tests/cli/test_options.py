@@ -44,7 +44,7 @@ def test_declared_schema(options: list[str], declared: DeclaredSchema) -> None:
     [
         (["--schema", "tall"], "'tall' is not 'default'"),
         (["--raw-family", "f", "--meta-family", "f"], "--raw-family, --stats-family and --meta-family must differ"),
-        (["--raw-family", ""], "'' is not an id"),
+        (["--raw-family", ""], "'' is not a valid name"),
     ],
 )
 def test_wrong_usage(options: list[str], problem: str) -> None:
@@ -62,12 +62,12 @@ def table_command(table: TableName) -> None:
 
 def test_the_app_profile() -> None:
     """Without the option, the instance's default one routes. The id is that of Google's rules."""
-    words = ["--project", "p", "--instance", "i", "--table", "t"]
-    assert CliRunner().invoke(table_command, words).stdout == f"{TableName('p', 'i', 't')!r}\n"
+    words = ["--project", "my-project", "--instance", "i", "--table", "t"]
+    assert CliRunner().invoke(table_command, words).stdout == f"{TableName('my-project', 'i', 't')!r}\n"
     ran = CliRunner().invoke(table_command, [*words, "--app-profile", "batch"])
-    assert ran.stdout == f"{TableName('p', 'i', 't', 'batch')!r}\n"
+    assert ran.stdout == f"{TableName('my-project', 'i', 't', 'batch')!r}\n"
     ran = CliRunner().invoke(table_command, [*words, "--app-profile", "a/b"])
-    assert "'a/b' is not the id of an app profile" in ran.stderr
+    assert "'a/b' is not a valid name on Google Cloud: the id of an app profile" in ran.stderr
 
 
 def test_commands_take_the_route(bigtable, monkeypatch, tmp_path) -> None:

@@ -6,7 +6,7 @@ from tests.cli.commands import params
 
 PROFILES = """
 [profiles.default]
-project = "p"
+project = "my-project"
 instance = "i"
 table = "t"
 raw_family = "r"
@@ -16,7 +16,7 @@ metric = "temperature"
 from = 2026-02-17
 
 [profiles.prod]
-project = "p2"
+project = "my-project-2"
 instance = "i"
 table = "t"
 metric = ["a", "b c"]
@@ -43,7 +43,7 @@ def test_the_default_profile(write):
     """It applies where no other is chosen; hyphens and underscores are the same."""
     write(PROFILES)
     given = params(["table", "describe"])
-    assert (given["project"], given["table"]) == ("p", "t")
+    assert (given["project"], given["table"]) == ("my-project", "t")
     assert params(["read", "latest", "s"])["raw_family"] == "r"
 
 
@@ -63,7 +63,7 @@ def test_another_profile(write, arguments, environment):
     """Nothing comes from the default profile then. Lists set repeatable options, with spaces in values."""
     write(PROFILES)
     given = params([*arguments, "read", "range", "s"], environment)
-    assert (given["project"], given["raw_family"], given["metrics"]) == ("p2", None, ("a", "b c"))
+    assert (given["project"], given["raw_family"], given["metrics"]) == ("my-project-2", None, ("a", "b c"))
     assert given["limit"] == 5
     assert params([*arguments, "table", "describe"], environment)["as_json"] is True
 
@@ -126,7 +126,7 @@ def test_a_wrong_value(write):
     file = write("[profiles.default]\nproject = 'a/b'")
     ran = CliRunner().invoke(main, ["table", "describe"])
     assert ran.exit_code == 2
-    assert f"pass only the id, not a full path (from profile default in {file})\n" in ran.stderr
+    assert f"first a letter, last no hyphen (from profile default in {file})\n" in ran.stderr
 
 
 def test_help_and_version_need_no_file(write):

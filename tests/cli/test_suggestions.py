@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import COMMANDS, main
 
-SUBSCRIPTION = ["--subscription", "projects/p/subscriptions/s"]
+SUBSCRIPTION = ["--subscription", "projects/my-project/subscriptions/sub"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pipeline.cli.root import main
 from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
 from tests.cli.commands import all_commands, params
 
-TABLE = {"TIDETABLE_PROJECT": "p", "TIDETABLE_INSTANCE": "i", "TIDETABLE_TABLE": "t"}
+TABLE = {"TIDETABLE_PROJECT": "my-project", "TIDETABLE_INSTANCE": "i", "TIDETABLE_TABLE": "t"}
 CONSENT = {"--accept-expired", "--ack", "--apply", "--dry-run", "--force", "--yes"}
 
 
@@ -44,7 +44,12 @@ def test_a_variable_means_the_same_in_every_command():
 def test_a_variable_counts_where_the_command_line_is_silent():
     """The command line goes first; an empty variable counts as not set."""
     given = params(["read", "latest", "s"], TABLE | {"TIDETABLE_METRIC": "a b"})
-    assert (given["project"], given["instance"], given["table"], given["metrics"]) == ("p", "i", "t", ("a", "b"))
+    assert (given["project"], given["instance"], given["table"], given["metrics"]) == (
+        "my-project",
+        "i",
+        "t",
+        ("a", "b"),
+    )
     assert params(["table", "describe"], TABLE | {"TIDETABLE_JSON": "1"})["as_json"] is True
     assert params(["read", "latest", "s", "--table", "other"], TABLE)["table"] == "other"
     assert params(["table", "delete", "--table", "other"], {**TABLE, "TIDETABLE_TABLE": ""})["table"] == "other"
@@ -70,7 +75,7 @@ def test_consent_is_given_on_the_command_line_only():
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({**TABLE, "TIDETABLE_TABLE": "a/b"}, "pass only the id, not a full path (from TIDETABLE_TABLE)"),
+        ({**TABLE, "TIDETABLE_TABLE": "a/b"}, "first neither a hyphen nor a dot (from TIDETABLE_TABLE)"),
         ({}, "Missing option '--project'. Set it, or TIDETABLE_PROJECT, or project in a profile."),
     ],
 )

@@ -371,7 +371,7 @@ def test_metadata_alone(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
 def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A partial table name is a usage error, but a project in a variable names no table."""
     (tmp_path / "a.csv").write_text(HEADER)
-    monkeypatch.setenv("TIDETABLE_PROJECT", "p")
+    monkeypatch.setenv("TIDETABLE_PROJECT", "my-project")
     assert publish(tmp_path / "a.csv", inbox.topic).exit_code == 0
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2

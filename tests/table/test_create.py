@@ -171,7 +171,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
         ),
         (["--tier", "1h=a", "--stats-family", "b"], "pass only one of the flags"),
         (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
-        (["--table", "projects/p/instances/i/tables/t"], "pass only the id, not a full path"),
+        (["--table", "projects/p/instances/i/tables/t"], "is not a valid name on Google Cloud: a table id has"),
     ],
 )
 def test_a_bad_option_is_a_usage_error(name: TableName, options: list[str], problem: str) -> None:

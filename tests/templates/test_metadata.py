@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cloud.connection.names import APP_PROFILE
+from pipeline.cloud.connection import names
 from pipeline.job import flag_values
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
@@ -126,26 +126,32 @@ BAD = {
     "meta_family": BAD_FAMILIES,
     "launch_checks": ["", "On", "yes", "onoff", "true"],
 }
-# The rules that flag_values.py has as regular expressions.
+
+
+def full_path(kind):
+    return re.compile(rf"projects/{names.PROJECT.pattern}/{kind}/{names.PUBSUB_NAME.pattern}")
+
+
+# The rules that names.py and flag_values.py have as regular expressions.
 RULES = {
-    "input_subscription": flag_values.SUBSCRIPTION,
-    "input_topic": flag_values.TOPIC,
+    "input_subscription": full_path("subscriptions"),
+    "input_topic": full_path("topics"),
     "timestamp_attribute": flag_values.ATTRIBUTE,
     "id_attribute": flag_values.ATTRIBUTE,
     "message_mapping": flag_values.FILES,
     "message_descriptors": flag_values.FILES,
     "message_decoder": flag_values.FUNCTION,
     "default_message_type": flag_values.MESSAGE_TYPE,
-    "dead_letter_topic": flag_values.TOPIC,
-    "alerts_topic": flag_values.TOPIC,
-    "results_topic": flag_values.TOPIC,
-    "bigtable_project": flag_values.PROJECT,
-    "bigtable_instance": flag_values.INSTANCE,
-    "bigtable_table": flag_values.TABLES,
-    "app_profile": APP_PROFILE,
-    "raw_family": flag_values.FAMILY,
-    "stats_family": flag_values.FAMILY,
-    "meta_family": flag_values.FAMILY,
+    "dead_letter_topic": full_path("topics"),
+    "alerts_topic": full_path("topics"),
+    "results_topic": full_path("topics"),
+    "bigtable_project": names.PROJECT,
+    "bigtable_instance": names.INSTANCE,
+    "bigtable_table": re.compile(rf"{names.TABLE.pattern}(,{names.TABLE.pattern})*"),
+    "app_profile": names.APP_PROFILE,
+    "raw_family": names.FAMILY,
+    "stats_family": names.FAMILY,
+    "meta_family": names.FAMILY,
 }
 # No reasonable regular expression can check this; the job refuses it at launch.
 BEYOND_REGEXES = {

@@ -200,7 +200,9 @@ def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch) -> None:
         Backlog(NOWHERE)
 
 
-@pytest.mark.parametrize("text", ["dead-letters", "projects/p/topics/t", "projects/p/subscriptions/a b", ""])
+@pytest.mark.parametrize(
+    "text", ["dead-letters", "projects/my-project/topics/t", "projects/my-project/subscriptions/a b", ""]
+)
 def test_a_subscription_is_named_by_its_full_path(text: str) -> None:
     """The error shows the expected format."""
     with pytest.raises(ValueError, match=r"^subscription .* is not a full path; write projects/PROJECT/subscriptions/"):

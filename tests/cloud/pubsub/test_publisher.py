@@ -94,10 +94,10 @@ def test_an_error_in_the_block_loses_no_message(inbox: Inbox) -> None:
     [
         "events",
         "topics/events",
-        "projects/p/topics/",
-        "projects/p/topics/a b",
-        "/projects/p/topics/t",
-        "projects/p/subscriptions/s",
+        "projects/my-project/topics/",
+        "projects/my-project/topics/a b",
+        "/projects/my-project/topics/events",
+        "projects/my-project/subscriptions/s",
         "",
     ],
 )
@@ -108,7 +108,7 @@ def test_a_topic_is_named_by_its_full_path(text: str) -> None:
     ) as raised:
         Publisher(text)
     assert repr(text) in str(raised.value)
-    assert topic_path("projects/p/topics/t") == "projects/p/topics/t"
+    assert topic_path("projects/my-project/topics/events") == "projects/my-project/topics/events"
 
 
 def test_a_missing_topic_is_an_error_before_the_first_message(pubsub: str) -> None:
