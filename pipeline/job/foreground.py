@@ -117,7 +117,7 @@ def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
     """Returns the problem that the launch checks find now; None if they find none."""
     try:
         for target in targets:
-            target.guard().check_now()
+            target.guard().check_now(wait=False)
         check_launch(settings, targets)
     except ServerProblem as problem:
         return str(problem)
@@ -154,7 +154,7 @@ class _Watch:
         """Ends the job if one of its tables is another one by now, also while no message comes."""
         try:
             for target in targets:
-                target.guard().check_now()
+                target.guard().check_now(wait=False)
         except AnotherTable as failure:
             self.failure = failure
             self._wake.set()

@@ -301,6 +301,17 @@ def test_results_of_a_table_without_windows(resources, capsys, no_run):
     assert line.endswith("has no tiers, so there are no results for --results_topic")
 
 
+def test_the_id_of_the_table(resources, ran):
+    """Every launch finds the id that the first one has noted, by which a job knows its table."""
+    for _ in range(2):
+        assert main(resources.flags()) == 0
+    (first,), (second,) = ran
+    assert first.table_id == second.table_id != b""
+    resources.table = resources.table_of(TableSchema.default(), stored=False)
+    assert main(resources.flags()) == 0
+    assert ran[2][0].table_id == b""  # such a table can't store one
+
+
 @pytest.mark.parametrize("variable", ["BIGTABLE_EMULATOR_HOST", "PUBSUB_EMULATOR_HOST"])
 def test_unreachable_server(resources, capsys, no_run, monkeypatch, variable):
     """An emulator that is not there is reported with its variable, before the job starts."""

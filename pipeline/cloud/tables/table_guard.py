@@ -96,20 +96,26 @@ class TableGuard:
             else:
                 self._check(checks, _PATIENCE_S)
 
-    def check_now(self) -> None:
+    def check_now(self, *, wait: bool = True) -> None:
         """Checks the table after something failed. Does nothing if the server does not answer.
+
+        Args:
+            wait: whether to wait for a check that goes on in another thread, perhaps as long as the server is away.
 
         Raises:
             AnotherTable: see :meth:`check`.
         """
         checks = self._checks
-        with checks.lock:
-            try:
-                self._check(checks, TIMEOUT_S)
-            except AnotherTable:
-                raise
-            except ServerProblem as problem:  # the caller has a reason of its own
-                _LOGGER.info("%s", problem)
+        if not checks.lock.acquire(blocking=wait):
+            return
+        try:
+            self._check(checks, TIMEOUT_S)
+        except AnotherTable:
+            raise
+        except ServerProblem as problem:  # the caller has a reason of its own
+            _LOGGER.info("%s", problem)
+        finally:
+            checks.lock.release()
 
     @property
     def _checks(self) -> _Checks:
