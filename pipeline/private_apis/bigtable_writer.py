@@ -79,7 +79,7 @@ class _WriteFn(bigtableio._BigTableWriteFn):
 
     def start_bundle(self) -> None:
         if self._guard:
-            self._guard.check_before()
+            self._guard.check()
         connects = self.table is None
         super().start_bundle()
         if connects:

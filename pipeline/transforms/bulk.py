@@ -108,7 +108,7 @@ class _BulkWriteFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         if self._guard:
-            self._guard.check_before()
+            self._guard.check()
         self._has_refused = False
         self._writer.abandon()  # drops the rows of a bundle that failed: they come again
         self._last = EncodedRows()

@@ -59,9 +59,9 @@ class TableGuard:
         name: the table.
         text: the job's schema, as a table stores it.
         table_id: the table's id at the launch; empty if it is not known.
-        every_s: the time between two checks. With 0, each bundle is checked. Otherwise, no bundle goes unnoticed to a
-            table that was created this long after the other one was deleted: the last good check was before, so another
-            one is due.
+        every_s: the time between two checks; with 0, each bundle is checked twice. With more, a table that was created
+            this long after the other was deleted gets no bundle unnoticed: the last good check was before both, so
+            another one is due.
     """
 
     name: TableName
@@ -74,15 +74,11 @@ class TableGuard:
         """Returns the guard of a table whose job has this schema."""
         return cls(name, text_of(schema), table_id, every_s)
 
-    def check_before(self) -> None:
-        """Checks the table before a bundle writes, unless the last check was good. Raises as :meth:`check` does."""
-        if self._checks.problem is not None:
-            self.check()
-
     def check(self) -> None:
-        """Checks the table if a check is due. Call it when all rows of a bundle are written, before the bundle ends.
+        """Checks the table if a check is due. Call it before a bundle writes, and when all its rows are written.
 
-        Waits for an unreachable server as long as writes do.
+        The first call keeps rows out of another table. The second one fails a bundle whose rows may be in one. Waits
+        for an unreachable server as long as writes do.
 
         Raises:
             AnotherTable: the table is gone, was created again, or stores a schema that the job's rows do not fit.

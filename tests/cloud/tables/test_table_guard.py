@@ -43,7 +43,6 @@ def test_the_same_table(name):
     """A table that stays is the same for each of the jobs that note its id, whichever was first."""
     first_job, second_job = guard_of(name), guard_of(name)
     for guard in (first_job, second_job, guard_of(name, noted=False)):
-        guard.check_before()
         guard.check()
         guard.check_now()
     assert first_job.table_id == second_job.table_id
@@ -91,10 +90,10 @@ def test_deleted(name):
     guard = guard_of(name)
     tables.delete(name)
     with pytest.raises(AnotherTable, match="was deleted while the job ran; start another job"):
-        guard.check_before()
+        guard.check()
     tables.create(name, DEFAULT)
     with pytest.raises(AnotherTable, match="was deleted and created again"):
-        guard.check_before()
+        guard.check()
 
 
 def test_a_schema_of_another_release(name):
@@ -190,7 +189,7 @@ def test_how_often(name, proxy, monkeypatch):
         for _ in range(3):
             guard = TableGuard.of(name, DEFAULT, table_id, 5.0)  # as each step has its own, from its pickle
             try:
-                guard.check_before()
+                guard.check()
                 guard.check()
             except AnotherTable:
                 refused.append(guard)
