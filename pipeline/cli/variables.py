@@ -19,12 +19,12 @@ OPTION_NAMES = frozenset(
     bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters deduplicate
     default-message-type disk duration early-firing embedded end every fill fresh from gc host id-attribute
     input-subscription input-topic instance interval job-name json keep key late late-firing latest-family
-    launch-checks layout limit listed live malformed max max-future max-num-workers max-points max-record-bytes
-    message message-decoder message-descriptors message-mapping meta-family metadata metadata-fields metric
-    metrics newest-every output port prefix prices project publish-time rate raw-family reason region report
+    launch-checks layout limit listed live log-format malformed max max-future max-num-workers max-points
+    max-record-bytes message message-decoder message-descriptors message-mapping meta-family metadata metadata-fields
+    metric metrics newest-every output port prefix prices project publish-time rate raw-family reason region report
     results results-encoding results-subscription results-topic rollup rollup-groups rollups rule runner sample
     schema sdk-container-image seed sensor sensor-column sensors serve service-account-email silent-for since
-    statistics stats-family subnetwork subscription table temp-location tier time-column time-unit time-zone
+    statistics stats-family status-file subnetwork subscription table temp-location tier time-column time-unit time-zone
     timeout timestamp-attribute to token-file toml top topic unit unknown-fields until values wait window
     worker-machine-type y-max y-min
     """.split()  # noqa: SIM905 (a list would take a hundred lines)

@@ -1,6 +1,5 @@
 """Runs jobs that end, here or on Dataflow, waits for them, and returns their counters."""
 
-import sys
 from collections.abc import Callable, Sequence
 
 import apache_beam as beam
@@ -11,6 +10,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job import dataflow
 from pipeline.job.flag_values import BadFlag
+from pipeline.job.saying import say
 from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, options_of, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures
 from pipeline.private_apis.dofn_specs import specs_by_class
@@ -73,10 +73,7 @@ def run(
         return totals_of(_explained(lambda: _finished(result)))
     except KeyboardInterrupt:
         region = options.view_as(GoogleCloudOptions).region
-        print(
-            f"tidetable: the job goes on; to end it: gcloud dataflow jobs cancel {result.job_id()} --region={region}",
-            file=sys.stderr,
-        )
+        say(f"the job goes on; to end it: gcloud dataflow jobs cancel {result.job_id()} --region={region}")
         raise
 
 

@@ -1,6 +1,5 @@
 """Launch checks: everything that the job uses must exist before it reads a message."""
 
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.job.flag_values import BadFlag
+from pipeline.job.saying import say
 from pipeline.job.settings import MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
@@ -214,7 +214,7 @@ def _warn_of_no_note(problem: ServerProblem) -> None:
 
 
 def _warn(text: str) -> None:
-    print(f"tidetable: warning: {text}", file=sys.stderr)
+    say(f"warning: {text}", "WARNING")
 
 
 def _check_table(target: Target, declared: DeclaredSchema) -> None:

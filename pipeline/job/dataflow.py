@@ -5,7 +5,6 @@ import json
 import re
 import secrets
 import signal
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -37,6 +36,7 @@ from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
 from pipeline.job.flag_values import BadFlag
+from pipeline.job.saying import say
 from pipeline.job.settings import Settings, Target, is_flex_launch
 from pipeline.private_apis.dataflow_client import (
     JobAlreadyExists,
@@ -139,7 +139,7 @@ def _has_package(options: PipelineOptions) -> bool:
 def tell_of_decoder(options: PipelineOptions, decoder: str) -> None:
     """Prints that the workers need the decoder function too, unless they run a Flex Template's own image."""
     if not is_flex_launch(options.view_as(GoogleCloudOptions).template_location):
-        _say(f"the workers call {decoder} too: their image, or a package that is staged for them, must contain it")
+        say(f"the workers call {decoder} too: their image, or a package that is staged for them, must contain it")
 
 
 def fingerprint(steps: dict[str, str]) -> str:
@@ -242,10 +242,10 @@ def submit(
 
 def _report(result: PipelineResult, cloud: GoogleCloudOptions) -> None:
     if cloud.template_location:
-        _say(f"staged as {cloud.template_location}")
+        say(f"staged as {cloud.template_location}")
         return
     page = f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{result.job_id()}?project={cloud.project}"
-    _say(f"submitted {cloud.job_name}; see {page}")
+    say(f"submitted {cloud.job_name}; see {page}")
 
 
 def _check_update(options: PipelineOptions, graph: str) -> bool:
@@ -259,7 +259,7 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
     cloud = options.view_as(GoogleCloudOptions)
     job = _running_job(options)
     if job is None:
-        _say(
+        say(
             f"listing the jobs of {cloud.project} is denied, so Dataflow alone checks whether {cloud.job_name} can be "
             "updated; grant roles/dataflow.viewer to the launcher's account to have it checked here"
         )
@@ -340,7 +340,7 @@ def _cleaned_up(pipeline: beam.Pipeline, launch: str) -> Iterator[None]:
             if _is_refusal(error) or _is_taken_back(job.options, launch):
                 _remove_files(job.options, job.staging_location)
             else:
-                _say(f"staged files are left in {job.staging_location}")
+                say(f"staged files are left in {job.staging_location}")
         raise
 
 
@@ -358,13 +358,13 @@ def _is_taken_back(options: PipelineOptions, launch: str) -> bool:
             if job is None or dict(job.labels).get(_LAUNCH) != launch:
                 return True
             if cloud.update:  # cancelling it would end the job that it replaces
-                _say(f"{job.name} is being updated all the same: the request was already sent, as job {job.id}")
+                say(f"{job.name} is being updated all the same: the request was already sent, as job {job.id}")
                 return False
             cancel(options, job.id)
     except ServerProblem as problem:
-        _say(f"can't tell whether the job was submitted: {problem}")
+        say(f"can't tell whether the job was submitted: {problem}")
         return False
-    _say(f"{job.name} was already submitted and is cancelled now")
+    say(f"{job.name} was already submitted and is cancelled now")
     return True
 
 
@@ -377,8 +377,4 @@ def _remove_files(options: PipelineOptions, folder: str) -> None:
             for blob in client.list_blobs(bucket, prefix=f"{path.rstrip('/')}/"):
                 blob.delete()
     except (ServerProblem, OSError) as problem:  # OSError: a broken connection
-        _say(f"staged files are left in {folder}: {problem}")
-
-
-def _say(line: str) -> None:
-    print(f"tidetable: {line}", file=sys.stderr)
+        say(f"staged files are left in {folder}: {problem}")

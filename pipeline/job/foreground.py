@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import FrameType
 
 import apache_beam as beam
@@ -14,71 +15,80 @@ from apache_beam.runners.runner import PipelineResult
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.tables.table_guard import AnotherTable
-from pipeline.core.notation.text import plain
 from pipeline.core.notation.times import format_time
 from pipeline.job.checks import check_launch
 from pipeline.job.reading_claim import ReadingClaim
+from pipeline.job.saying import in_json, renewed_line, say, tell_systemd
 from pipeline.job.settings import Settings, Target
-from pipeline.job.status import StatusLine
+from pipeline.job.status import ShownStatus, StatusOf
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.private_apis.job_failures import cause_of, hide
 from pipeline.transforms.metrics import results_of, totals_of
+from pipeline.transforms.windows_here import HERE
 
 # A stop may take 40 seconds. The rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0
-# How often to look at the job. Beam's connector retries silently for ten minutes: without a pull for this long, we
-# report why.
-_LOOK_S = 15.0
+# How often to look at the job.
+_LOOK_S = 2.0
+# Beam's connector retries silently for ten minutes: without progress for this long, we report why.
+_STALL_S = 15.0
 _MICROSECOND = timedelta(microseconds=1)
 _LEFT = "what is not written comes again, and aggregates may lack events of the last firing interval"
 
 
-def run_until_stopped(pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings) -> int:
+def run_until_stopped(
+    pipeline: beam.Pipeline, targets: Sequence[Target], settings: Settings, status_file: Path | None = None
+) -> int:
     """Runs the pipeline until SIGINT or SIGTERM, then writes all messages that it has pulled and prints the metrics.
+
+    Args:
+        pipeline: the pipeline.
+        targets: the tables that it writes.
+        settings: the job's settings.
+        status_file: the file to write the job's status to while it makes progress; None for none.
 
     Returns:
         The exit code: 0 after an orderly stop, 1 if the job failed or could not write all messages.
     """
-    claim = ReadingClaim(settings, targets, _say)
+    claim = ReadingClaim(settings, targets, say)
     _tell_of_crash(claim.take(), targets, settings)
     stop = _StopSignal()
+    HERE.watched = True
     hide(AnotherTable)  # each of the runner's attempts would log it
-    with patched_direct_runner(claim.is_held) as gate:
+    with renewed_line() as line, patched_direct_runner(claim.is_held) as gate:
         claim.keep(_end_as_lost)
         result = pipeline.run()
-        watch = _Watch(result, stop.wake)
-        _say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
-        status = StatusLine(result, gate.longest_wait_s)
+        watch = _Watch(result, stop.wake, targets)
+        say(f"running, reading {settings.input_subscription or settings.input_topic}; Ctrl-C stops")
+        tell_systemd(READY="1")
+        shown = ShownStatus(StatusOf(result, gate.longest_wait_s), line, status_file)
+        stalls = _Stalls(targets, settings)
         while not stop.wake.wait(_LOOK_S):
-            threading.Thread(target=watch.look_at, args=(targets,), daemon=True).start()
-            if gate.seconds_since_pull > _LOOK_S:
-                # In a thread: a stop must not wait for a server that does not answer.
-                stall = gate.seconds_since_pull, targets, settings
-                threading.Thread(target=_report_stall, args=stall, daemon=True).start()
-            elif sys.stderr.isatty() and (line := status.next()):
-                _say(line)
+            idle_s = _idle_s(gate)
+            stalls.look(idle_s)
+            shown.look(progress=idle_s <= _STALL_S)
         drained = flushed = False
         if watch.failure is None:
-            _say("stopping: writing all messages that were pulled; a second signal stops at once")
+            say("stopping: writing all messages that were pulled; a second signal stops at once")
             drained, flushed = _drain(gate, watch)
         if watch.failure is not None:
-            _say(f"the job failed: {_cause(watch.failure)}")
+            say(f"the job failed: {_cause(watch.failure)}", "ERROR")
             if not isinstance(watch.failure, AnotherTable) and (problem := _problem(targets, settings)):
-                _say(problem)
+                say(problem, "ERROR")
             return 1
         if not drained:
-            _say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}")
+            say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}", "ERROR")
             _exit_at_once(1)
         result.cancel()
     if flushed:
         claim.release()  # otherwise the next process tells what this one left
     _print_metrics(result)
     if flushed and settings.early_firing:
-        _say("stopped; everything is written")
+        say("stopped; everything is written")
     elif flushed:
-        _say("stopped; windows that have not ended have no aggregates yet, as --early_firing is 0")
+        say("stopped; windows that have not ended have no aggregates yet, as --early_firing is 0")
     else:
-        _say("stopped; aggregates may lack events of the last firing interval")
+        say("stopped; aggregates may lack events of the last firing interval")
     return 0
 
 
@@ -89,28 +99,49 @@ def _tell_of_crash(last_us: int | None, targets: Sequence[Target], settings: Set
         return
     since_us = last_us - max(settings.early_firing, settings.late_firing, timedelta(minutes=1)) // _MICROSECOND
     seen = format_time(last_us // 10**6 * 10**6)
-    _say(
+    say(
         f"the process before this one did not stop in order; it was last seen at {seen}. Windows that receive nothing "
         "more may lack its last readings: repair them once they are over, and older ones if it was reading older "
-        "events:"
+        "events:",
+        "WARNING",
     )
     for name, schema, *_ in tables:
         start = format_time(schema.tiers[0].window.start_of(since_us))
-        _say(
+        say(
             f"  tidetable repair --project {name.project} --instance {name.instance} --table {name.table} "
-            f"--from {start} --to now"
+            f"--from {start} --to now",
+            "WARNING",
         )
 
 
 def _end_as_lost(why: str) -> None:
     """Ends a process that is no longer the one to read and write: it has slept, or could not reach the table."""
-    _say(f"the job failed: {why}; {_LEFT}")
+    say(f"the job failed: {why}; {_LEFT}", "ERROR")
     _exit_at_once(1)
 
 
-def _report_stall(seconds: float, targets: Sequence[Target], settings: Settings) -> None:
-    why = _problem(targets, settings) or "the servers answer, so the messages pulled last take this long"
-    _say(f"no progress for {seconds:.0f} s, still trying: {why}")
+def _idle_s(gate: PullGate) -> float:
+    """Returns the time without progress. All groups fire between two pulls, and may restore windows for minutes."""
+    return min(gate.seconds_since_pull, HERE.seconds_since_read)
+
+
+class _Stalls:
+    """Reports while the job makes no progress, and why."""
+
+    def __init__(self, targets: Sequence[Target], settings: Settings) -> None:
+        self._of_checks = targets, settings
+        self._report_s = 0.0
+
+    def look(self, idle_s: float) -> None:
+        """Reports now, if the job has made no progress for a while, and it was not reported lately."""
+        if idle_s > _STALL_S and time.monotonic() >= self._report_s:
+            self._report_s = time.monotonic() + _STALL_S
+            # In a thread: a stop must not wait for a server that does not answer.
+            threading.Thread(target=self._report, args=[idle_s], daemon=True).start()
+
+    def _report(self, idle_s: float) -> None:
+        why = _problem(*self._of_checks) or "the servers answer, so the messages pulled last take this long"
+        say(f"no progress for {idle_s:.0f} s, still trying: {why}", "WARNING")
 
 
 def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
@@ -135,26 +166,29 @@ class _StopSignal:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._requested:
-            _say(f"stopped at once; {_LEFT}")
+            say(f"stopped at once; {_LEFT}", "ERROR")
             _exit_at_once(128 + number)
         self._requested = True
         self.wake.set()
 
 
 class _Watch:
-    """Waits in a thread for the job to end by itself: a job that reads for ever ends only if it fails."""
+    """Waits for the job to end by itself: a job that reads for ever ends only if it fails.
 
-    def __init__(self, result: PipelineResult, wake: threading.Event) -> None:
+    It fails too if one of its tables is another one by now, also while no message comes.
+    """
+
+    def __init__(self, result: PipelineResult, wake: threading.Event, targets: Sequence[Target]) -> None:
         self.failure: BaseException | None = None
-        self._result = result
-        self._wake = wake
-        threading.Thread(target=self._wait, daemon=True).start()
+        self._result, self._wake, self._targets = result, wake, targets
+        for wait in (self._wait, self._wait_for_tables):
+            threading.Thread(target=wait, daemon=True).start()
 
-    def look_at(self, targets: Sequence[Target]) -> None:
-        """Ends the job if one of its tables is another one by now, also while no message comes."""
+    def _wait_for_tables(self) -> None:
         try:
-            for target in targets:
-                target.guard().check_now(wait=False)
+            while not self._wake.wait(_STALL_S):
+                for target in self._targets:
+                    target.guard().check_now(wait=False)
         except AnotherTable as failure:
             self.failure = failure
             self._wake.set()
@@ -180,6 +214,9 @@ def _drain(gate: PullGate, watch: _Watch) -> tuple[bool, bool]:
 
 
 def _print_metrics(result: PipelineResult) -> None:
+    if in_json():
+        say("totals", totals={name: total for name, total in sorted(totals_of(result).items()) if total})
+        return
     for name, total in sorted(totals_of(result).items()):
         if total:
             print(f"{name:40} {total:>12,}")
@@ -195,10 +232,6 @@ def _cause(failure: BaseException) -> str:
     """Returns the message of a ServerProblem, or the class and the message of any other error, in one line."""
     line = cause_of(failure) if isinstance(failure, ServerProblem) else f"{type(failure).__name__}: {failure}"[:500]
     return " ".join(line.split())
-
-
-def _say(line: str) -> None:
-    print(plain(f"tidetable: {line}"), file=sys.stderr, flush=True)
 
 
 def _exit_at_once(code: int) -> None:

@@ -3,25 +3,31 @@
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.notation.text import plain
 from pipeline.job import dataflow
 from pipeline.job.checks import check_launch, read_targets, read_types, record_launch
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.foreground import run_until_stopped
 from pipeline.job.graph import assemble
+from pipeline.job.saying import say
 from pipeline.job.settings import parse_flags, runs_here, settings_of
+from pipeline.job.status import write_status
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, status_file: Path | None = None) -> int:
     """Runs the job on the DirectRunner until a signal stops it, or submits it to Dataflow.
+
+    Args:
+        argv: the flags; None for those of the process.
+        status_file: the file to write the status of a job that runs here to; None for none.
 
     Returns:
         The exit code: 0 if the job was submitted, or stopped in order; 1 if a server lacks something or the job failed;
@@ -30,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parse_flags(sys.argv[1:] if argv is None else argv)
         settings = settings_of(options)
+        if status_file is not None:
+            _begin(status_file)
         began_us = time.time_ns() // 1000
         if not runs_here(options):
             dataflow.prepare(options)
@@ -54,15 +62,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             pipeline = _pipeline(options)
             assemble(pipeline, targets, settings, began_us, types)
             if runs_here(options):
-                return run_until_stopped(pipeline, targets, settings)
+                return run_until_stopped(pipeline, targets, settings, status_file)
             schemas = [target.schema for target in targets]
             dataflow.submit(pipeline, schemas, began_us, dataflow.state_of(settings, targets))
     except (BadFlag, ServerProblem) as problem:
-        print(plain(f"tidetable: {problem}"), file=sys.stderr)
+        say(str(problem), "ERROR")
         return 2 if isinstance(problem, BadFlag) else 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _begin(status_file: Path) -> None:
+    """Writes an empty status, whose age tells how long the launch takes."""
+    try:
+        write_status(status_file, {})
+    except OSError as error:
+        raise BadFlag(f"--status-file {status_file}: {error.strerror}") from error
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -26,7 +26,6 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
-from pipeline.core.notation.text import plain
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.pane_contributions import RollupRules
@@ -50,6 +49,7 @@ from pipeline.job.flag_values import (
 )
 from pipeline.job.options import TidetableOptions
 from pipeline.job.result_flags import ResultFlags, alerts_topic, result_flags
+from pipeline.job.saying import say
 from pipeline.private_apis.beam_flags import CheckedFlags, UnreadableFlag, checked_flags
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -253,7 +253,7 @@ def _without_unknown(argv: Sequence[str]) -> list[str]:
     """Returns the command line without unknown flags, after a warning for each."""
     unknown, declared = _checked(argv, ours=True)
     for argument in unknown:
-        print(plain(f"tidetable: {_unknown_argument(argument, declared)}; ignored"), file=sys.stderr)
+        say(f"{_unknown_argument(argument, declared)}; ignored", "WARNING")
     # The value after an unknown flag stays: it may equal the value of another flag, and Beam skips it.
     return [argument for argument in argv if not (argument.startswith("--") and argument in unknown)]
 

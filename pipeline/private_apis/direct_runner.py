@@ -113,13 +113,14 @@ class PullGate:
         return time.monotonic() - self._last_pull
 
     def longest_wait_s(self) -> float | None:
-        """Returns the longest time from a message's publication until it was processed, of those since the last call.
+        """Returns the longest time from a message's publication until now, or until it was processed.
 
-        None if none was processed.
+        Of the messages that were in process since the last call; None if none was.
         """
         with self._waits:
             longest_s, self._longest_wait_s = self._longest_wait_s, None
-        return longest_s
+            since = self._in_process_since
+        return longest_s if since is None else max(longest_s or 0.0, time.time() - since)
 
     def close(self) -> None:
         """Ends pulling for good. Returns at once."""
@@ -213,8 +214,8 @@ class PullGate:
         """Notes how long the oldest message of the last pull took."""
         if self._in_process_since is not None:
             wait_s = max(0.0, time.time() - self._in_process_since)
-            self._in_process_since = None
             with self._waits:
+                self._in_process_since = None
                 self._longest_wait_s = max(wait_s, self._longest_wait_s or 0.0)
 
     def _pulled(self, request: dict[str, Any]) -> PullResponse | None:

@@ -1,12 +1,15 @@
 """``tidetable run``: starts the streaming job. Its options are the job's flags as declared."""
 
+from collections.abc import Iterable
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import click
 
 from pipeline.job.launch import main
 from pipeline.job.options import TidetableOptions
+from pipeline.job.saying import use_json
 from pipeline.private_apis.beam_flags import Flag, declared_flags
 
 # The short names that other commands have for the table: so one profile serves them and the job.
@@ -43,6 +46,12 @@ class _FlagOption(click.Option):
         )
 
 
+class _HereOption(click.Option):
+    """An option of this command alone: it is not passed on to the job."""
+
+    group = "On one machine"
+
+
 class _RunCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, options in groupby(self.get_params(ctx), key=lambda option: getattr(option, "group", "Other")):
@@ -50,7 +59,9 @@ class _RunCommand(click.Command):
                 formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
 
 
-def _run(**values: Any) -> None:
+def _run(log_format: str, status_file: Path | None, **values: Any) -> None:
+    if log_format == "json":
+        use_json()
     ctx = click.get_current_context()
     argv = []
     for option in ctx.command.params:
@@ -58,7 +69,11 @@ def _run(**values: Any) -> None:
             value = values[option.name]
             each = value if option.multiple else [value]
             argv += [f"{option.flag}={one}" for one in each if one is not None]
-    ctx.exit(main([*argv, *map(_underscored, ctx.args)]))
+    ctx.exit(main([*argv, *map(_underscored, ctx.args)], status_file))
+
+
+def _options(flags: Iterable[Flag]) -> list[click.Option]:
+    return [_FlagOption(flag) for flag in flags]
 
 
 def _hyphened(text: str) -> str:
@@ -73,11 +88,27 @@ def _underscored(argument: str) -> str:
     return f"--{name.replace('-', '_')}{equals}{value}"
 
 
+_HERE = [
+    _HereOption(
+        ["--log-format"],
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="json: each message is a line of JSON for Cloud Logging, with the numbers of the job's status",
+    ),
+    _HereOption(
+        ["--status-file"],
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="write the job's status to this file while the job makes progress: its age is the health of the job",
+    ),
+]
+
 _BEAM_FLAGS = [Flag(name, "Apache Beam", text) for name, text in _OF_BEAM.items()]
 
 run = _RunCommand(
     "run",
-    params=[_FlagOption(flag) for flag in [*declared_flags(TidetableOptions), *_BEAM_FLAGS]],
+    params=[*_options(declared_flags(TidetableOptions)), *_HERE, *_options(_BEAM_FLAGS)],
     callback=_run,
     # Options may also be spelled with underscores, as the flags of python -m pipeline are.
     context_settings={
@@ -90,8 +121,10 @@ run = _RunCommand(
     Reads events from Pub/Sub, and writes raw rows and aggregates to the table. Checks all options and every resource
     before it reads a message.
 
-    The options are the flags of `python -m pipeline`, in its spelling or with hyphens. All other flags of Apache Beam
-    pass through; `python -m pipeline --help` lists them.
+    Shows the job's status: on a terminal by a line that is renewed, elsewhere by a line every minute.
+
+    The options are the flags of `python -m pipeline`, in its spelling or with hyphens, and those for one machine. All
+    other flags of Apache Beam pass through; `python -m pipeline --help` lists them.
 
     \b
     Exit code:

@@ -42,6 +42,7 @@ from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
 from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import CompletingFn
+from pipeline.transforms.windows_here import HERE
 
 Clock = Callable[[], float]
 
@@ -176,8 +177,12 @@ class _AggregateFn(StatefulFn, CompletingFn):
         if group not in self._schedules:
             self._schedules[group] = schedule.read()
         of_group = Schedule.from_bytes(self._schedules[group])
-        (late if self._firing.closes(start_of_readings(part), of_group.closed_us) else parts).add(part)
-        timers = of_group.expect(start_of_readings(part), self._now_us(), self._firing, group)
+        start_us = start_of_readings(part)
+        is_late = self._firing.closes(start_us, of_group.closed_us)
+        (late if is_late else parts).add(part)
+        if HERE.watched and (is_late or start_us < (self.aggregation.before_us or 0)):
+            HERE.wait((self._name, group), part, late=is_late)
+        timers = of_group.expect(start_us, self._now_us(), self._firing, group)
         if timers is not None:
             self._schedules[group] = of_group.to_bytes()
             schedule.write(self._schedules[group])
@@ -240,6 +245,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
         firing.fire(of_group.take(), of_group.deferred)
         schedule.done(due)
         of_group.write(firing, group)
+        if HERE.watched:
+            HERE.fired((self._name, group), due, firing.left, windows)
         timers = schedule.rearm(self._firing)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:

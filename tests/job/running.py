@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -156,11 +156,13 @@ class Job:
 
 
 @contextmanager
-def running_job(flags: list[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Job]:
+def running_job(
+    flags: list[str], log: Path, environment: Mapping[str, str] | None = None, command: Sequence[str] = JOB
+) -> Iterator[Job]:
     """Starts the job and waits until it reads; kills it at the end of the block if it still runs."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*JOB, *flags],
+            [*command, *flags],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | (environment or {}),

@@ -42,7 +42,7 @@ def no_run(monkeypatch):
 def ran(monkeypatch):
     """The targets of each job that would have run; none is run."""
     ran = []
-    monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda _, targets, __: ran.append(targets) or 0)
+    monkeypatch.setattr("pipeline.job.launch.run_until_stopped", lambda _, targets, *__: ran.append(targets) or 0)
     return ran
 
 
@@ -75,6 +75,13 @@ def test_a_job_that_does_not_start(resources, capsys, no_run):
     retention = retention_of(name, schema, tables.describe(name))
     assert not retention.counts(schema.tiers[0], time.time_ns() // 1000)
     assert retention.repeats == ()
+
+
+def test_a_status_file_that_can_not_be_written(resources, capsys, no_run, tmp_path):
+    """A wrong path of the status file is refused in one line."""
+    file = tmp_path / "missing" / "status.json"
+    assert main(resources.flags(), file) == 2
+    assert capsys.readouterr().err == f"tidetable: --status-file {file}: No such file or directory\n"
 
 
 def test_missing_family(resources, capsys, no_run):
