@@ -1,4 +1,4 @@
-# The image of compose.yaml: tidetable with all extras, for emulators. The job's image at Google is Dockerfile.
+# The image of compose.yaml, and of a job on one machine: tidetable with all extras. The image for Dataflow is Dockerfile.
 
 FROM python:3.11-slim
 
@@ -16,4 +16,9 @@ RUN pip install --no-deps --no-build-isolation .
 # nobody
 USER 65534
 WORKDIR /tmp
+
+# A job writes this file while it makes progress. For containers of other commands, disable the check.
+ENV TIDETABLE_STATUS_FILE=/tmp/tidetable-status.json
+HEALTHCHECK --interval=1m --timeout=10s --start-period=2m --retries=1 \
+    CMD ["sh", "-c", "test -n \"$(find \"$TIDETABLE_STATUS_FILE\" -mmin -5)\""]
 ENTRYPOINT ["tidetable"]
