@@ -214,6 +214,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "result_json": _result_json,
     "rows": _rows,
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
+    "one_machine": lambda: "\n".join(report.one_machine_lines(report.RESULT)),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),
     "state_size": lambda: _fenced("\n".join(state_size.lines())),
 }

@@ -123,10 +123,16 @@ def renewed_line() -> Iterator[RenewedLine | None]:
     if _as_json or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
-    line = RenewedLine(sys.stderr)
+    terminal, line = sys.stderr, RenewedLine(sys.stderr)
+    # Beam has logged something, and so made a handler that keeps the stream.
+    handlers = [each for each in logging.getLogger().handlers if getattr(each, "stream", None) is terminal]
     with redirect_stderr(line):
+        for handler in handlers:
+            handler.stream = line  # type: ignore[attr-defined]
         try:
             yield line
         finally:
             line.write("")
             line.flush()
+            for handler in handlers:
+                handler.stream = terminal  # type: ignore[attr-defined]

@@ -1,12 +1,13 @@
 import io
 import json
+import logging
 import socket
 import subprocess
 import sys
 
 import pytest
 
-from pipeline.job.saying import RenewedLine, fitting, tell_systemd
+from pipeline.job.saying import RenewedLine, fitting, renewed_line, tell_systemd
 
 LOUD = """
 import logging, threading, warnings
@@ -52,6 +53,25 @@ def test_others_write_in_place_of_the_line():
     print(" whole", file=line)
     line.renew(["second"])
     assert terminal.getvalue() == "\rfirst\x1b[K\r\x1b[Khalf whole\n\rsecond\x1b[K"
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_what_is_logged_takes_the_lines_place(monkeypatch):
+    """Within the block, a handler that was made before it writes in place of the line; at the end, the line is gone."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    handler = logging.StreamHandler()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
+    with renewed_line() as line:
+        line.renew(["first"])
+        logging.getLogger("apache_beam").warning("careful")
+        line.renew(["second"])
+    assert (terminal.getvalue(), handler.stream) == ("\rfirst\x1b[K\r\x1b[Kcareful\n\rsecond\x1b[K\r\x1b[K", terminal)
 
 
 @pytest.mark.parametrize("abstract", [False, True])

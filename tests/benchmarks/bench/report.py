@@ -139,6 +139,20 @@ def quoted_lines(path: Path) -> list[str]:
     ]
 
 
+def one_machine_lines(path: Path) -> list[str]:
+    """Returns the table that docs/run-on-one-machine.md quotes from the JSON, a line each."""
+    rows = (
+        f"| {each['name'].partition(', ')[2]} | {each['batch']} | {_two_digits(each['rate']):,} | {_cpu(each)} |"
+        for each in json.loads(path.read_text())["programs"]
+        if each["key"].startswith("direct")
+    )
+    return [
+        "| `--bigtable_writer` | events a message | events/s | CPU s a million events |",
+        "|---|---|---|---|",
+        *rows,
+    ]
+
+
 def _cpu(program: dict[str, Any]) -> str:
     return f"{program['cpu']:.0f}" if "cpu" in program else "–"  # results of earlier releases have none
 
