@@ -154,9 +154,12 @@ class AskedRange(NamedTuple):
         return found[0], found[1]
 
 
+ZONE = Parsed("zone", checked_zone)
+"""The name of a time zone."""
+
 time_zone_option = click.option(
     "--time-zone",
-    type=Parsed("zone", checked_zone),
+    type=ZONE,
     help="The time zone of times without an offset, such as Europe/Berlin. By default that of the tier, if one is "
     "named, and else UTC.",
 )

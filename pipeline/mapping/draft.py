@@ -9,7 +9,7 @@ import click
 
 from pipeline.cli.console import err
 from pipeline.cli.message_options import descriptors_option, mapping_problems
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import ZONE, Parsed
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.core.notation.text import counted, plain
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 _SHOWN = 3  # records of the sample
 _MESSAGES = 100
 _WAIT = timedelta(seconds=3)
-
-
-def _zone(text: str) -> str:
-    from zoneinfo import ZoneInfo
-
-    try:
-        return ZoneInfo(text).key
-    except (OSError, ValueError, KeyError):
-        raise ValueError(f"there is no time zone {text!r}; a time zone is like Europe/Berlin") from None
 
 
 @click.command()
@@ -45,7 +36,7 @@ def _zone(text: str) -> str:
 )
 @click.option(
     "--time-zone",
-    type=Parsed("time zone", _zone),
+    type=ZONE,
     help="The zone of times without an offset, like Europe/Berlin. [default: a guess]",
 )
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]")

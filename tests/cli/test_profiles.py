@@ -52,7 +52,7 @@ def test_values_of_one_command(write):
     write(PROFILES)
     given = params(["read", "plot", "s"])
     assert "temperature" in (given["metric"] if "metric" in given else given["metrics"])
-    assert given["start_us"] == 1_771_286_400_000_000
+    assert given["start"].us() == 1_771_286_400_000_000
     assert params(["read", "latest", "s"])["metrics"] == ()
 
 
