@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.input_files import InputText, TextFile
 from pipeline.cli.options import table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.connection.problems import ServerProblem
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000  # sensors
 
-_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+_FILE = click.argument("file", type=TextFile())
 
 
 @click.group(cls=ExampleGroup)
@@ -35,7 +35,7 @@ def alerts() -> None:
 @alerts.command()
 @_FILE
 @table_options
-def apply(file: Path, table: TableName) -> None:
+def apply(file: InputText, table: TableName) -> None:
     """Store the rules of FILE in the table, in place of those that it has.
 
     Alerts of rules that are no longer there, or that fire for something else now, are resolved. The table gets a family
@@ -52,17 +52,17 @@ def apply(file: Path, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        text, rules = _rules_of(file, schema)
+        rules = _rules_of(file, schema)
         _warn(rows, schema, rules)
     alert_store.add_families(table, schema)
-    alert_store.write_rules_text(table, text if rules else "")
+    alert_store.write_rules_text(table, file.text if rules else "")
     click.echo(f"table {table.table}: {counted(len(rules), 'rule')} stored; a running job takes them within a minute")
 
 
 @alerts.command()
 @_FILE
 @table_options
-def check(file: Path, table: TableName) -> None:
+def check(file: InputText, table: TableName) -> None:
     """Check the rules of FILE against the table, and store nothing.
 
     Warns of a metric that none of the table's first 10,000 sensors has sent.
@@ -77,7 +77,7 @@ def check(file: Path, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        _, rules = _rules_of(file, schema)
+        rules = _rules_of(file, schema)
         _warn(rows, schema, rules)
     _print(rules)
 
@@ -127,13 +127,9 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
     return schema
 
 
-def _rules_of(file: Path, schema: "TableSchema") -> tuple[str, tuple[Rule, ...]]:
+def _rules_of(file: InputText, schema: "TableSchema") -> tuple[Rule, ...]:
     try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{file}: can't be read: {error}") from error
-    try:
-        return text, parse_rules(text, str(file), schema)
+        return parse_rules(file.text, file.name, schema)
     except RulesError as error:
         first, *others = map(plain, error.problems)
         raise click.UsageError("\n".join([first, *(f"Error: {each}" for each in others)])) from error

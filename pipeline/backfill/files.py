@@ -26,6 +26,7 @@ from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData
+from pipeline.core.notation.documents import is_named_pipe
 from pipeline.formats.files import Maker, block_file, is_block_format, records_of
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, one_line
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -291,6 +292,8 @@ def records_in(
 
 def open_file(path: str) -> Any:
     """Opens a file of stored bytes. Beam must not decompress them: the readers of the formats do."""
+    if is_named_pipe(path):  # of which a second reader would get nothing
+        raise UnreadableFile("it is a named pipe, not a file")
     try:
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except (BeamIOError, OSError) as error:

@@ -11,7 +11,6 @@
     metric = "temperature"
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import click
 
 from pipeline.cli.suggestions import did_you_mean
 from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
+from pipeline.core.notation.documents import parse_toml, read_text
 
 _DEFAULT = "default"
 
@@ -108,11 +108,11 @@ def load_profile(name: str | None, commands: Iterable[str]) -> Profile | None:
 
 def _profiles_of(file: Path, wanted: str) -> dict[str, Any]:
     try:
-        document = tomllib.loads(file.read_text())
-    except FileNotFoundError:
-        raise click.UsageError(f"no profile {wanted}: {file} does not exist") from None
-    except (OSError, ValueError) as error:  # also text that is not TOML, or not UTF-8
-        raise click.UsageError(f"{file}: {error.strerror if isinstance(error, OSError) else error}") from None
+        document = parse_toml(read_text(file))
+    except ValueError as error:
+        if not file.exists():
+            raise click.UsageError(f"no profile {wanted}: {file} does not exist") from None
+        raise click.UsageError(f"{file}: {error}") from None
     profiles = document.get("profiles", {})
     for key in document:
         if key != "profiles" or not isinstance(profiles, dict):

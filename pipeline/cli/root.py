@@ -83,8 +83,11 @@ class Toolbox(click.Group):
         except click.exceptions.NoSuchCommand as error:
             raise click.UsageError(_unknown(error.command_name), ctx) from None
         if name and command and not ctx.resilient_parsing:
-            ctx.obj = load_profile(ctx.params["profile"], EXAMPLES)
-            ctx.default_map = {name: ctx.obj.defaults(command, name, rest)} if ctx.obj else None
+            try:
+                ctx.obj = load_profile(ctx.params["profile"], EXAMPLES)
+                ctx.default_map = {name: ctx.obj.defaults(command, name, rest)} if ctx.obj else None
+            except click.UsageError as error:  # which may contain a key of the file
+                raise click.UsageError(plain(error.message), ctx) from None
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

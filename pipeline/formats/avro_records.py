@@ -7,7 +7,6 @@ reading the file at a value that no Python type can hold.
 
 import bz2
 import io
-import json
 import lzma
 import sys
 import zlib
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO, cast
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
+from pipeline.core.notation.documents import parse_loose_json
 from pipeline.core.notation.text import shown
 from pipeline.formats import lines
 from pipeline.formats.avro_types import with_own_decoders
@@ -75,7 +75,7 @@ class AvroFile:
         head = io.BytesIO(file.read(_MAX_HEADER))
         try:
             header = cast(dict[str, Any], schemaless_reader(head, _HEADER, None))
-            schema = json.loads(header["meta"]["avro.schema"])
+            schema = parse_loose_json(header["meta"]["avro.schema"])
             codec = header["meta"].get("avro.codec", b"null").decode()
             self._schema = cast(dict[str, Any], parse_schema(with_own_decoders(schema), self._types))
         except _DECODE_ERRORS as error:

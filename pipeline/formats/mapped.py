@@ -130,7 +130,7 @@ class MappedMaker:
     def _members(self, record: Mapping[str, Any]) -> Iterator[bytes]:
         for name, value in record.items():
             try:
-                written = _json(_with_texts(value))
+                written = _json_with_texts(value)
             except ValueError as error:
                 if self._columns is None or name in self._columns:
                     raise Malformed(f"{shown(name)} {error}") from None
@@ -239,6 +239,14 @@ def _json(value: Any) -> bytes:
         raise ValueError("is not UTF-8") from None
     except TypeError as error:  # a key of a map
         raise ValueError(f"can't be written as JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _json_with_texts(value: Any) -> bytes:
+    """Returns JSON in which texts replace numbers that are not finite. Raises as :func:`_json` does."""
+    try:
+        return _json(_with_texts(value))
     except RecursionError:
         raise ValueError("is nested too deeply") from None
 

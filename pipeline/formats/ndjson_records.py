@@ -7,7 +7,6 @@
 With a mapping, each line is a message of any form, or such a dead letter, with all its columns.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, Replay, replay_of_json
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData
-from pipeline.core.notation.strict_json import StrictDecoder
+from pipeline.core.notation.documents import StrictDecoder, parse_loose_json
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, TooLong, UnreadableFile, parse_or_refuse
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.mappings import NumberText, event_of
@@ -73,8 +72,8 @@ def _mapped_parser(maker: MappedMaker) -> Callable[[int, str], Record]:
 def _letter(line: str) -> Replay | None:
     """Returns the message of a dead letter; None for a line that is none. Raises Malformed."""
     try:
-        document = json.loads(line)  # not strictly: an infinite number of the message is one in its record, too
-    except (ValueError, RecursionError):
+        document = parse_loose_json(line)  # an infinite number of the message is one in its record, too
+    except ValueError:
         return None
     if not isinstance(document, dict) or not document.keys() >= set(LETTER_COLUMNS):
         return None

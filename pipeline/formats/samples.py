@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.mapped_type import MappedType
@@ -18,12 +18,14 @@ from pipeline.core.decoding.mapping.authoring.rows import Sampled, draft_of_rows
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
+from pipeline.core.notation.documents import parse_loose_json
 from pipeline.formats.files import block_file, records_of
 from pipeline.formats.lines import MappedRecord, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 
 SAMPLE_RECORDS = 1000
 _SAMPLE_BYTES = 1 << 20
+_MOST_BYTES = 10_000_000  # of a message of Pub/Sub
 _DELIMITERS = ";\t|,"
 _ROWS = 50  # that tell the delimiter
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
@@ -63,11 +65,7 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     name = path.name.lower()
     stem = path.name.partition(".")[0]
     if name.endswith(".json"):
-        try:
-            found = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise UnreadableFile(f"it is not JSON: {error}") from None
-        return Sampled([found], f"the value in {path.name}", stem)
+        return Sampled([_value(path.read_bytes(), "it")], f"the value in {path.name}", stem)
     csv_format = csv_format_of(path) if name.removesuffix(".gz").endswith(".csv") else None
     maker = _SampleMaker(csv_format or CsvFormat())
     with path.open("rb", buffering=0) as file:
@@ -76,10 +74,20 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
         else:
             with records_of(path.name, cast(BinaryIO, file), maker) as lines:
                 records = list(islice(lines, limit))
-    found = [json.loads(record.message.data) for record in records if isinstance(record, MappedRecord)]
+    mapped = [record for record in records if isinstance(record, MappedRecord)]
+    found = [_value(record.message.data, f"line {record.line}") for record in mapped]
     if not found:
         raise UnreadableFile("it has no records that can be read")
     return Sampled(found, f"the first {len(found):,} records of {path.name}", stem, csv_format)
+
+
+def _value(data: bytes, where: str) -> Any:
+    try:
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"it is larger than {_MOST_BYTES:,} bytes")
+        return parse_loose_json(data)  # the trial of the draft shows that NaN is refused
+    except ValueError as error:
+        raise UnreadableFile(f"{where} is not JSON: {error}") from None
 
 
 def csv_format_of(path: Path) -> CsvFormat:
@@ -102,17 +110,19 @@ def _is_utf8(data: bytes) -> bool:
 
 def _fit(lines: Sequence[str], delimiter: str) -> tuple[bool, int]:
     """Returns how well a delimiter divides lines: the columns of the header, which have no decimal commas."""
-    widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+    try:
+        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
+    except csv.Error:  # a cell is larger than any
+        return False, 0
     return len(set(widths[:-1])) == 1, widths[0] if widths else 0
 
 
 def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
     """Returns the contents of messages in JSON as a sample. Raises UnreadableFile if one contains something else."""
     try:
-        found = [json.loads(message.data) for message in messages]
-    except ValueError:
-        raise UnreadableFile("a message is not JSON: name its type with --message and --message-descriptors") from None
-    return Sampled(found, source, "sensor")
+        return Sampled([_value(message.data, "a message") for message in messages], source, "sensor")
+    except UnreadableFile as problem:
+        raise UnreadableFile(f"{problem}; name its type with --message and --message-descriptors") from None
 
 
 def draft_of(sampled: Sampled, time_zone: str = "") -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
+from pipeline.cli.input_files import InputPath
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
 from pipeline.cli.options import Parsed, schema_options
 from pipeline.cli.record_options import (
@@ -59,7 +60,7 @@ class _PublishCounts:
 
 
 @click.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=InputPath())
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @column_options
 @message_options

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.input_files import InputPath
 from pipeline.cli.message_options import (
     attribute_option,
     decoder_option,
@@ -103,7 +104,7 @@ def check(
 
 
 @mapping.command("try")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=InputPath(), metavar="[FILE]...")
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),

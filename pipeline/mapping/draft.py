@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err
+from pipeline.cli.input_files import InputPath
 from pipeline.cli.message_options import descriptors_option, mapping_problems
 from pipeline.cli.options import ZONE, Parsed
 from pipeline.cli.trials import print_trial
@@ -24,9 +25,7 @@ _WAIT = timedelta(seconds=3)
 
 
 @click.command()
-@click.argument(
-    "sample", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="[SAMPLE]"
-)
+@click.argument("sample", required=False, type=InputPath(), metavar="[SAMPLE]")
 @click.option("--message", metavar="TYPE", help="The full name of a message type, like acme.v1.Report.")
 @descriptors_option
 @click.option(

@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import click
 
 from pipeline.cli.console import print_json_line
+from pipeline.cli.input_files import InputText, TextFile
 from pipeline.cli.options import Parsed
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
@@ -65,7 +66,7 @@ _DURATION = Parsed("duration", parse_duration)
 )
 @click.option(
     "--schema",
-    type=click.File(encoding="utf-8"),
+    type=TextFile(),
     help="A file with the table's schema as TOML, or - for standard input. Default: the default schema.",
 )
 @click.option("--batch", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Events per message.")
@@ -104,14 +105,14 @@ _DURATION = Parsed("duration", parse_duration)
     help="The number of groups of each roll-up by metadata, if the schema has any.",
 )
 @click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
-@click.option("--prices", type=click.File(encoding="utf-8"), help="A file with unit prices as TOML: adds the cost.")
+@click.option("--prices", type=TextFile(), help="A file with unit prices as TOML: adds the cost.")
 @click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
 def plan(
     sensors: int,
     every: int,
     metrics: tuple[str, ...],
     metadata: tuple[str, ...],
-    schema: TextIO | None,
+    schema: InputText | None,
     batch: int,
     early_firing: timedelta,
     allowed_lateness: timedelta,
@@ -121,7 +122,7 @@ def plan(
     results: Literal["none", "final", "all"],
     rollup_groups: int,
     disk: str,
-    prices: TextIO | None,
+    prices: InputText | None,
     json_line: bool,
 ) -> None:
     """Estimate messages, workers, nodes, storage and cost of a fleet.
@@ -184,7 +185,7 @@ def _note_of_groups(declared: Rate | None, rate: Rate) -> list[str]:
 
 
 def _schema(
-    file: TextIO | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]
+    file: InputText | None, every_us: int, metrics: tuple[str, ...], metadata: tuple[str, ...]
 ) -> tuple[TableSchema, Rate | None]:
     """Returns the schema at the given rate, and the rate that it declares.
 
@@ -195,11 +196,13 @@ def _schema(
     try:
         schema = TableSchema.for_new_table()
         if file is not None:
-            text = file.read()
+            text = file.text
+            if not text.strip():
+                raise SchemaError("schema", "the file is empty")
             schema = parse_schema(text, schema)
         declared = replace(schema, rate=Rate(every_us, len(metrics), len(metadata)))
         check_sizes(declared)
-    except (SchemaError, UnicodeDecodeError) as error:
+    except SchemaError as error:
         raise click.UsageError(f"{placed(name, text, str(error))}: {error}") from None
     stored = [] if schema.layout.serializes else [set(metadata) - set(schema.key.metadata_names)]
     for what, rules, of in (
@@ -211,8 +214,8 @@ def _schema(
     return declared, schema.rate
 
 
-def _prices(file: TextIO) -> Prices:
+def _prices(file: InputText) -> Prices:
     try:
-        return parse_prices(file.read())
+        return parse_prices(file.text)
     except ValueError as error:
-        raise click.UsageError(f"{file.name}: {' '.join(str(error).split())}") from None
+        raise click.UsageError(f"{file.name}: {error}") from None

@@ -1,10 +1,10 @@
 """Unit prices, which a user gives as TOML, and the monthly cost of an estimate."""
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from pipeline.core.notation.documents import parse_toml
 from pipeline.plan.estimate import Estimate
 
 DATAFLOW = ("Dataflow workers", "Dataflow disks", "Streaming Engine")
@@ -40,7 +40,7 @@ class Prices:
 
 def parse_prices(text: str) -> Prices:
     """Parses TOML such as ``bigtable_node_hour = 0.5``. Raises ValueError, in one line, for anything else."""
-    found = tomllib.loads(text)
+    found = parse_toml(text)
     known = [field.name for field in fields(Prices)]
     for name, price in found.items():
         if name not in known:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import uvicorn
 
+from pipeline.cli.input_files import InputPath
 from pipeline.cli.options import schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
@@ -24,7 +25,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port; 0 for any.")
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=InputPath(),
     help="A file with a token that requests to the API have to present. Needed beyond this machine.",
 )
 @click.option(

@@ -3,10 +3,11 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
+from pipeline.cli.input_files import InputText, TextFile
 from pipeline.cli.options import Command, Parsed
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
@@ -141,7 +142,7 @@ def schema_flags(command: Command) -> Command:
 
     @click.option(
         "--schema",
-        type=click.File(encoding="utf-8"),
+        type=TextFile(),
         help="A file with the whole schema as TOML, or - for standard input. 'tidetable table describe --toml' "
         "prints one.",
     )
@@ -180,7 +181,7 @@ def schema_flags(command: Command) -> Command:
         f"'raw={EXAMPLE}'. Repeatable, also with --schema.",
     )
     @functools.wraps(command)
-    def with_flags(*args: Any, schema: TextIO | None, **kwargs: Any) -> Any:
+    def with_flags(*args: Any, schema: InputText | None, **kwargs: Any) -> Any:
         flags = SchemaFlags(**{name: kwargs.pop(name) for name in _FIELDS})
         if flags.tiers and flags.stats_family is not None:
             raise click.UsageError(
@@ -191,19 +192,15 @@ def schema_flags(command: Command) -> Command:
     return with_flags
 
 
-def _from_file(file: TextIO, others: SchemaFlags) -> SchemaFlags:
+def _from_file(file: InputText, others: SchemaFlags) -> SchemaFlags:
     """Returns the flags with the file's schema. Validates it before any request to a server."""
     if others != SchemaFlags(policies=others.policies):
         raise click.UsageError(
             "--schema describes the whole schema: of the other schema flags, only --gc can be combined with it"
         )
-    try:
-        text = file.read()
-        if not text.strip():
-            raise SchemaError("schema", "the file is empty; 'describe --toml' prints the default schema")
-    except (SchemaError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{file.name}: {error}") from None
-    flags = SchemaFlags(text, file.name, policies=others.policies)
+    if not file.text.strip():
+        raise click.UsageError(f"{file.name}: schema: the file is empty; 'describe --toml' prints the default schema")
+    flags = SchemaFlags(file.text, file.name, policies=others.policies)
     flags.requested(TableSchema.for_new_table())
     return flags
 

@@ -155,7 +155,7 @@ def test_a_bad_file_is_refused_before_a_server_is_asked(
     path = tmp_path / "latin.toml"
     path.write_bytes(b'key = "\xff"')
     for options, problem in (
-        ([str(path)], f"{path}: 'utf-8' codec can't decode"),
+        ([str(path)], f"{path}: byte 8 is not text in UTF-8"),
         ([in_file(tmp_path, TALL), "--gc", "stats=never"], "--gc stats=…: the table's families are logs, raw, meta"),
     ):
         result = run("create", name, "--schema", *options)

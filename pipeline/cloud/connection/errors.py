@@ -1,6 +1,5 @@
 """Errors of Google's servers and clients: which are transient, and a line for each with its remedy."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
+from pipeline.core.notation.documents import parse_json
 
 TRANSIENT = (
     exceptions.Aborted,  # another request got in the way, or a stream ended early; a new request starts afresh
@@ -44,8 +44,8 @@ def explained(resource: str | TableName) -> Iterator[None]:
     what = f"table {resource}" if isinstance(resource, TableName) else resource
     try:
         yield
-    except (DefaultCredentialsError, OSError, AttributeError) as error:
-        # Google's library opens the file without handling errors, and takes any JSON for an object.
+    except (DefaultCredentialsError, OSError, AttributeError, RecursionError) as error:
+        # Google's library opens the file without handling errors, and takes any JSON for an object, however deep.
         problem = _credentials_problem(error)
         if problem is None:
             raise
@@ -95,7 +95,7 @@ def _fault_of(file: str, error: Exception) -> str | None:
     if isinstance(error, OSError):
         return f"can't be read: {error.strerror}" if error.filename == file else None
     try:
-        content = json.loads(Path(file).read_bytes())
+        content = parse_json(Path(file).read_bytes())
     except FileNotFoundError:
         return "does not exist"
     except OSError as unreadable:  # in a folder without permission

@@ -11,6 +11,7 @@ from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES
 from pipeline.core.decoding.mapping.language.model import JSON, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
+from pipeline.core.notation.documents import read_bytes, text_of
 from pipeline.core.notation.toml_lines import placed
 
 _OBJECT = re.compile(r"gs://([^/\s]+)/(\S.*)")
@@ -60,7 +61,10 @@ def load_descriptors(places: Sequence[str]) -> list[DescriptorFile]:
 def _of_file(place: str) -> DescriptorFile:
     serialized = _read(place, MAX_DESCRIPTOR_BYTES)
     with located(place):
-        return DescriptorFile(place, serialized, Descriptors(serialized))
+        types = Descriptors(serialized)
+        if not any(types.names()):
+            raise MappingError("", "it defines no message type; write it with protoc --include_imports")
+        return DescriptorFile(place, serialized, types)
 
 
 def _of_schema(place: str) -> DescriptorFile:
@@ -86,11 +90,10 @@ def parse_mapping_file(place: str, files: Sequence[DescriptorFile]) -> MappedTyp
     Raises as :func:`load_message_types` does.
     """
     content = _read(place, MAX_MAPPING_BYTES)
-    with located(place):
-        try:
-            text = content.decode()
-        except UnicodeDecodeError:
-            raise MappingError("", "it is not text in UTF-8") from None
+    try:
+        text = text_of(content)
+    except ValueError as error:
+        raise MappingError(place, str(error)) from None
     with located(place, text):
         name = MappedType(place, text).name
         return MappedType(place, text, b"" if name == JSON else with_type(name, files).descriptors)
@@ -141,10 +144,9 @@ def _read(place: str, most: int) -> bytes:
     if place.startswith("gs://"):
         return _read_object(place, most)
     try:
-        with Path(place).open("rb") as file:
-            return file.read(most + 1)
-    except OSError as error:
-        raise MappingError(place, error.strerror or str(error)) from error
+        return read_bytes(Path(place), most)
+    except ValueError as error:
+        raise MappingError(place, str(error)) from error
 
 
 def _read_object(place: str, most: int) -> bytes:

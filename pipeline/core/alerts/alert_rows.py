@@ -30,7 +30,9 @@ from pipeline.core.alerts.machine import (
 )
 from pipeline.core.alerts.rules import RULE_NAME, Rule
 from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.documents import parse_json
 from pipeline.core.notation.text import json_number
+from pipeline.core.notation.times import to_datetime
 from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
 from pipeline.core.schema.layouts import CellSelection
@@ -182,13 +184,14 @@ def _parse_cell(cell: Cell) -> _Written:
     if kind is None or (dot and not _BEYOND.fullmatch(beyond)):
         raise ValueError(f"an alert has no column {column}")
     try:
-        content = json.loads(cell.value)
+        content = parse_json(cell.value)
         value = content["value"]
         transition = Transition(
             int(content["time_us"]), kind, None if value is None else float(value), int(content["since_us"])
         )
+        to_datetime(transition.time_us), to_datetime(transition.since_us)  # others may have written any number
         version, severity, revision = int(content["version"]), str(content["severity"]), str(content["revision"])
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"its column {column} contains no transition") from error
     return _Written(transition, version, not column.startswith(_WITHDRAWN), severity, revision)
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pipeline.core.alerts.conditions import KEYS, AlertCondition, condition_of, written
+from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import shown
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -135,9 +135,8 @@ def parse_rules(text: str, source: str, schema: TableSchema) -> tuple[Rule, ...]
     if len(text.encode()) > MAX_BYTES:
         raise RulesError([f"{source}: is larger than {MAX_BYTES // 1000} kB"])
     try:
-        document = tomllib.loads(text)
-    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
-    except (ValueError, RecursionError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         raise RulesError([f"{source}: is not TOML: {error}"]) from None
     problems = [
         f"{source}: there is no key {shown(key)}; rules begin with [[rule]]" for key in document if key != "rule"

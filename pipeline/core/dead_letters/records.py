@@ -217,6 +217,8 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
     original = Message(_payload(document.get("data") or ""), attributes)
     events, problem = _decoded(original)
     listed = document.get("events") or []
+    if not isinstance(listed, list):
+        raise ValueError("events is not a list")
     if listed and listed != [_event_json(event) for event in events]:
         events = tuple(parse_json(json.dumps(each).encode(), SensorEvent) for each in listed)
         made = message_of(events)
@@ -232,9 +234,16 @@ def _attributes_of(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[st
     attributes = document.get("attributes") or {}
     of_letter = ((dead_letter.ORDERING_KEY, "ordering_key"), (dead_letter.PUBLISH_TIME, "publish_time"))
     own = {name: document[key] for name, key in of_letter if document.get(key)}
-    if not isinstance(attributes, dict) or not all(isinstance(text, str) for text in (attributes | own).values()):
+    if not isinstance(attributes, dict) or not all(map(_is_text, (*attributes, *(attributes | own).values()))):
         raise ValueError("attributes, ordering_key and publish_time must be text")
     return attributes, own
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:  # JSON can contain one half of a character
+        return False
 
 
 def _payload(text: Any) -> bytes:

@@ -94,7 +94,7 @@ class Trials:
 
 
 def _json_of(one: MessageType, message: Message) -> Any:
-    """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed."""
+    """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed or shown."""
     pool: DescriptorPool | None = None
     if isinstance(one, DecoderFunction):
         try:
@@ -112,6 +112,9 @@ def _json_of(one: MessageType, message: Message) -> Any:
     except BadData:
         return None
     try:
-        return json_format.MessageToDict(parsed, preserving_proto_field_name=True, descriptor_pool=pool)
-    except (json_format.Error, ValueError, TypeError):  # such as a Timestamp out of range, or an Any of an unknown type
-        return text_format.MessageToString(parsed)
+        try:
+            return json_format.MessageToDict(parsed, preserving_proto_field_name=True, descriptor_pool=pool)
+        except (json_format.Error, ValueError, TypeError):  # such as a Timestamp out of range, or an unknown Any
+            return text_format.MessageToString(parsed)
+    except RecursionError:  # an Any in an Any, and so on
+        return None

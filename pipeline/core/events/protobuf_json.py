@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pipeline.core.notation.documents import StrictDecoder
 from pipeline.core.notation.exact_numbers import exact_float_of
-from pipeline.core.notation.strict_json import StrictDecoder
 from pipeline.core.notation.text import shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 

@@ -20,6 +20,7 @@ Time: TypeAlias = SupportsIndex | datetime | str
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DAYS_AGO = {"today": 0, "yesterday": 1}
+_FIRST_US, _LAST_US = ((day.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND for day in (datetime.min, datetime.max))
 
 
 def to_datetime(time_us: int) -> datetime:
@@ -82,8 +83,15 @@ def parse_time(text: str, zone: str = UTC_ZONE) -> int:
     ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid.
 
     Raises:
-        ValueError: ``text`` has another format.
+        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
     """
+    time_us = _of_iso(text, zone)
+    if not _FIRST_US <= time_us <= _LAST_US:  # by its offset
+        raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC")
+    return time_us
+
+
+def _of_iso(text: str, zone: str) -> int:
     try:
         parsed = datetime.fromisoformat(text.strip())
         return from_datetime(parsed if parsed.tzinfo or zone == UTC_ZONE else parsed.replace(tzinfo=zone_of(zone)))
@@ -110,7 +118,7 @@ def parse_moment(text: str, now_us: int, zone: str = UTC_ZONE) -> int:
         if word in _DAYS_AGO:
             today = to_local(now_us, zone).date()
             return parse_time(str(today - timedelta(_DAYS_AGO[word])), zone)
-        time_us = now_us - parse_duration(word[1:]) // _MICROSECOND if word.startswith("-") else parse_time(text, zone)
+        time_us = now_us - parse_duration(word[1:]) // _MICROSECOND if word.startswith("-") else _of_iso(text, zone)
     except ValueError:
         raise ValueError(f"{text!r} is not a time; write 2026-02-17T10:30:00Z, now, today, yesterday or -1d") from None
     try:

@@ -2,8 +2,9 @@
 
 import bisect
 import re
-import tomllib
 from typing import Any
+
+from pipeline.core.notation.documents import parse_toml
 
 _SYNTAX_ERROR = re.compile(r"\(at line (\d+), column \d+\)")  # of tomllib
 
@@ -28,8 +29,8 @@ def line_of(text: str, problem: str) -> int | None:
     """
     lines = text.split("\n")
     try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError):
+        document = parse_toml(text)
+    except ValueError:
         found = _SYNTAX_ERROR.search(problem)
         return int(found[1]) if found else None
     keys = _keys_of(document, problem)
@@ -44,7 +45,7 @@ def _first(lines: list[str], most: int) -> tuple[dict[str, Any], int]:
     """Returns the document of the first lines, at most so many, and their number, without a statement that is cut."""
     for number in range(most, 0, -1):
         try:
-            return tomllib.loads("\n".join(lines[:number]) + "\n"), number
+            return parse_toml("\n".join(lines[:number]) + "\n"), number
         except ValueError:
             continue
     return {}, 0

@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from google.protobuf.message import DecodeError
 
 from pipeline.core.events.message import EVENT_ID, EVENT_TIME, MESSAGE_TYPE, Message
+from pipeline.core.notation.documents import parse_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, named_values
@@ -136,7 +137,7 @@ def result_json(data: bytes) -> dict[str, Any]:
     """
     try:
         # No serialized result begins with a brace: it would be a field that WindowResult does not have.
-        found = json.loads(data) if data[:1] == b"{" else _mapped(WindowResult.FromString(data))
+        found = parse_json(data) if data[:1] == b"{" else _mapped(WindowResult.FromString(data))
         metrics = {
             each["metric"]: {"count": int(each["count"])}
             | {one["name"]: json_number(float(one["value"])) for one in each["statistics"]}
@@ -144,10 +145,10 @@ def result_json(data: bytes) -> dict[str, Any]:
         }
         named = {name: found[name] for name in ("sensor_id", "tier", "window_start", "window_end", "kind", "event_id")}
         reading_count = int(found["reading_count"])
+        if reading_count < 1 or not all(isinstance(text, str) for text in (*named.values(), *metrics)):
+            raise ValueError
     except (DecodeError, KeyError, TypeError, ValueError):
-        reading_count = 0
-    if not reading_count:
-        raise ValueError(f"the message is no {RESULT_TYPE}")
+        raise ValueError(f"the message is no {RESULT_TYPE}") from None
     event_id = named.pop("event_id")
     return {**named, "reading_count": reading_count, "metrics": metrics, "event_id": event_id}
 

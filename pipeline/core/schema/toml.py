@@ -42,13 +42,13 @@ Omitted keys have the values of the default schema; a serializing layout has no 
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_interval, parse_interval
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy, parse_policy
@@ -85,11 +85,10 @@ def parse_schema(text: str, current: TableSchema | None = None) -> TableSchema:
         SchemaError: the text is not TOML, or not a schema; the message begins with the key at fault.
     """
     try:
-        document = tomllib.loads(text)
-    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
-    except (ValueError, RecursionError) as error:
+        document = parse_toml(text)
+    except ValueError as error:
         hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
-        raise SchemaError("schema", f"it is not TOML: {' '.join(str(error).split())}{hint}") from None
+        raise SchemaError("schema", f"it is not TOML: {error}{hint}") from None
     if current is not None:
         _complete(document, current)
     return schema_of(document)

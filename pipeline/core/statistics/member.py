@@ -5,6 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from pipeline.core.notation.documents import parse_json
+
 _WIDE = 1 << 64
 
 
@@ -40,10 +42,7 @@ def member_text(fields: tuple[str, ...], metadata: Mapping[str, str]) -> str:
 @lru_cache(maxsize=4096)  # sensors of a group have the same text
 def member_fields(text: str) -> Mapping[str, str | None]:
     """Returns the fields of what :func:`member_text` wrote. Raises ValueError for another text."""
-    try:
-        fields = json.loads(text)
-    except RecursionError as error:  # another program's: ours has one level
-        raise ValueError("the metadata of roll-ups is nested too deeply") from error
+    fields = parse_json(text)
     if not isinstance(fields, dict) or not all(value is None or isinstance(value, str) for value in fields.values()):
         raise ValueError("the metadata of roll-ups is not an object of texts")
     return fields

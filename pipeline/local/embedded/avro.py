@@ -40,9 +40,9 @@ class AvroSchema:
                 fastavro.schemaless_reader(io.BytesIO(message), self._parsed, None)
                 return True
             value, _ = json.JSONDecoder().raw_decode(message.decode().lstrip())
-        except (ValueError, EOFError, IndexError):
+            return self._fits(value, self._parsed)
+        except (ValueError, EOFError, IndexError, RecursionError):
             return False
-        return self._fits(value, self._parsed)
 
     def _fits(self, value: Any, schema: Any) -> bool:
         if isinstance(schema, list):

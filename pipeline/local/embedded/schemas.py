@@ -1,6 +1,5 @@
 """Pub/Sub's API of schemas, as far as Google's emulator has it: ``google.pubsub.v1.SchemaService``, in Avro alone."""
 
-import json
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import types
 from grpc import StatusCode
 
+from pipeline.core.notation.documents import parse_json
 from pipeline.local.embedded.avro import AvroSchema
 from pipeline.local.embedded.methods import Service, method
 from pipeline.local.embedded.refusals import RequestRefused, invalid, not_built
@@ -183,6 +183,6 @@ def _parsed(schema: Any) -> AvroSchema:
     if schema.type_ != types.Schema.Type.AVRO:
         raise invalid("Invalid schema type")
     try:
-        return AvroSchema(json.loads(schema.definition))
+        return AvroSchema(parse_json(schema.definition))
     except (ValueError, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
         raise invalid("Could not parse schema definition") from error

@@ -55,6 +55,7 @@ def test_a_message_too_large_is_not_transient() -> None:
         (b"{", "which is not a file of credentials in JSON"),
         (b"\xff\xfe", "which is not a file of credentials in JSON"),
         (b"[]", "which is not a file of credentials in JSON"),
+        (b"[" * 100_000, "which is not a file of credentials in JSON"),
         (b'{"type": "key"}', "which is not valid: The file .* does not have a valid type. Type is key, .*"),
         (b'{"type": "service_account"}', "which is not valid: Service account info was not .* missing fields .*"),
     ],

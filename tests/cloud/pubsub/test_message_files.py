@@ -49,7 +49,7 @@ def test_each_mapping_takes_the_first_descriptors_with_its_type(write: Write):
         (TEXT.replace("acme.Report", "acme.v1.Report"), ":1: message: there is no message type 'acme.v1.Report' in the "
          "descriptors; did you mean acme.Report?"),
         ("sensor =", ": it is not TOML: Invalid value (at end of document)"),
-        (b"\xff", ": it is not text in UTF-8"),
+        (b"\xff", ": byte 1 is not text in UTF-8; save it as UTF-8"),
         (TEXT + "#" * (1 << 20), ": a mapping has at most 1 MiB"),
     ],
 )  # fmt: skip

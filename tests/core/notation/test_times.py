@@ -65,6 +65,13 @@ def test_refuse(text):
         parse_time(text)
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+00:01", "9999-12-31T23:59:59.999999-00:01"])
+def test_refuse_outside_the_calendar(text):
+    """A time that its offset moves out of the calendar is refused, since nothing can show it."""
+    with pytest.raises(ValueError, match="is outside the years 1 to 9999 in UTC"):
+        parse_time(text)
+
+
 NOW = parse_time("2026-02-17T10:30:00.25Z")
 
 

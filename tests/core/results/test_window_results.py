@@ -98,9 +98,20 @@ def test_json_is_protobufs_mapping():
     assert result_json(data)["metrics"]["t"]["sum"] == "inf"
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff", b"{", b"[]", b"{}", b'{"metrics":7}', b"{\xff", b'{"reading_count":"x"}']
+_GOOD = (
+    b'{"reading_count":%s,"metrics":[{"metric":"t","count":%s,"statistics":[]}],"sensor_id":%s,"tier":"1h",'
+    b'"window_start":"x","window_end":"x","kind":"late","event_id":"x"}'
 )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"\xff", b"{", b"[]", b"{}", b'{"metrics":7}', b"{\xff", b'{"reading_count":"x"}', b'{"a":' * 100_000,
+        _GOOD % (b"1e400", b"1", b'"a"'), _GOOD % (b"1", b"1e400", b'"a"'), _GOOD % (b"-1", b"1", b'"a"'),
+        _GOOD % (b"9" * 5000, b"1", b'"a"'), _GOOD % (b"1", b"1", b"[1]"),
+    ],
+)  # fmt: skip
 def test_other_messages(data):
     """What is no result is refused in one line."""
     with pytest.raises(ValueError, match=r"^the message is no tidetable\.v1\.WindowResult$"):

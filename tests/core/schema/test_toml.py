@@ -282,7 +282,7 @@ def test_round_trip(schema):
             "rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not 1.5",
         ),
         (
-            '[rate]\nevery = "1s"\nevent_bytes = ' + "9" * 1000,
+            '[rate]\nevery = "1s"\nevent_bytes = ' + "9" * 100,
             f"rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not {'9' * 80}",
         ),
         (

@@ -17,7 +17,6 @@ The page on mappings in the documentation describes every key.
 
 import difflib
 import re
-import tomllib
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Document
 from datetime import UTC, datetime
@@ -40,6 +39,7 @@ from pipeline.core.decoding.mapping.language.model import (
 )
 from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Root
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
+from pipeline.core.notation.documents import parse_toml
 
 MAX_MAPPING_BYTES = 1 << 20
 
@@ -64,10 +64,9 @@ def parse_mapping(text: str) -> Mapping:
     if len(text) > MAX_MAPPING_BYTES:
         raise MappingError("", f"a mapping has at most {MAX_MAPPING_BYTES >> 20} MiB")
     try:
-        document = tomllib.loads(text)
-    # Besides TOMLDecodeError: numbers with thousands of digits, and arrays nested thousands of levels deep.
-    except (ValueError, RecursionError) as error:
-        raise MappingError("", f"it is not TOML: {' '.join(str(error).split())}") from None
+        document = parse_toml(text)
+    except ValueError as error:
+        raise MappingError("", f"it is not TOML: {error}") from None
     return _MappingParser(document).mapping()
 
 

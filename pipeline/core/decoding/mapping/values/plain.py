@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.documents import StrictDecoder
 from pipeline.core.notation.exact_numbers import exact_float, exact_float_of
-from pipeline.core.notation.strict_json import StrictDecoder
 from pipeline.core.notation.text import shown
 
 _MAX_DEPTH = 100  # of a Struct

@@ -90,7 +90,7 @@ def test_values_of_a_kind_that_is_not_wanted(mapper, text, problem):
         ('path = "i32", is = nan', "i32: it is int32, which is never nan"),
         ('path = "i32", is = [1, 1.5]', "never 1.5"),
         ('path = "i32", is = 2147483648', "never 2147483648"),
-        (f'path = "i32", is = {10**400}', "never 1000"),
+        (f'path = "i32", is = {10**300}', "never 1000"),
         ('path = "u32", is_not = -1', "never -1"),
         ('path = "by_number.1", is = "1"', "compare it with a number"),
         ('path = "status", is = 1.5', "never 1.5"),

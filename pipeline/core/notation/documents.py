@@ -1,0 +1,214 @@
+"""Reads what others wrote, JSON and TOML, from messages, files and rows: any fault is a ValueError with one line.
+
+Python's own parsers raise more than that: RecursionError, and messages about Python's limits. They also return what
+nobody can use later: values that are nested thousands of levels deep, which break whatever shows them, and numbers
+beyond every type. Here, such documents are refused as a whole.
+"""
+
+import codecs
+import json
+import math
+import os
+import re
+import stat
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pipeline.core.notation.text import shown
+
+MAX_DEPTH = 100
+MAX_BYTES = 1 << 20
+"""The most bytes of a file that a person writes."""
+
+_BEYOND_DOUBLES = 1 << 1024
+_MARKS = {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_BOM = "\ufeff"
+_TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+# tomllib would take minutes for a key of thousands of parts, whose beginnings it all keeps.
+_DOTTED = re.compile(rf"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}", re.ASCII)
+
+
+class StrictDecoder(json.JSONDecoder):
+    """Decodes JSON, and refuses what Python's decoder accepts beyond the standard, and what is nested too deeply.
+
+    Args:
+        parse_int: converts the digits of an integer; by default to an ``int``.
+        parse_float: converts the text of any other number; by default to a ``float``.
+        parse_constant: converts ``NaN``, ``Infinity`` and ``-Infinity``; by default refuses them.
+    """
+
+    def __init__(
+        self,
+        parse_int: Callable[[str], Any] | None = None,
+        parse_float: Callable[[str], Any] | None = None,
+        parse_constant: Callable[[str], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            parse_int=parse_int,
+            parse_float=parse_float,
+            parse_constant=parse_constant or _refuse,
+            object_pairs_hook=_members,
+        )
+
+    def decode(self, text: str, *_: Any) -> Any:
+        """Returns the value as Python's. Raises ValueError with a message of one line."""
+        try:
+            value = super().decode(text)
+        except json.JSONDecodeError as error:
+            if text.startswith(_BOM):
+                raise ValueError("it begins with a byte order mark") from None
+            raise ValueError(f"{error.msg.removesuffix(' at')} at character {error.pos + 1}") from None
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        except ValueError as error:
+            raise _explained(error) from None
+        if _may_be_deep(text):
+            _check_depth(value)
+        return value
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Returns the value of JSON in UTF-8, whose numbers are finite. Raises ValueError with a message of one line."""
+    return _FINITE.decode(data if isinstance(data, str) else text_of(data))
+
+
+def parse_loose_json(data: bytes | str) -> Any:
+    """Returns the value of JSON in UTF-8, which may contain NaN and infinities. Raises as :func:`parse_json` does.
+
+    An integer beyond the range of a double is infinite.
+    """
+    return _LOOSE.decode(data if isinstance(data, str) else text_of(data))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Returns the document of TOML, whose integers fit a double. Raises ValueError with a message of one line."""
+    if _DOTTED.search(text):
+        raise ValueError(_TOO_DEEP)
+    try:
+        document = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except ValueError as error:
+        raise _explained(error, text) from None
+    _check_depth(document)
+    _check_integers(document)
+    return document
+
+
+def text_of(data: bytes) -> str:
+    """Returns the text that UTF-8 encodes. Raises ValueError with a message of one line."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        encoding = _MARKS.get(data[:2])
+        found = f"it is text in {encoding}" if encoding else f"byte {error.start + 1} is not text in UTF-8"
+        raise ValueError(f"{found}; save it as UTF-8") from None
+
+
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
+    """Returns the text of a file. Raises ValueError with a message of one line, without the file's name."""
+    data = read_bytes(path, most)
+    if len(data) > most:
+        raise ValueError(f"it is larger than {most:,} bytes")
+    return text_of(data)
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Returns the content of a file; of a larger one, one byte more than ``most``. Raises as :func:`read_text` does."""
+    if is_named_pipe(path):
+        raise ValueError("it is a named pipe, not a file")
+    try:
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise ValueError(error.strerror or str(error)) from error
+
+
+def is_named_pipe(path: str | os.PathLike[str]) -> bool:
+    """Returns whether a path is a named pipe, which may have nobody who ever writes; ``<(command)`` has somebody."""
+    try:
+        return stat.S_ISFIFO(os.lstat(os.path.realpath(path)).st_mode)
+    except (OSError, ValueError):  # the latter for a path that no system has
+        return False
+
+
+def _explained(error: ValueError, toml: str = "") -> ValueError:
+    """Returns an error of a parser in words for the author of the text."""
+    if "set_int_max_str_digits" in str(error):
+        return ValueError("an integer has thousands of digits")
+    if toml.startswith(_BOM):
+        return ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    if re.search(r"\r(?!\n)", toml):
+        return ValueError("its lines end with CR alone; save it with LF or CR LF")
+    return ValueError(" ".join(str(error).split()))
+
+
+def _may_be_deep(text: str) -> bool:
+    """Returns False for JSON that is certainly not nested too deeply; costs next to nothing for most messages."""
+    if len(text) <= 2 * MAX_DEPTH or text.count("{") + text.count("[") <= MAX_DEPTH:
+        return False
+    brackets = text.encode(errors="replace").translate(None, _OTHERS)
+    for _ in range(MAX_DEPTH // 2):  # each time, one or two levels go
+        inner = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(inner) == len(brackets):
+            break  # some are in texts
+        brackets = inner
+    return bool(brackets)
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [one for outer in level for one in _items(outer) if isinstance(one, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def _check_integers(value: Any) -> None:
+    """Raises ValueError for an integer beyond a double: Python can't even show one with thousands of digits."""
+    if isinstance(value, int) and abs(value) >= _BEYOND_DOUBLES:
+        raise ValueError("an integer is beyond the range of a double")
+    for one in _items(value):
+        _check_integers(one)
+
+
+def _items(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{shown(name)} appears twice")
+    return members
+
+
+def _integer(text: str) -> int | float:
+    number = float(text)
+    return number if math.isinf(number) else int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{shown(text)} is beyond the range of a double")
+    return number
+
+
+def _finite_integer(text: str) -> int:
+    _finite(text)
+    return int(text)
+
+
+_FINITE = StrictDecoder(parse_int=_finite_integer, parse_float=_finite)
+_LOOSE = StrictDecoder(parse_int=_integer, parse_constant=float)
