@@ -97,11 +97,15 @@ class Summary:
                 "have all raw rows"
             )
         if listed := self._of(metrics.BACKFILL_WINDOWS_LISTED) - left:
-            click.echo(
-                f"{counted(listed, 'window')} put on the table's work list: a job with an allowed lateness of "
-                f"{format_duration(allowed_lateness)} may still write aggregates without these events; run tidetable "
-                "repair --listed once these windows are over, or pass --allowed-lateness 0s if no job runs"
+            why = (
+                f"a job with an allowed lateness of {format_duration(allowed_lateness)} may still write aggregates "
+                "without these events; run tidetable repair --listed once these windows are over, or pass "
+                "--allowed-lateness 0s if no job runs"
+                if allowed_lateness
+                else "raw rows of theirs may be collected, so nothing proves that their aggregates count all events; "
+                "tidetable repair --listed settles those that have all raw rows"
             )
+            click.echo(f"{counted(listed, 'window')} put on the table's work list: {why}")
 
     def print_notes(self, dead_letters: str | None = None) -> None:
         """Prints why records were refused or skipped, and how many events fell on one another or are too old."""

@@ -377,7 +377,7 @@ class _CompleteFn(_WritingFn):
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
         """Notes windows after this one whose rows do not continue from its last readings.
 
-        A row of the running job that does not may be on its way: then its window is listed.
+        A row of a running job that does not may be on its way: then its window is listed.
         """
         lasts = {metric: (last, LATEST_US) for metric, last in lasts_of(stats).items()}
         if lasts:
@@ -386,8 +386,9 @@ class _CompleteFn(_WritingFn):
             open_us = window.start_of(now - self._late_us)
             stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us, now, self._searched[sensor_id])
             self._following |= {(sensor_id, each_us) for each_us in stale}
-            starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
-            self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
+            if self._late_us:
+                starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
+                self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 
 
 class _CompleteLongerFn(_WritingFn):

@@ -524,6 +524,10 @@ def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way
         last_us = {None: this_us + HOUR, this_us: this_us, this_us - HOUR: this_us - HOUR}[row_us]
         starts = range(first_us, last_us + 1, HOUR)
         assert listed(table) == {work_key(hours.window, sensor_id, each_us) for each_us in starts}
+    table = table_of(schema)
+    path = write_delimited(tmp_path / "alone.pb", [Event("s", this_us - 5 * HOUR, {"t": 5.0}, {})])
+    assert "windows_listed" not in load(plan(table, schema, path, lateness=timedelta(0))).totals  # no job, no such rows
+    assert not listed(table)
 
 
 def test_newest_readings(bigtable, tmp_path):
