@@ -1,6 +1,9 @@
 """Gathers the readings of events by groups of sensors and windows, and tells which of them come again."""
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -9,11 +12,30 @@ from apache_beam.transforms.window import GlobalWindows
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Pane
+from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
 from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows.fixed import HOURLY
+
+_EXAMPLES = 3
+
+
+class LostReading(NamedTuple):
+    """A sensor's time and metric for which files have several values, of which the table keeps one.
+
+    Attributes:
+        time_us: the event time.
+        sensor_id: the sensor.
+        metric: the metric.
+        values: two of the values, the least and the greatest.
+    """
+
+    time_us: int
+    sensor_id: str
+    metric: str
+    values: tuple[float, float]
 
 
 class Repeated(NamedTuple):
@@ -21,16 +43,27 @@ class Repeated(NamedTuple):
 
     Attributes:
         events: the events that the table does not distinguish from another one.
-        readings: the readings whose event and metric another reading has.
+        readings: the readings whose event, metric and value another reading has: nothing is lost with them.
+        lost: the further values of an event and a metric.
+        examples: the first of these.
     """
 
     events: int = 0
     readings: int = 0
+    lost: int = 0
+    examples: tuple[LostReading, ...] = ()
 
     @classmethod
     def total(cls, some: Iterable["Repeated"]) -> "Repeated":
         """Returns the sums."""
-        return cls(*map(sum, zip(cls(), *some, strict=True)))
+        events, readings, lost, examples = zip(cls(), *some, strict=True)
+        return cls(sum(events), sum(readings), sum(lost), tuple(heapq.nsmallest(_EXAMPLES, chain(*examples))))
+
+    @classmethod
+    def of_json(cls, found: Any) -> "Repeated":
+        """Returns what JSON tells of one."""
+        events, readings, lost, examples = found
+        return cls(events, readings, lost, tuple(LostReading(*example) for example in examples))
 
 
 class GatheredWindow(NamedTuple):
@@ -38,18 +71,20 @@ class GatheredWindow(NamedTuple):
 
     Attributes:
         readings: the accumulator, which has each reading once.
-        gathered: the number of events and of readings that came.
+        events: the number of events that came.
+        values: the number of readings that came.
     """
 
     readings: WindowReadings
-    gathered: Repeated
+    events: int = 0
+    values: int = 0
 
     def repeated(self, pane: Pane) -> Repeated:
-        """Returns what came again, by the accumulator's result."""
+        """Returns what came again, whatever its value, by the accumulator's result."""
         if pane.too_wide:
             return Repeated()
         distinct = sum([stats.count for stats in pane.stats.metrics.values()])
-        return Repeated(self.gathered.events - pane.stats.events, self.gathered.readings - distinct)
+        return Repeated(self.events - pane.stats.events, self.values - distinct)
 
 
 def windows_of(parts: Iterable[bytes]) -> dict[str, GatheredWindow]:
@@ -57,11 +92,45 @@ def windows_of(parts: Iterable[bytes]) -> dict[str, GatheredWindow]:
     found: dict[str, GatheredWindow] = {}
     for data in parts:
         for sensor_id, metrics, times, values, members in read_group_readings(data):
-            readings, (events, count) = found.get(sensor_id) or GatheredWindow(WindowReadings(), Repeated())
+            readings, events, count = found.get(sensor_id) or GatheredWindow(WindowReadings())
             readings.extend(metrics, times, values)
             readings.note(*members)
-            found[sensor_id] = GatheredWindow(readings, Repeated(events + len(times), count + len(values)))
+            found[sensor_id] = GatheredWindow(readings, events + len(times), count + len(values))
     return found
+
+
+def repeated_of(found: dict[str, Repeated], parts: Iterable[bytes]) -> Repeated:
+    """Returns what came again in a window of a group, and tells apart what came with another value.
+
+    Args:
+        found: the repetitions by sensor, whatever their values.
+        parts: the readings of the group; read only if some came again.
+    """
+    total = Repeated.total(found.values())
+    if not total.readings:
+        return total
+    lost, examples = _lost(parts, {sensor_id for sensor_id, of_sensor in found.items() if of_sensor.readings})
+    return total._replace(readings=total.readings - lost, lost=lost, examples=tuple(examples))
+
+
+def _lost(parts: Iterable[bytes], sensors: Collection[str]) -> tuple[int, list[LostReading]]:
+    """Returns the number of further values that readings of these sensors have, and the first examples."""
+    first: dict[tuple[int, str, str], float] = {}
+    several: dict[tuple[int, str, str], set[float]] = defaultdict(set)
+    for data in parts:
+        for sensor_id, metrics, times, values, _ in read_group_readings(data):
+            if sensor_id not in sensors:
+                continue
+            for (time, metric), value in zip(product(times, metrics), values, strict=True):
+                of_reading = time, sensor_id, metric
+                if first.setdefault(of_reading, value) != value:
+                    several[of_reading].add(value)
+    examples = heapq.nsmallest(_EXAMPLES, several.items(), key=lambda each: (time_of_key(each[0][0]), each[0]))
+    return sum(map(len, several.values())), [
+        LostReading(time_of_key(key), sensor_id, metric, (min(first[of], *others), max(first[of], *others)))
+        for of, others in examples
+        for key, sensor_id, metric in [of]
+    ]
 
 
 class GatherWindows(beam.PTransform):
@@ -109,4 +178,5 @@ class CountRepeated(beam.PTransform):
 
 
 def _repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Repeated:
-    return Repeated.total(window.repeated(window.readings.pane()) for window in windows_of(element[1]).values())
+    windows = windows_of(element[1])
+    return repeated_of({name: window.repeated(window.readings.pane()) for name, window in windows.items()}, element[1])

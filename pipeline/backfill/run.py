@@ -325,7 +325,7 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Bac
         with FileSystems.open(path) as file:
             notes = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
-    survey, repeated = Survey.of_json(notes.get(_SURVEY, NOTHING)), Repeated(*notes.get(_REPEATED, ()))
+    survey, repeated = Survey.of_json(notes.get(_SURVEY, NOTHING)), Repeated.of_json(notes.get(_REPEATED, Repeated()))
     return BackfillResult(totals, refused, remarks, survey, repeated)
 
 

@@ -11,8 +11,10 @@ from rich.text import Text
 
 from pipeline.cli.console import err
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.times import format_time
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
@@ -64,6 +66,16 @@ class Summary:
             "events": self.events,
             "distinct_events": self._distinct,
             "repeated_readings": self.repeated.readings,
+            "lost_readings": self.repeated.lost,
+            "lost_examples": [
+                {
+                    "sensor_id": each.sensor_id,
+                    "event_time": format_time(each.time_us),
+                    "metric": each.metric,
+                    "values": each.values,
+                }
+                for each in self.repeated.examples
+            ],
             "skipped": self._skipped,
             "refused": self.refused,
             "malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS),
@@ -115,11 +127,21 @@ class Summary:
             click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
+        fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
         if self.repeated.readings:
             click.echo(
-                f"{counted(self.events, 'event')} fall on {self._distinct:,}: "
-                f"{counted(self.repeated.readings, 'reading')} came again for the same sensor, time and metric, and "
-                "the table keeps one value of each"
+                f"{fall}: {counted(self.repeated.readings, 'reading')} came again with the same sensor, time, metric "
+                "and value, which changes nothing"
+            )
+        if lost := self.repeated.lost:
+            examples = "; ".join(
+                f"{plain(each.sensor_id)} at {format_time(each.time_us)}: {plain(each.metric)} is "
+                f"{' and '.join(format_value(value).decode() for value in each.values)}"
+                for each in self.repeated.examples
+            )
+            click.echo(
+                f"{fall}: {counted(lost, 'reading')} lost, since the same sensor, time and metric came with another "
+                f"value, of which the table keeps one, such as {examples}"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):
             click.echo(

@@ -15,7 +15,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
-from pipeline.backfill.gather import GatherWindows, Repeated, windows_of
+from pipeline.backfill.gather import GatherWindows, Repeated, repeated_of, windows_of
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -353,10 +353,12 @@ class _CompleteFn(_WritingFn):
         if written:
             raise ValueError(f"the step that writes raw rows returned {written[0]}")
         (_, start_us), gathered = element
+        repeated = dict[str, Repeated]()
         for sensor_id, of_sensor in windows_of(gathered).items():
             pane = of_sensor.readings.pane()
-            self._repeated.append(of_sensor.repeated(pane))
+            repeated[sensor_id] = of_sensor.repeated(pane)
             yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), pane.stats.events)
+        self._repeated.append(repeated_of(repeated, gathered))
 
     def _finish(self) -> Iterator[Any]:
         yield from super()._finish()

@@ -87,7 +87,7 @@ class Toolbox(click.Group):
                 ctx.obj = load_profile(ctx.params["profile"], EXAMPLES)
                 ctx.default_map = {name: ctx.obj.defaults(command, name, rest)} if ctx.obj else None
             except click.UsageError as error:  # which may contain a key of the file
-                raise click.UsageError(plain(error.message), ctx) from None
+                raise click.UsageError(plain(error.message)) from None
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -99,6 +99,8 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
         "events": 1,
         "distinct_events": 1,
         "repeated_readings": 0,
+        "lost_readings": 0,
+        "lost_examples": [],
         "skipped": 0,
         "refused": 2,
         "malformed": 2,
@@ -136,13 +138,15 @@ def test_events_that_fall_on_one_another_are_reported(bigtable: str, tmp_path: P
     (tmp_path / "a.toml").write_text(AUTUMN)
     hours = ["01:30", "02:00", "02:30", "02:00", "02:30", "03:00"]
     rows = [f"2024-10-27 {hour},{number},\n" for number, hour in enumerate(hours)]
-    (tmp_path / "a.csv").write_text(f"t,flow,level\n{''.join(rows)}2024-10-27 03:00,,7\n")
+    (tmp_path / "a.csv").write_text(f"t,flow,level\n{''.join(rows)}2024-10-27 03:00,,7\n2024-10-27 03:00,5,\n")
     result = backfill(table, tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[1] == (
-        "7 events fall on 4: 2 readings came again for the same sensor, time and metric, and the table keeps one value "
-        "of each"
-    )
+    assert result.stdout.splitlines()[1:] == [
+        "8 events fall on 4: 1 reading came again with the same sensor, time, metric and value, which changes nothing",
+        "8 events fall on 4: 2 readings lost, since the same sensor, time and metric came with another value, of which "
+        "the table keeps one, such as N-1 at 2024-10-27T00:00:00Z: flow is 1 and 3; N-1 at 2024-10-27T00:30:00Z: flow "
+        "is 2 and 4",
+    ]
     assert len([key for key in keys(table) if not key.startswith("agg#")]) == 4
 
 
@@ -156,6 +160,18 @@ def test_a_record_for_each_reading_repeats_none(table: TableName, tmp_path: Path
     assert both.stdout.count("\n") == 1
     summary = json.loads(backfill(table, tmp_path / "[ac].csv", "--json").stdout)
     assert (summary["events"], summary["distinct_events"], summary["repeated_readings"]) == (2, 1, 1)
+
+
+def test_readings_with_several_values_are_counted_apart(table: TableName, tmp_path: Path) -> None:
+    """Each further value is lost; examples are the earliest, of whatever sensor, and few."""
+    hours = [f"2024-05-01T{hour:02}:00:00Z" for hour in range(9)]
+    (tmp_path / "a.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},1\n" for n, hour in enumerate(hours)))
+    (tmp_path / "b.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},{n}\n" for n, hour in enumerate(hours)))
+    (tmp_path / "c.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},-1\n" for n, hour in enumerate(hours)))
+    summary = json.loads(backfill(table, tmp_path / "[abc].csv", "--json").stdout)
+    assert (summary["repeated_readings"], summary["lost_readings"]) == (1, 17)
+    found = [(each["sensor_id"], each["event_time"], each["values"]) for each in summary["lost_examples"]]
+    assert found == [("A-7", hours[0], [-1, 1]), ("A-6", hours[1], [-1, 1]), ("A-5", hours[2], [-1, 2])]
 
 
 def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> None:
@@ -175,7 +191,7 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
         f"0.0 s; nothing was written to {table}"
     )
     assert lines[1] == "refused: 1 INVALID_EVENT_TIME"
-    assert lines[2].startswith("3 events fall on 2: 1 reading came again ")
+    assert lines[2].startswith("3 events fall on 2: 1 reading lost, since the same ")
     assert [line.split() for line in lines[3:6]] == [
         ["metric", "readings", "least", "greatest"],
         ["flow", "3", "-2", "3"],
@@ -196,7 +212,11 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
         "records": 4,
         "events": 3,
         "distinct_events": 2,
-        "repeated_readings": 1,
+        "repeated_readings": 0,
+        "lost_readings": 1,
+        "lost_examples": [
+            {"sensor_id": "N-1", "event_time": "2024-10-27T00:00:00Z", "metric": "flow", "values": [-2.0, 3.0]}
+        ],
         "skipped": 0,
         "refused": 1,
         "malformed": 0,

@@ -66,6 +66,8 @@ _VALID = {
     ("alerts check file", ".toml"): {"empty"},
     ("publish file", ".pb"): {"empty"},
     ("mapping draft sample", ".csv"): set(_CONTENTS),
+    ("mapping draft sample", ".ndjson"): {"infinite"},  # what the draft makes of it is shown
+    ("mapping draft sample", ".json"): {"infinite"},
     **{(_PAYLOAD, suffix): set(_CONTENTS) for suffix in _SUFFIXES[_PAYLOAD]},
 }
 _TABLE_OF = ("table", "alerts", "backfill", "serve")
