@@ -27,8 +27,9 @@ from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
-from pipeline.formats.files import Maker, block_file, is_block_format, records_of
+from pipeline.formats.files import Maker, block_file, in_order, is_block_format, records_of
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, one_line
+from pipeline.formats.mapped import MappedMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
 
@@ -158,9 +159,9 @@ def check_file(path: str, maker: Maker) -> None:
 class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
-    One worker reads a file; several share an Avro or Parquet file. A message contains many events of one file. An event
-    that breaks a rule of the contract has a message of its own, with its line, which the decoder refuses. A record for
-    a mapping also has a message of its own, which the decoder maps.
+    One worker reads a file; several share an Avro or Parquet file, unless a mapping needs the order of its records. A
+    message contains many events of one file. An event that breaks a rule of the contract has a message of its own, with
+    its line, which the decoder refuses. A record for a mapping also has a message of its own, which the decoder maps.
 
     Args:
         paths: the files, as :func:`find_files` returns them.
@@ -174,7 +175,7 @@ class ReadFiles(beam.PTransform):
         read = (
             begin
             | "Files" >> beam.Create(self.paths)
-            | "Ranges" >> beam.FlatMap(_ranges)
+            | "Ranges" >> beam.FlatMap(_ranges, whole=isinstance(self.maker, MappedMaker) and self.maker.by_order)
             | "SpreadRanges" >> beam.Reshuffle()
             | "Read"
             >> beam.ParDo(_ReadRangeFn(self.label, self.maker)).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
@@ -190,10 +191,10 @@ class _Range(NamedTuple):
     stop: int = sys.maxsize
 
 
-def _ranges(path: str) -> Iterator[_Range]:
+def _ranges(path: str, *, whole: bool) -> Iterator[_Range]:
     size = 0
     try:
-        if is_block_format(path):
+        if is_block_format(path) and not whole:
             with closing(open_file(path)) as file:
                 size = file.seek(0, os.SEEK_END)
     except UnreadableFile:
@@ -286,7 +287,7 @@ def records_in(
     Raises UnreadableFile.
     """
     if blocks := block_file(path, file, maker):
-        return nullcontext(blocks.records(start, stop))
+        return nullcontext(in_order(blocks.records(start, stop), maker))
     return records_of(path, file, maker, sniff=True)
 
 

@@ -75,14 +75,14 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
         # Unbuffered: a buffer would lose the data before a failure.
         content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
         if suffix in _DELIMITED:
-            yield delimited_records(content, maker)
+            yield in_order(delimited_records(content, maker), maker)
             return
         # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
         encoding = maker.csv.encoding if suffix == ".csv" and isinstance(maker, MappedMaker) else "utf-8"
         encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding  # without a byte-order mark
         text = io.TextIOWrapper(content, encoding=encoding, errors="surrogateescape", newline="")
         lines = Lines(stack.enter_context(text), maker.max_record_bytes)
-        yield _to_the_end(_OF_LINES[suffix](lines, maker), lines)
+        yield in_order(_to_the_end(_OF_LINES[suffix](lines, maker), lines), maker)
 
 
 class RecordFile:
@@ -141,7 +141,7 @@ def open_records(
 
     with path.open("rb", buffering=0) as file:
         if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            yield RecordFile(file, to_publish(blocks.records()))
+            yield RecordFile(file, to_publish(in_order(blocks.records(), maker)))
             return
         with records_of(path.name, cast(BinaryIO, file), maker) as records:
             yield RecordFile(file, to_publish(records))
@@ -163,6 +163,11 @@ def block_file(name: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFi
 
             return ParquetFile(file, maker)
     return None
+
+
+def in_order(records: Iterator[Record], maker: Maker) -> Iterator[Record]:
+    """Returns all records of a file, in order, with what their order tells; see :meth:`MappedMaker.in_order`."""
+    return maker.in_order(records) if isinstance(maker, MappedMaker) else records
 
 
 def is_block_format(name: str) -> bool:

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from pipeline.core.dead_letters.records import Replay
+from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
-from pipeline.core.events.event import MAX_FUTURE_US
+from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.publishing import identified
 from pipeline.core.events.reasons import BadData
@@ -75,6 +76,38 @@ class MappedMaker:
         self._json = [one for one in mapped if one.name == JSON]
         self._protobuf = [one for one in mapped if one.name != JSON]
         self._columns = None if decoder else _columns_of(self._json)
+
+    @property
+    def by_order(self) -> bool:
+        """Whether the order of a file's records tells their times: then one reader takes all of a file."""
+        return any(one.mapping.by_order for one in (*self._json, *self._protobuf))
+
+    def in_order(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Returns all records of a file, in order; those that need it tell their run through an hour."""
+        if not self.by_order:
+            return records
+        runs = ClockRuns()
+        return (self._with_run(each, runs) if isinstance(each, MappedRecord) else each for each in records)
+
+    def _with_run(self, record: MappedRecord, runs: ClockRuns) -> MappedRecord:
+        message = record.message
+        if CLOCK_RUN in message.attributes:  # a dead letter, which was told before
+            return record
+        try:
+            one = self.types.of(message)
+        except BadData:
+            return record
+        if not isinstance(one, MappedType) or not one.mapping.by_order:
+            return record
+        if once := _event_of(one, message):
+            runs.pass_by(once.sensor_id, once.event_time_us)
+            return record
+        told = {run: message._replace(attributes={**message.attributes, CLOCK_RUN: run}) for run in (*RUNS, UNKNOWN)}
+        first, second = (_event_of(one, told[run]) for run in RUNS)
+        if not first or not second:
+            return record._replace(message=told["first"])  # the decoder refuses it for another reason
+        times = first.event_time_us, second.event_time_us
+        return record._replace(message=told[runs.run_of(first.sensor_id, *times, frozenset(first.readings))])
 
     def protobuf_attributes(self) -> dict[str, str]:
         """Returns the attributes of the messages in a file of protobuf messages.
@@ -187,6 +220,10 @@ def published(
             yield record
             continue
         line, message, is_message = record
+        if is_message and CLOCK_RUN in message.attributes:
+            raise UnreadableFile(
+                f'line {line}: with ambiguous = "order" only backfill can read it: messages on a topic have no order'
+            )
         try:
             now = now_us()
             dated = message._replace(publish_time=to_datetime(now)) if is_message else message
@@ -205,6 +242,14 @@ def published(
             yield Replay(message, events)
         elif events:
             yield Original(identified(message, events), events)
+
+
+def _event_of(one: MappedType, message: Message) -> Event | None:
+    """Returns the event of a record; None if it has none, or is refused."""
+    try:
+        return next(iter(one.decode(message, LATEST_US, (), metadata_alone=True).events), None)
+    except BadData:
+        return None
 
 
 def _missing(value: Value, names: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import DecoderFunction
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
-from pipeline.formats.files import block_file, records_of
+from pipeline.formats.files import block_file, in_order, records_of
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import MappedMaker
 
@@ -42,7 +42,7 @@ def trials_of_records(
     maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
     with path.open("rb", buffering=0) as file:
         if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            yield from _tried(path, blocks.records(), trials, publish_time, limit, latest_us)
+            yield from _tried(path, in_order(blocks.records(), maker), trials, publish_time, limit, latest_us)
             return
         with records_of(path.name, cast(BinaryIO, file), maker) as records:
             yield from _tried(path, records, trials, publish_time, limit, latest_us)

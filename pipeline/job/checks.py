@@ -35,6 +35,9 @@ _MICROSECOND = timedelta(microseconds=1)
 _BACKLOG = timedelta(days=1)  # the age of the oldest windows that a delayed watermark may keep open
 
 
+_NO_ORDER = '"order" is for the records of files; messages come in any order, so take "first" or "second"'
+
+
 def read_types(flags: MessageFlags) -> MessageTypes:
     """Returns the types of messages, with every mapping compiled.
 
@@ -46,6 +49,9 @@ def read_types(flags: MessageFlags) -> MessageTypes:
         files = load_descriptors(flags.descriptors)
     with _blamed_on("--message_mapping"):
         mapped = load_message_types(flags.mappings, files)
+        for one in mapped:
+            if one.mapping.by_order:
+                raise MappingError(f"{one.file}: time.ambiguous", _NO_ORDER)
     with _blamed_on("--message_decoder"):
         decoder = DecoderFunction(flags.decoder) if flags.decoder else None
     with _blamed_on("--default_message_type"):

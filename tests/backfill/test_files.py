@@ -17,10 +17,13 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message
 from pipeline.core.events.wire import decode, sensor_event
+from pipeline.core.notation.times import parse_time
 from pipeline.formats.lines import UnreadableFile
+from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, FileColumns
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, too_long
 from tests.support.records import write_delimited
@@ -178,7 +181,7 @@ def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.Monk
     with avro.open("wb") as file:
         fastavro.writer(file, AVRO, records, sync_interval=200)
     paths = [avro, write_parquet(tmp_path / "b.parquet", *records)]
-    assert all(len(list(files._ranges(str(path)))) > 3 for path in paths)
+    assert all(len(list(files._ranges(str(path), whole=False))) > 3 for path in paths)
     check(
         *paths,
         events=[EVENT._replace(metadata={"room": f"room {n}"}) for n in range(60) if n != 55] * 2,
@@ -188,6 +191,33 @@ def test_a_large_file_is_read_in_ranges(tmp_path: Path, monkeypatch: pytest.Monk
         ],
         max_record_bytes=100,
     )
+
+
+ORDER = """
+message = "json"
+sensor = { constant = "a" }
+time = { path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }
+readings.v = "v"
+"""
+
+
+def test_one_worker_reads_a_file_whose_order_tells_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs through an hour that clocks show twice follow from all records before, whatever block they are in."""
+    monkeypatch.setattr(files, "_RANGE_BYTES", 400)
+    minutes = [*range(100, 180), *range(120, 200)]
+    rows = [{"t": f"2024-10-27T{minute // 60:02}:{minute % 60:02}", "v": float(n)} for n, minute in enumerate(minutes)]
+    fields = [{"name": "t", "type": "string"}, {"name": "v", "type": "double"}]
+    with (tmp_path / "a.avro").open("wb") as file:
+        fastavro.writer(file, {"type": "record", "name": "R", "fields": fields}, rows, sync_interval=200)
+    mapped = MappedType("m.toml", ORDER)
+    begin_us = parse_time("2024-10-26T23:40:00Z")
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        read = pipeline | ReadFiles([str(tmp_path / "a.avro")], MappedMaker([mapped]))
+        events = read.messages | beam.FlatMap(
+            lambda each: mapped.decode(Message(each.data, each.attributes), LATEST_US, ()).events
+        )
+        times = events | beam.Map(lambda event: ((event.event_time_us - begin_us) // 60_000_000, event.readings["v"]))
+        assert_that(times, equal_to([(n, float(n)) for n in range(160)]))
 
 
 def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:

@@ -59,6 +59,28 @@ site = "Straße"
 HEADER = "Messstelle;Zeit;Temp. °C;Durchfluß;Straße;\r\n"
 
 
+ORDER = SIMPLE.replace('"at"', '{ path = "at", time_zone = "Europe/Berlin", ambiguous = "order" }')
+
+
+def test_the_order_of_a_file_tells_its_times(tmp_path: Path) -> None:
+    """Rows become events of either run; a row that tells none is refused, and messages can't be published so."""
+    mapped = MappedType("m.toml", f"{ORDER}readings.t = 't'\n")
+    clocks = ["01:30", "02:30", "02:30", "03:00", "02:30"]
+    rows = "".join(f"a,2025-10-26 {clock},{n}\n" for n, clock in enumerate(clocks))
+    *found, refused = read(tmp_path, "a.csv", f"id,at,t\n{rows}".encode(), mapped)
+    assert [event.event_time.ToJsonString() for event in found] == [
+        "2025-10-25T23:30:00Z", "2025-10-26T00:30:00Z", "2025-10-26T01:30:00Z", "2025-10-26T02:00:00Z",
+    ]  # fmt: skip
+    assert (refused.line, refused.reason) == (
+        6,
+        "INVALID_EVENT_TIME: time is '2025-10-26 02:30', a time that clocks show twice in Europe/Berlin, and no order "
+        "of a file, oldest record first, tells which",
+    )
+    line = b'{"id": "a", "at": "2025-10-26 02:30", "t": 1}\n'
+    with pytest.raises(UnreadableFile, match='line 1: with ambiguous = "order" only backfill can read it'):
+        read(tmp_path, "a.ndjson", line, mapped)
+
+
 def csv_mapping(more: str) -> MappedType:
     return MappedType("m.toml", SIMPLE + more)
 

@@ -3,6 +3,7 @@
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,7 +13,10 @@ from pipeline.cloud.tables import tables
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.job.checks import read_types
+from pipeline.job.flag_values import BadFlag
 from pipeline.job.launch import main
+from pipeline.job.settings import MessageFlags
 from tests.faults.judge import differences
 from tests.job import foreign
 from tests.job.running import running_job
@@ -130,3 +134,12 @@ def test_what_the_launch_refuses(tmp_path, capsys, changes, line):
     filled = {name: value.format(folder=tmp_path) for name, value in changes.items()}
     assert main(streams.flags(**known | filled)) == 2
     assert capsys.readouterr().err == f"tidetable: {line.format(folder=tmp_path)}\n"
+
+
+def test_a_mapping_that_needs_the_order_of_a_file(tmp_path: Path) -> None:
+    """Messages have none, so a launch refuses it."""
+    path = tmp_path / "order.toml"
+    time = '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }'
+    path.write_text(f'message = "json"\nsensor = "id"\ntime = {time}\nreadings.t = "t"\n')
+    with pytest.raises(BadFlag, match=r'order\.toml: time\.ambiguous: "order" is for the records of files'):
+        read_types(MessageFlags((str(path),)))

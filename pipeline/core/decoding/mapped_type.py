@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, Run
 from pipeline.core.decoding.decoded import Check, Decoded, refused_once, valid_events
 from pipeline.core.decoding.mapping.compiling.execution import kept_digits
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_conditions
@@ -44,21 +45,27 @@ class MappedType:
         file: the name of the mapping's file, for error messages.
         text: the mapping, in TOML.
         descriptors: a serialized ``FileDescriptorSet``, or a schema; empty for JSON.
+        run: the run through an hour that clocks show twice, for messages that are in it; None for all others.
     """
 
     file: str
     text: str
     descriptors: bytes | TopicSchema = b""
+    run: Run | None = None
     _mappers: dict[str, Mapper | BadData] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        self.mapping = parse_mapping(self.text)
+        mapping = parse_mapping(self.text)
+        self.mapping = mapping.in_run(self.run) if self.run else mapping
         self.name = self.mapping.message
         self._on_envelope, self._only_envelope = envelope_conditions(self.mapping)
+        self._of_run: dict[str, MappedType] = {}
+        if self.mapping.by_order:
+            self._of_run = {run: MappedType(self.file, self.text, self.descriptors, run) for run in RUNS}
         self._last: tuple[Message, tuple[Any, Mapper]] | None = None  # is parsed once, to match and to map
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedType, (self.file, self.text, self.descriptors)
+        return MappedType, (self.file, self.text, self.descriptors, self.run)
 
     def compile(self) -> Mapper:
         """Returns the compiled mapping, for the newest revision of a schema. Raises MappingError.
@@ -92,6 +99,8 @@ class MappedType:
         self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
     ) -> Decoded:
         """See :meth:`MessageType.decode`. The message is refused as a whole, once, whatever the number of problems."""
+        if self._of_run and (of_run := self._of_run.get(message.attributes.get(CLOCK_RUN, ""))):
+            return of_run.decode(message, latest_us, checks, metadata_alone=metadata_alone)
         root, mapper = self.parse(message)
         mapped = mapper.map(message, root, metadata_alone=metadata_alone)
         validate = partial(valid_event, metadata_alone=metadata_alone)

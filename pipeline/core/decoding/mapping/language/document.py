@@ -84,7 +84,7 @@ class _MappingParser:
         for key in ("message", "sensor", "time", "readings"):
             if key not in document:
                 raise MappingError(key, f"it is missing{_below(key, document)}")
-        return Mapping(
+        found = Mapping(
             message=_text("message", document["message"]),
             sensor=self._value("sensor", document["sensor"], _TEXT_KEYS),
             time=self._value("time", document["time"], _TIME_KEYS),
@@ -105,6 +105,9 @@ class _MappingParser:
             thousands=self._choice("", document, "thousands", ("", ",", ".", " ", "'")),
             csv=self._csv(),
         )
+        if found.by_order and found.each:
+            raise MappingError("time.ambiguous", '"order" is for records of one event, and each makes several of them')
+        return found
 
     def _flag(self, key: str) -> bool:
         return _of_type(key, self._document.get(key, False), bool, "true or false")
@@ -220,7 +223,7 @@ class _MappingParser:
             unit=optional("unit", _unit),
             time_format=optional("format", _time_format),
             time_zone=optional("time_zone", _zone),
-            ambiguous=self._choice(key, table, "ambiguous", ("refuse", "first", "second")),
+            ambiguous=self._choice(key, table, "ambiguous", ("refuse", "first", "second", "order")),
         )
 
 

@@ -1,6 +1,6 @@
 """A mapping as parsed values."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from re import Pattern
 from typing import Literal
@@ -52,7 +52,8 @@ class Source:
         unit: the unit of a time that is a number: ``s``, ``ms``, ``us`` or ``ns``.
         time_format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
-        ambiguous: the time that counts of two that clocks show alike: ``first``, ``second``, or ``refuse`` for neither.
+        ambiguous: the time that counts of two that clocks show alike: ``first``, ``second``, ``order`` for what the
+            order of a file tells, or ``refuse`` for neither.
     """
 
     path: Path | None = None
@@ -70,7 +71,7 @@ class Source:
     unit: str | None = None
     time_format: str | None = None
     time_zone: str | None = None
-    ambiguous: Literal["refuse", "first", "second"] = "refuse"
+    ambiguous: Literal["refuse", "first", "second", "order"] = "refuse"
 
     @property
     def value_paths(self) -> list[Path]:
@@ -156,6 +157,16 @@ class Mapping:
     decimal: str = "."
     thousands: str = ""
     csv: CsvFormat = CsvFormat()
+
+    @property
+    def by_order(self) -> bool:
+        """Whether times that clocks show twice are told apart by the order of a file's records."""
+        return any(source.ambiguous == "order" for source in self.time)
+
+    def in_run(self, run: Literal["first", "second"]) -> "Mapping":
+        """Returns the mapping of the records that are in one of the runs through such an hour."""
+        of_run = (replace(one, ambiguous=run) if one.ambiguous == "order" else one for one in self.time)
+        return replace(self, time=tuple(of_run))
 
     @property
     def values(self) -> list[tuple[str, Value]]:

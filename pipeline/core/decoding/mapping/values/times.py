@@ -105,6 +105,8 @@ def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> date
         problem = f"a time that clocks skip in {zone}; a clock that does not change has a time_zone like Etc/GMT-1"
     elif source.ambiguous == "refuse":
         problem = f'a time that clocks show twice in {zone}; ambiguous = "first" or "second" tells which one it is'
+    elif source.ambiguous == "order":
+        problem = f"a time that clocks show twice in {zone}, and no order of a file, oldest record first, tells which"
     else:
         return second if source.ambiguous == "second" else first
     raise BadData(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")

@@ -176,9 +176,14 @@ def test_mappings_that_do_not_hold(text, key, problem):
         ('{ path = "t", time_zone = "Mars/Olympus" }', "time.time_zone", "no time zone"),
         ('{ path = "t", ambiguous = "first" }', "time.ambiguous", "with a time_zone"),
         (
-            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }',
+            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "last" }',
             "time.ambiguous",
             "none of 'refuse', 'first'",
+        ),
+        (
+            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }\neach = "a[]"',
+            "time.ambiguous",
+            "each makes several",
         ),
         ('{ path = "t", time_zone = "Europe" }', "time.time_zone", "no time zone"),
         ('{ path = "t", time_zone = "../etc/passwd" }', "time.time_zone", "no time zone"),
