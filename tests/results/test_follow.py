@@ -61,16 +61,17 @@ def test_as_they_come(pubsub):
     assert list(followed(inbox.subscription, None, stopped.is_set)) == []
 
 
-def test_other_messages(pubsub):
+@pytest.mark.parametrize("data", [b"hello", b'{"a":' * 100_000], ids=["text", "nested"])
+def test_other_messages(pubsub, data):
     """A message that is no result ends the command, with a line that says so, and stays on the subscription."""
     inbox = Inbox()
-    PublisherClient().publish(inbox.topic, b"hello").result(30)
+    PublisherClient().publish(inbox.topic, data).result(30)
     ran = follow(inbox)
     assert ran.exit_code == 1
     assert ran.stderr == (
         f"Error: subscription {inbox.subscription}: the message is no tidetable.v1.WindowResult; it stays there\n"
     )
-    assert [message.data for message in inbox.take(1)] == [b"hello"]
+    assert [message.data for message in inbox.take(1)] == [data]
 
 
 def test_no_subscription(pubsub):
