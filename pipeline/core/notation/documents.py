@@ -32,6 +32,12 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{}"))
 _DOTTED = re.compile(rf"(?<![\w-])(?:(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*){{{MAX_DEPTH}}}", re.ASCII)
 
 
+# Texts, which may end too early, and brackets.
+_JSON_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+_JSON = re.compile(rf"{_JSON_TEXT.pattern}|[\[\]{{}}]", re.DOTALL)
+_TOML = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|\'[^\'\n]*+\'?|#[^\n]*+|[\[\]{}]')
+
+
 class StrictDecoder(json.JSONDecoder):
     """Decodes JSON, and refuses what Python's decoder accepts beyond the standard, and what is nested too deeply.
 
@@ -56,8 +62,10 @@ class StrictDecoder(json.JSONDecoder):
 
     def decode(self, text: str, *_: Any) -> Any:
         """Returns the value as Python's. Raises ValueError with a message of one line."""
+        if _may_be_deep(text) and _may_be_deep(_JSON_TEXT.sub("", text)):
+            _check_nesting(_JSON, text)
         try:
-            value = super().decode(text)
+            return super().decode(text)
         except json.JSONDecodeError as error:
             if text.startswith(_BOM):
                 raise ValueError("it begins with a byte order mark") from None
@@ -66,9 +74,6 @@ class StrictDecoder(json.JSONDecoder):
             raise ValueError(_TOO_DEEP) from None
         except ValueError as error:
             raise _explained(error) from None
-        if _may_be_deep(text):
-            _check_depth(value)
-        return value
 
 
 def parse_json(data: bytes | str) -> Any:
@@ -88,6 +93,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     """Returns the document of TOML, whose integers fit a double. Raises ValueError with a message of one line."""
     if _DOTTED.search(text):
         raise ValueError(_TOO_DEEP)
+    _check_nesting(_TOML, text)
     try:
         document = tomllib.loads(text)
     except RecursionError:
@@ -158,6 +164,21 @@ def _may_be_deep(text: str) -> bool:
             break  # some are in texts
         brackets = inner
     return bool(brackets)
+
+
+def _check_nesting(tokens: re.Pattern[str], text: str) -> None:
+    """Raises ValueError if brackets are nested too deeply.
+
+    A parser would notice at the end of Python's stack, where whatever else runs, such as a finalizer, fails too.
+    """
+    depth = 0
+    for token in tokens.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError(_TOO_DEEP)
+        elif token[0] in "]}":
+            depth -= 1
 
 
 def _check_depth(value: Any) -> None:
