@@ -39,6 +39,11 @@ def set_clock_timer(timer: RuntimeTimer, at: Timestamp) -> None:
     timer.set(at)
 
 
+def watermark_is_clock(timer: RuntimeTimer) -> bool:
+    """Returns whether a timer is one of the DirectRunner, whose watermark is the clock, whatever waits in Pub/Sub."""
+    return not isinstance(timer, OutputTimer)
+
+
 def check() -> None:
     """Sets a timer of the clock, and looks at its hold. Call it in the ``setup`` of a DoFn with timers.
 

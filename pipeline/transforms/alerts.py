@@ -29,7 +29,7 @@ from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, si
 from pipeline.core.alerts.silence_clock import Heard, SilenceClock
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.private_apis.timer_holds import set_clock_timer
+from pipeline.private_apis.timer_holds import set_clock_timer, watermark_is_clock
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.stateful import StatefulFn
@@ -38,6 +38,9 @@ _ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compa
 _TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other
 _HEARD_EVERY_S = 10.0
 _CLOCKS_DIFFER_US = 60_000_000  # a watermark that is ahead by more is that of a drain
+_TICK_US = 10_000_000  # rules may come for which to look more often
+_NO_GROUPS = b"[]"
+_ENDED = b""  # by a drain: what comes late must not begin anything again
 
 _TRACKS_SPEC = ReadModifyWriteStateSpec("tracks", BytesCoder())
 _NEWER_SPEC, _OLDER_SPEC = BagStateSpec("newer", BytesCoder()), BagStateSpec("older", BytesCoder())
@@ -209,7 +212,7 @@ class _HeardFn(AlertTableFn):
 
     def process(self, element: tuple[int, bytes]) -> Iterator[tuple[int, bytes]]:
         now_s = self._clock()
-        if now_s < self._next_s:
+        if self._next_s - _HEARD_EVERY_S <= now_s < self._next_s:  # else the clock was ahead
             return
         self._next_s = now_s + _HEARD_EVERY_S
         if self.rules().on_silence:
@@ -226,12 +229,16 @@ class _SweepFn(StatefulFn, AlertTableFn):
         sweep: RuntimeTimer = _SWEEP,
         tick: RuntimeTimer = _TICK,
     ) -> None:
+        now_us, data = self._now_us(), silence_clock.read()
         if element[1] == BEGIN:
-            sweep.set(Timestamp(self._clock()))
+            sweep.set(Timestamp(micros=now_us))
             silence_clock.write(self._begin(tick).to_bytes())
-        elif data := silence_clock.read():
+        elif data != _ENDED:
+            known = SilenceClock.from_bytes(data) if data else self._begin(tick)  # else the job was updated
+            if known.ticked_us > now_us + _CLOCKS_DIFFER_US:  # the clock was ahead, and so is the timer
+                known = self._begin(tick)
             heard = Heard._make(json.loads(element[1]))
-            silence_clock.write(SilenceClock.from_bytes(data).hear(heard).to_bytes())
+            silence_clock.write(known.hear(heard.at(now_us)).to_bytes())
 
     @on_timer(_SWEEP_SPEC)
     def sweep(
@@ -244,43 +251,53 @@ class _SweepFn(StatefulFn, AlertTableFn):
         tick: RuntimeTimer = _TICK,
     ) -> Iterator[tuple[int, bytes]]:
         """Yields what is silent at a watermark, unless the watermark leaps, as after a backlog or in a drain."""
+        if watermark_is_clock(sweep):
+            return  # it passes a backlog by; ticks go on
         now_us, every_us = self._now_us(), self.sweep_every_us()
         ahead_us = at.micros - now_us
         if ahead_us > self._table.max_future_us + _CLOCKS_DIFFER_US:  # a drain
-            silence_clock.clear()
+            silence_clock.write(_ENDED)
             tick.clear()  # a drain would wait for it
             return
         data, watermark_us = silence_clock.read(), at.micros
         known = SilenceClock.from_bytes(data) if data else self._begin(tick)  # else the job was updated
-        known = known._replace(watermark_us=watermark_us)
-        if ahead_us <= 0 and now_us - (swept.read() or now_us) >= every_us // 2 and watermark_us >= known.looked_us:
+        next_us = watermark_us + every_us
+        if now_us - (swept.read() or now_us) < every_us // 2:
+            # The watermark may leap by weeks. As each sweep is a bundle, each goes twice as far as the one before.
+            next_us = max(next_us, min(3 * watermark_us - 2 * known.watermark_us, now_us))
+        elif ahead_us <= 0 and watermark_us >= known.looked_us:
             known = known._replace(looked_us=watermark_us)
             yield from self._look(watermark_us, groups)
         swept.write(now_us)
-        silence_clock.write(known.to_bytes())
-        sweep.set(Timestamp(micros=at.micros + every_us))
+        silence_clock.write(known._replace(watermark_us=watermark_us).to_bytes())
+        sweep.set(Timestamp(micros=next_us))
 
     @on_timer(_TICK_SPEC)
     def tick(
         self,
         groups: ReadModifyWriteRuntimeState = _SILENT_GROUPS,
         silence_clock: ReadModifyWriteRuntimeState = _SILENCE_CLOCK,
+        sweep: RuntimeTimer = _SWEEP,
         tick: RuntimeTimer = _TICK,
     ) -> Iterator[tuple[int, bytes]]:
         """Yields what is silent by the clock if the watermark stands."""
         if not (data := silence_clock.read()):
             return  # a drain has ended the sweeps
-        now_us, every_us = self._now_us(), self.sweep_every_us()
-        known, shortest_us = SilenceClock.from_bytes(data).tick(now_us, every_us), self.shortest_silence_us()
+        every_us, shortest_us = self.sweep_every_us(), self.shortest_silence_us()
+        known = SilenceClock.from_bytes(data).tick(self._now_us(), every_us)
+        if known.watermark_us:  # else none has been seen
+            sweep.set(Timestamp(micros=known.watermark_us + every_us))  # sooner than before if a rule is new
         if shortest_us and (time_us := known.time_us(every_us, shortest_us)) is not None:
-            known = known._replace(looked_us=time_us)
             yield from self._look(time_us, groups)
+            known = known._replace(looked_us=time_us, ticked_us=self._now_us())  # a long look is no break
+        elif not shortest_us and groups.read() != _NO_GROUPS:
+            yield from self._look(known.ticked_us, groups)
         silence_clock.write(known.to_bytes())
-        set_clock_timer(tick, Timestamp(micros=now_us + every_us))
+        set_clock_timer(tick, Timestamp(micros=known.ticked_us + _TICK_US))
 
     def _begin(self, tick: RuntimeTimer) -> SilenceClock:
         now_us = self._now_us()
-        set_clock_timer(tick, Timestamp(micros=now_us + self.sweep_every_us()))
+        set_clock_timer(tick, Timestamp(micros=now_us + _TICK_US))
         return SilenceClock(now_us, now_us)
 
     def _look(self, watermark_us: int, groups: ReadModifyWriteRuntimeState) -> Iterator[tuple[int, bytes]]:

@@ -101,18 +101,7 @@ def test_rules_by_metadata(table):
 
 
 def test_silence(table):
-    """A sensor of which nothing came fires, and resolves with its next reading; one never seen does not."""
-    rules = '[[rule]]\nname = "silent"\nsilent_for = "30m"\n'
-    script = Script().watermark(0).arrive(event_at(1, 1), event_at(1, 1, "b"))
-    _run(table, script, rules=rules)
-    now = 4 * HOUR
-    script = Script().watermark(now).arrive(event_at(now - 2 * MINUTE, 1, "b")).watermark(now + 30)
-    script.pass_time(4 * MINUTE).watermark(now + 4 * MINUTE).arrive(event_at(now + 3 * MINUTE, 1))
-    _run(table, script, ("silent", "a", "firing"), ("silent", "a", "resolved"), rules=rules, began=0)
-
-
-def test_silence_while_the_watermark_stands(table):
-    """A sensor among a few that send is found by the clock; those that send are not, nor one that resolves it."""
+    """A sensor that sends nothing fires by the clock, and resolves with its next reading; one that sends does not."""
     rules = '[[rule]]\nname = "silent"\nsilent_for = "30m"\n'
     _run(table, Script().watermark(0).arrive(event_at(1, 1), event_at(1, 1, "b")), rules=rules)
     script, now = Script(), 4 * HOUR

@@ -34,6 +34,10 @@ class Heard(NamedTuple):
         newest_us = max(map(time_of_key, next(iter(read_group_readings(part))).times))
         return cls(now_us, max(0, now_us - newest_us))
 
+    def at(self, now_us: int) -> "Heard":
+        """Returns the reading as it comes to the looks: it is older then, by the time in which rows were written."""
+        return Heard(now_us, self.age_us + max(0, now_us - self.at_us))
+
 
 class SilenceClock(NamedTuple):
     """What the looks of a job know of the time.
@@ -67,8 +71,13 @@ class SilenceClock(NamedTuple):
         return self._replace(heard=(*self.heard, heard)[-_MOST_HEARD:])
 
     def tick(self, now_us: int, every_us: int) -> "SilenceClock":
-        """Returns what is known at a tick of the clock. After a break, messages may wait that nobody has delivered."""
-        was_away = now_us - self.ticked_us > 2 * every_us + _MINUTE_US
+        """Returns what is known at a tick of the clock. After a break, messages may wait that nobody has delivered.
+
+        Args:
+            now_us: the current time.
+            every_us: the time between two looks.
+        """
+        was_away = now_us - self.ticked_us > 3 * min(every_us, _MINUTE_US)
         return self._replace(since_us=now_us if was_away else self.since_us, ticked_us=now_us)
 
     def time_us(self, every_us: int, shortest_us: int) -> int | None:
@@ -85,4 +94,4 @@ class SilenceClock(NamedTuple):
         # Most of what comes from a backlog is old, while a few sensors are always late.
         time_us = self.ticked_us - (ages_us[len(ages_us) * 3 // 4] if ages_us else 0)
         stands = time_us > self.watermark_us + max(2 * every_us, _MINUTE_US)
-        return time_us if stands and time_us > self.looked_us else None
+        return time_us if stands and time_us >= self.looked_us + every_us else None
