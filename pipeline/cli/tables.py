@@ -1,9 +1,11 @@
 """The tables and blocks that commands print. Only this module declares columns, so that none cuts what a cell contains.
 
-On a terminal, columns of prose are folded. If the other columns still don't fit, each row becomes a block of lines,
-which the terminal wraps itself: an id that is copied is whole. A pipe gets each row in one line, however long.
+On a terminal, columns of prose are folded between words. If the columns still don't fit, each row becomes a block of
+lines. The terminal itself wraps a word that is longer than a line: an id or a time that is copied is whole, also out of
+prose. A pipe gets each row in one line, however long.
 """
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -82,12 +84,14 @@ def print_table(
     )
     for index, column in enumerate(columns):
         header = plain(column.header)
-        width = max(map(cell_len, (header, *(row[index] for row in listed))))
+        cells = header, *(row[index] for row in listed)
+        width = max(map(cell_len, cells))
+        longest_word = max((cell_len(each) for cell in cells for each in cell.split()), default=0)
         table.add_column(
             Text(header),
             justify="right" if column.is_number else "left",
             overflow="fold",
-            width=min(width, _LEAST_PROSE) if column.is_prose else width,
+            width=min(width, max(longest_word, _LEAST_PROSE)) if column.is_prose else width,
         )
     for row in listed:
         table.add_row(*map(Text, row))
@@ -104,17 +108,15 @@ def print_table(
 
 def print_block(heading: str, lines: Iterable[tuple[TableColumn, str]]) -> None:
     """Prints a heading, and below it a line for each name and text. Leaves out a line without text."""
-    named = [(plain(column.header), column.is_prose, Text(plain(text))) for column, text in lines if text]
+    named = [(plain(column.header), column.is_prose, plain(text)) for column, text in lines if text]
     width = max((_NAME_WIDTH, *(cell_len(name) for name, *_ in named)))
     out.print(Text(plain(heading), style="bold"), soft_wrap=True)
     for name, is_prose, text in named:
-        begin = Text(f"  {set_cell_size(name, width)}  ")
-        if out.is_terminal and is_prose and width + _LEAST_PROSE < out.width:
-            grid = Table.grid(Column(width=width + 4), Column(overflow="fold"))
-            grid.add_row(begin, text)
-            out.print(grid)
-        else:
-            out.print(begin + text, soft_wrap=True)
+        room = out.width - width - 4
+        is_folded = out.is_terminal and is_prose and room > _LEAST_PROSE - 4
+        folded = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) if is_folded else [text]
+        for begin, line in zip([name, *[""] * len(folded)], folded, strict=False):
+            out.print(Text(f"  {set_cell_size(begin, width)}  {line}"), soft_wrap=True)
     out.print()
 
 

@@ -199,7 +199,7 @@ AGGREGATES = View(
     aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
     _aggregate_table,
-    lambda record: f"{record.window.shown(record.start_us)}, {record.reading_count} events",
+    lambda record: f"{record.window.shown(record.start_us)}, {counted(record.reading_count, 'event')}",
     _aggregate_lines,
     lambda record: record.sensor_id,
 )

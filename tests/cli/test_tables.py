@@ -58,3 +58,17 @@ def test_blocks(capsys):
     assert name in printed
     assert DETAIL in " ".join(printed.split())
     assert "metadata" not in printed
+
+
+@pytest.mark.parametrize("words", [TIME, "device=" + "d" * 33, "payload=" + "p" * 256])
+def test_words_of_prose(out, capsys, words):
+    """Prose is folded between words only: an id or a time within it can be copied too."""
+    of_prose = f"{DETAIL}, first_time={words}, {DETAIL}"
+    print_table([word("event time"), prose("metadata")], [(TIME, of_prose)])
+    assert f"first_time={words}," in capsys.readouterr().out
+    print_block(TIME, [(prose("metadata"), of_prose)])
+    printed = capsys.readouterr().out
+    assert f"first_time={words}," in printed
+    assert of_prose.split() == printed.split()[2:]
+    if out.is_terminal and out.width < 100:
+        assert len(printed.splitlines()) > 3
