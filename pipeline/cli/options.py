@@ -1,6 +1,7 @@
 """Options that commands share: the table, and its declared schema."""
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -99,6 +100,16 @@ def schema_options(command: Command) -> Command:
         return command(*args, declared=declared, **kwargs)
 
     return with_declared
+
+
+class FloatRange(click.FloatRange):
+    """A number in a range. NaN is in none, which click does not refuse: no comparison finds it outside."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 # ISO 8601, or relative to now: see parse_moment.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import COUNT, Parsed
+from pipeline.cli.options import COUNT, FloatRange, Parsed
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
@@ -58,7 +58,7 @@ class _ReplayTally:
     help="Replay a message at most this many times.",
 )
 @click.option("--limit", type=COUNT, help="Replay at most this many.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
 @click.option("--dry-run", is_flag=True, help="Report what would be replayed without changing anything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context

@@ -14,7 +14,7 @@ import click
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.cli.input_files import InputPath
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import Parsed, schema_options
+from pipeline.cli.options import FloatRange, Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
     column_options,
@@ -68,7 +68,7 @@ class _PublishCounts:
 @attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
 @optional_table_options
 @schema_options
 @accept_expired_option

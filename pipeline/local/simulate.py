@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import MAX_COUNT, TIME, Parsed
+from pipeline.cli.options import MAX_COUNT, TIME, FloatRange, Parsed
 from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher
 from pipeline.core.events.event import EARLIEST_US
@@ -47,13 +47,11 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 )
 @click.option("--end", type=TIME, default="now", show_default=True, help="The end of the simulated time.")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
-@click.option(
-    "--malformed", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events."
-)
-@click.option("--late", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
+@click.option("--malformed", type=FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events.")
+@click.option("--late", type=FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FloatRange(0, min_open=True),
     help="Limit in events per second; with --live, the rate of the fleet. Default: no limit.",
 )
 @click.option("--live", is_flag=True, help="Events happen now: publish for --duration of real time. For load tests.")

@@ -8,7 +8,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.input_files import InputText, TextFile
-from pipeline.cli.options import Parsed
+from pipeline.cli.options import FloatRange, Parsed
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
 from pipeline.core.notation.toml_lines import placed
@@ -77,7 +77,7 @@ _DURATION = Parsed("duration", parse_duration)
 @click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest_every.")
 @click.option(
     "--late",
-    type=click.FloatRange(0, 1),
+    type=FloatRange(0, 1),
     default=0.001,
     show_default=True,
     help="The share of events that come after their window has closed, by up to a day.",

@@ -9,7 +9,7 @@ import click
 import uvicorn
 
 from pipeline.cli.input_files import InputPath
-from pipeline.cli.options import schema_options, table_options
+from pipeline.cli.options import FloatRange, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.private_apis.http_connections import MOST_CONNECTIONS, BoundedConnection
@@ -35,7 +35,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(1, 300),
+    type=FloatRange(1, 300),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

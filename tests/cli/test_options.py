@@ -9,6 +9,7 @@ from pipeline.cli.options import schema_options, table_options
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
+from tests.cli.commands import all_commands
 from tests.faults.bigtable_proxy import BigtableProxy
 
 DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
@@ -92,3 +93,17 @@ def test_commands_take_the_route(bigtable, monkeypatch, tmp_path) -> None:
         assert ran.exit_code == 0, ran.output
         assert methods <= {*proxy.app_profiles}, words
         assert set().union(*proxy.app_profiles.values()) == {"batch"}, words
+
+
+def test_not_a_number() -> None:
+    """No option in a range takes NaN, which is neither below nor above its limits."""
+    options = {
+        f"{path} {param.opts[0]}": param.type
+        for path, each in all_commands()
+        for param in each.params
+        if isinstance(param.type, click.FloatRange)
+    }
+    assert "plan --late" in options
+    for type_ in options.values():
+        with pytest.raises(click.BadParameter, match="'nan' is not a number"):
+            type_.convert("nan", None, None)
