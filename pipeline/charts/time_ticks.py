@@ -28,7 +28,7 @@ def time_ticks(start_us: int, end_us: int, width: int, zone: str = UTC_ZONE) -> 
     ticks: dict[int, str] = {}
     for step in _STEPS:
         if (end_us - start_us) // step.length_us < width:
-            ticks = {time_us: step.label(to_local(time_us, zone)) for time_us in step.between(start_us, end_us, zone)}
+            ticks = {time_us: step.label(time_us, zone) for time_us in step.between(start_us, end_us, zone)}
             if sum(len(label) + _BLANKS for label in ticks.values()) <= width:
                 break
     return ticks
@@ -60,6 +60,9 @@ class _Step(NamedTuple):
                 at_us = tick_us + 1
             else:  # clocks change before
                 at_us += _CLOCKS_US - at_us % _CLOCKS_US
+                if _starts_day(at_us, zone) and at_us <= end_us:  # they skip midnight
+                    yield at_us
+                    at_us += 1
 
     def _days(self, start_us: int, end_us: int, zone: str) -> Iterator[datetime]:
         start_us, end_us = (time_us + _offset_us(time_us, zone) for time_us in (start_us, end_us))
@@ -74,16 +77,22 @@ class _Step(NamedTuple):
             if 1 <= year <= MAXYEAR:
                 yield datetime(year, month + 1, 1)
 
-    def label(self, time: datetime) -> str:
+    def label(self, time_us: int, zone: str) -> str:
+        time = to_local(time_us, zone)
         if self.length_us >= _YEAR_US:
             return f"{time.year}"
         if self.months:
             return f"{time.year}-{time:%m}"
-        if self.length_us >= _DAY_US or time.time() == time_of_day():
+        if self.length_us >= _DAY_US or _starts_day(time_us, zone):
             return f"{time:%m-%d}"
         if self.length_us >= _MINUTE_US:
             return f"{time:%H:%M}"
         return f"{time:%H:%M:%S}" if self.length_us >= _SECOND_US else f"{time:%H:%M:%S.%f}"[:10]
+
+
+def _starts_day(time_us: int, zone: str) -> bool:
+    time = to_local(time_us, zone)
+    return time.time() == time_of_day() or time.date() > to_local(time_us - 1, zone).date()
 
 
 def _offset_us(time_us: int, zone: str) -> int:

@@ -63,3 +63,11 @@ def test_room(start, length, width, zone):
     assert max(ticks) <= end
     for (one, label), (next_one, _) in pairwise(ticks.items()):
         assert (next_one - one) / (end - start) * width >= len(label) + 1
+
+
+def test_a_day_without_midnight():
+    """Where clocks skip midnight, the day has a tick at its first instant."""
+    start, end = parse_time("2026-04-23", "Africa/Cairo"), parse_time("2026-04-26", "Africa/Cairo")
+    ticks = time_ticks(start, end, 80, "Africa/Cairo")
+    assert list(ticks.values()) == ["04-23", "12:00", "04-24", "12:00", "04-25", "12:00", "04-26"]
+    assert parse_time("2026-04-24T01:00+03:00") in ticks
