@@ -171,8 +171,8 @@ ZONE = Parsed("zone", checked_zone)
 time_zone_option = click.option(
     "--time-zone",
     type=ZONE,
-    help="The time zone of times without an offset, such as Europe/Berlin. By default that of the tier, if one is "
-    "named, and else UTC.",
+    help="The time zone of times without an offset, such as Europe/Berlin. By default that of --tier, if the command "
+    "has one, and else UTC.",
 )
 
 
