@@ -216,10 +216,10 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
     """Yields what differs in a row by more than the contract allows: the event count, statistics by name, the member.
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
-    the count. Deviations near the smallest double may differ by count · 5e-324. An infinite sum is compared as the
-    greatest double: near it, one order of addition overflows and another does not. A quantile beyond the extremes, as
-    earlier releases wrote, is compared as readers show it. The metadata of the newest event is compared as far as the
-    table's roll-ups group by it.
+    the count. Deviations and means over time near the smallest double may differ by count · 5e-324. An infinite sum is
+    compared as the greatest double: near it, one order of addition overflows and another does not. A quantile beyond
+    the extremes, as earlier releases wrote, is compared as readers show it. The metadata of the newest event is
+    compared as far as the table's roll-ups group by it.
     """
     expected = values_of(tier.window, start_us, recomputed.stats, tier.statistics)
     for name in sorted((expected.keys() | stored.keys()) - OF_WRITERS, key=_event_count_first):

@@ -125,7 +125,7 @@ def _of_value(_mean: float, _count: int, value: float) -> float:
 
 
 def _of_sum(mean: float, count: int, value: float) -> float:
-    return _TOLERANCE * (mean * count + abs(value))
+    return max(_TOLERANCE * (mean * count + abs(value)), _SMALLEST_DOUBLE * count)
 
 
 def _quantile(q: float) -> _ValueOf:

@@ -120,6 +120,21 @@ def test_the_smallest_doubles():
     assert list(differences(recomputed_of(given_values), stored, HOURS, T)) == []
 
 
+def test_a_mean_over_time_of_the_smallest_doubles():
+    """The mean over time of the smallest doubles depends on the windows that were merged, and is still accepted."""
+    tier = Tier(HOURLY, "s", Statistics((("*", ("time_weighted_mean",)),)))
+    readings = WindowReadings()
+    for number in range(4):
+        readings.add(T + number * 1_000_000, {"t": number * LEAST})
+    recomputed = Recomputed.of(readings, tier.statistics)
+    row = aggregate_row(tier.window, "a", T, recomputed.stats, "s", tier.statistics)
+    stored = {cell.qualifier.decode(): cell.value for cell in row.cells}
+    mean = float(stored["time_weighted_mean_t"])
+    for value, agrees in ((mean + LEAST, True), (mean + 100 * LEAST, False)):
+        changed = stored | {"time_weighted_mean_t": format_value(value)}
+        assert (list(differences(recomputed, changed, tier, T)) == []) is agrees
+
+
 def test_an_overflow_in_one_order_only():
     """Near the greatest double, a sum is infinite in one order of addition and finite in another. Both are correct."""
     given_values = [GREATEST, 1.0, -1.0]
