@@ -137,7 +137,7 @@ def test_nothing_to_export(inbox: Inbox, tmp_path: Path) -> None:
 )
 def test_an_impossible_path(file: str, message: str) -> None:
     """The exit code is 2, even with --force."""
-    subscription = "projects/test-project/subscriptions/s"
+    subscription = "projects/test-project/subscriptions/letters"
     result = CliRunner().invoke(main, ["dead-letters", "export", file, "--force", "--subscription", subscription])
     assert result.exit_code == 2
     assert message in result.stderr

@@ -278,7 +278,7 @@ def test_a_missing_topic_removes_nothing(letters: Inbox) -> None:
 )
 def test_a_wrong_command_line_is_a_usage_error(arguments: list[str], message: str) -> None:
     """The exit code is 2."""
-    subscription = "projects/test-project/subscriptions/s"
+    subscription = "projects/test-project/subscriptions/letters"
     result = CliRunner().invoke(main, ["dead-letters", "replay", "--subscription", subscription, *arguments])
     assert result.exit_code == 2
     assert message in result.stderr

@@ -230,7 +230,7 @@ def test_limits(name: TableName) -> None:
 )
 def test_wrong_usage(options: list[str], message: str) -> None:
     """The error says what to change, before the table is opened."""
-    result = run(TableName("p", "i", "t"), "plot", "s", *options, *DAY)
+    result = run(TableName("test-project", "test-instance", "t"), "plot", "s", *options, *DAY)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in " ".join(result.stderr.split())
 

@@ -170,7 +170,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
             "shorter windows, and there is no tier of them; add a tier of 1h",
         ),
         (["--tier", "1h=a", "--stats-family", "b"], "pass only one of the flags"),
-        (["--schema", "no-such-file.toml"], "'no-such-file.toml': No such file or directory"),
+        (["--schema", "no-such-file.toml"], "no-such-file.toml: No such file or directory"),
         (["--table", "projects/p/instances/i/tables/t"], "is not a valid name on Google Cloud: a table id has"),
     ],
 )
