@@ -43,6 +43,8 @@ def run(program: Callable[[], int | None]) -> NoReturn:
 
     If the reader of standard output has gone, prints nothing; if the disk is full, prints one line.
     """
+    if os.getpid() == 1:  # in a container: without a handler, the system would ignore SIGTERM
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     try:
         for stream in (sys.stdout, sys.stderr):
             _escape(stream)

@@ -1,6 +1,7 @@
 """The entries as processes: what they do at Ctrl-C, and about output that can't be written."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -50,6 +51,16 @@ def test_ctrl_c_during_the_imports_of_a_command(module):
         interrupting(module, TOOLBOX), "read", "latest", "s", "--project=my-project", "--instance=i", "--table=t"
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
+
+
+@pytest.mark.parametrize(("process", "code"), [("1", 128 + signal.SIGTERM), ("2", -signal.SIGTERM)])
+def test_sigterm(process, code):
+    """SIGTERM ends a program that does not handle it, also as the first process of a container."""
+    ran = start(
+        f"import os, signal; os.getpid = lambda: {process}; from pipeline.cli.entry import run; "
+        "run(lambda: signal.raise_signal(signal.SIGTERM))"
+    )
+    assert ran.returncode == code
 
 
 @pytest.mark.parametrize("module", ["pipeline.cli.entry", "pipeline.job.launch", "apache_beam"])
