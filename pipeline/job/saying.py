@@ -21,6 +21,8 @@ _as_json = False
 def say(text: str, severity: str = "INFO", **fields: Any) -> None:
     """Prints a message in one line; fields are for programs, and only in JSON.
 
+    A job goes on if nobody can read its messages any more: the terminal hung up, Ctrl-C ended ``tee`` too, a disk is full.
+
     Args:
         text: the message.
         severity: one of Cloud Logging's: INFO, WARNING, ERROR or CRITICAL.
@@ -31,8 +33,9 @@ def say(text: str, severity: str = "INFO", **fields: Any) -> None:
         line = json_line({"severity": severity, "time": now, "message": text} | fields)
     else:
         line = plain(f"tidetable: {text}")
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def use_json() -> None:
@@ -85,7 +88,7 @@ class RenewedLine:
 
     def renew(self, parts: Sequence[str]) -> None:
         """Shows as many of the first parts as fit in the width of the terminal, in place of those shown before."""
-        with self._lock:
+        with self._lock, suppress(OSError):
             if self._line_ended:  # otherwise a line is being written
                 self._stream.write(f"\r{fitting(parts, self._width())}\x1b[K")
                 self._stream.flush()
@@ -132,7 +135,8 @@ def renewed_line() -> Iterator[RenewedLine | None]:
         try:
             yield line
         finally:
-            line.write("")
-            line.flush()
+            with suppress(OSError):
+                line.write("")
+                line.flush()
             for handler in handlers:
                 handler.stream = terminal  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline.job.saying import RenewedLine, fitting, renewed_line, tell_systemd
+from pipeline.job.saying import RenewedLine, fitting, renewed_line, say, tell_systemd
 
 LOUD = """
 import logging, threading, warnings
@@ -72,6 +72,20 @@ def test_what_is_logged_takes_the_lines_place(monkeypatch):
         logging.getLogger("apache_beam").warning("careful")
         line.renew(["second"])
     assert (terminal.getvalue(), handler.stream) == ("\rfirst\x1b[K\r\x1b[Kcareful\n\rsecond\x1b[K\r\x1b[K", terminal)
+
+
+class Gone(Terminal):
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_nobody_reads(monkeypatch):
+    """A job goes on if its terminal or its log is gone."""
+    monkeypatch.setattr(sys, "stderr", Gone())
+    monkeypatch.setenv("TERM", "xterm")
+    with renewed_line() as line:
+        line.renew(["first"])
+        say("hello")
 
 
 @pytest.mark.parametrize("abstract", [False, True])
