@@ -75,7 +75,7 @@ def run_until_stopped(
             say(f"the job failed: {_cause(watch.failure)}", "ERROR")
             if not isinstance(watch.failure, AnotherTable) and (problem := _problem(targets, settings)):
                 say(problem, "ERROR")
-            return 1
+            _exit_at_once(1)  # the runner may still run: without the gate, it would acknowledge before it processes
         if not drained:
             say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}", "ERROR")
             _exit_at_once(1)
@@ -156,15 +156,21 @@ def _problem(targets: Sequence[Target], settings: Settings) -> str | None:
 
 
 class _StopSignal:
-    """Handles SIGINT and SIGTERM: the first asks for an orderly stop, the second stops at once."""
+    """Handles the signals that end a job: the first asks for an orderly stop, the second stops at once.
+
+    A terminal that hangs up, as an SSH connection that breaks, sends SIGHUP more than once. Under nohup, it is ignored.
+    """
 
     def __init__(self) -> None:
         self.wake = threading.Event()
         self._requested = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._requested and number == signal.SIGHUP:
+            return
         if self._requested:
             say(f"stopped at once; {_LEFT}", "ERROR")
             _exit_at_once(128 + number)
