@@ -21,7 +21,7 @@ _as_json = False
 def say(text: str, severity: str = "INFO", **fields: Any) -> None:
     """Prints a message in one line; fields are for programs, and only in JSON.
 
-    A job goes on if nobody can read its messages any more: the terminal hung up, Ctrl-C ended ``tee`` too, a disk is full.
+    A job goes on if nobody reads its messages: the terminal hung up, Ctrl-C ended ``tee`` too, or a disk is full.
 
     Args:
         text: the message.
