@@ -19,7 +19,7 @@ from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.decoding.message_types import MessageTypes
-from pipeline.job.settings import Settings, Target
+from pipeline.job.settings import Settings, Target, runs_here
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.alerts import PublishAlerts
 from pipeline.transforms.decode import Clock
@@ -111,7 +111,8 @@ def assemble(
         subscription=settings.input_subscription,
         id_label=settings.id_attribute,
         with_attributes=True,
-        timestamp_attribute=settings.timestamp_attribute,
+        # On the DirectRunner, the watermark is the clock anyway; and a time that Beam can't parse would end the job.
+        timestamp_attribute=None if runs_here(pipeline.options) else settings.timestamp_attribute,
     )
     write(build_graph(messages, targets, settings, began_us=began_us, types=types), targets, settings)
 

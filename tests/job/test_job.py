@@ -195,11 +195,12 @@ def test_unusual_messages(resources, log):
 
 
 def test_an_unparseable_timestamp_attribute(resources, log):
-    """Beam's DirectRunner fails on an invalid timestamp attribute; the job reports it and returns an error."""
-    resources.publish([message_of([some_event()])._replace(attributes={"event_time": "yesterday"})])
+    """On one machine the attribute is not read, as the watermark is the clock: the event is written like any other."""
+    event = some_event()
+    resources.publish([message_of([event])._replace(attributes={"event_time": "yesterday"})])
     with running_job(resources.flags(timestamp_attribute="event_time"), log) as job:
-        assert job.process.wait(40) == 1
-    assert "tidetable: the job failed: ValueError: Bad timestamp value" in job.log
+        eventually(lambda: key_of(event) in resources.rows())
+        assert job.stop() == 0
 
 
 @pytest.mark.parametrize("signum", [pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive), signal.SIGTERM])
