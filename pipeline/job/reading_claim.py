@@ -108,6 +108,11 @@ def _start_of(pid: int) -> str | None:
     return "" if state in "ZX" else fields[18]
 
 
+def _now_s() -> float:
+    """Returns the time of a clock that also goes on while the machine sleeps, if the system has one: Linux has."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class ReadingClaim:
     """A process's claim of a subscription, in each of its tables.
 
@@ -125,7 +130,7 @@ class ReadingClaim:
             self._cells = []
         self._process = Process.this()
         self._values: dict[ComparedCell, bytes] = {}
-        self._renewed_s = time.monotonic()
+        self._renewed_s = _now_s()
         self._ended = threading.Event()
         self._renewing: threading.Thread | None = None
 
@@ -153,13 +158,13 @@ class ReadingClaim:
 
     def keep(self, lost: Callable[[str], None]) -> None:
         """Renews the claim in a thread, which calls ``lost`` with a message if another process has taken it."""
-        self._renewed_s = time.monotonic()
+        self._renewed_s = _now_s()
         self._renewing = threading.Thread(target=self._renew_until_ended, args=(lost,), daemon=True)
         self._renewing.start()
 
     def is_held(self) -> bool:
         """Returns whether the process may read: no other can have the claim yet."""
-        return not self._cells or time.monotonic() < self._renewed_s + _READ_S
+        return not self._cells or _now_s() < self._renewed_s + _READ_S
 
     def release(self) -> None:
         """Removes the claim, after everything is written."""
@@ -205,7 +210,7 @@ class ReadingClaim:
     def _renew_until_ended(self, lost: Callable[[str], None]) -> None:
         waits = False
         while not self._ended.wait(_RENEW_S):
-            began_s = time.monotonic()
+            began_s = _now_s()
             try:
                 taken = [process for cell in self._cells if (process := self._renew(cell))]
             except ServerProblem as problem:

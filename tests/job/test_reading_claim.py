@@ -126,6 +126,16 @@ def test_a_process_that_is_gone(name):
     assert after.said == last.said == []
 
 
+def test_a_machine_that_slept(name, monkeypatch):
+    """After it wakes, its process does not read before it has renewed the claim."""
+    claim = claim_of(name)
+    claim.take()
+    assert claim.is_held()
+    awake_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr(time, "clock_gettime", lambda _: awake_s + 25)
+    assert not claim.is_held()
+
+
 def test_who_cannot_renew_does_not_read(name, monkeypatch):
     """It goes on as soon as it can, if nobody else has taken the claim, even if the answer to a renewal was lost."""
     claim = claim_of(name)
