@@ -35,6 +35,7 @@ _RENEW_S = 5.0
 _LOOK_S = 0.5
 _ENDING_S = 10.0  # for a process of this machine, which may be about to end; if not, it renews its claim before
 _PATIENCE_S = 5.0  # of each request of a renewal, for a server that does not answer
+_MAX_HOST = 255  # characters: other programs may have written anything
 _ROW_KEY = b"schema#reader"
 
 
@@ -72,7 +73,7 @@ class Process(NamedTuple):
     def of(cls, value: bytes) -> "Process":
         """Returns the process of a claim; one that nobody knows for what is none."""
         token, alive_us, pid, started, machine, host, *_ = [*value.decode(errors="replace").split("\n"), *[""] * 6]
-        return cls(token, _number(alive_us), _number(pid), started, machine, host)
+        return cls(token, _number(alive_us), _number(pid), started, machine, host[:_MAX_HOST])
 
     def value(self) -> bytes:
         """Returns the claim's value: a line for each attribute."""

@@ -173,16 +173,17 @@ def test_several_tables_are_claimed_together(name, bigtable):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"\xff", b"x\n9" * 40, b"token\n-1\n" + b"9" * 5000 + b"\n\n\n", b"t\n1\n1\n\n\n\x1b[2J\n"]
+    "text", [b"", b"\xff", b"x\n9" * 40, b"token\n-1\n" + b"9" * 5000 + b"\n\n\n", b"t\n1\n1\n\n\n" + b"\x1b[2J" * 9000]
 )
 def test_a_claim_that_nobody_wrote(name, monkeypatch, text):
-    """What is no claim is waited for like one of another machine."""
+    """What is no claim is waited for like one of another machine, and named in one line of bounded length."""
     monkeypatch.setattr(reading_claim, "LEASE_S", 0.1)
     claim = claim_of(name)
     cell = ComparedCell(name, b"schema#reader", SCHEMA.families[0], SUBSCRIPTION.encode())
     assert cell.replace(None, text)
     claim.take()
     assert len(claim.said) == 1
+    assert len(claim.said[0]) < 500
 
 
 @pytest.mark.parametrize(
