@@ -114,7 +114,7 @@ class _BulkWriteFn(beam.DoFn):
         self._last = EncodedRows()
         self._lacking: set[tuple[str, int]] = set()  # the windows of refused rows
 
-    def process(self, element: Row | EncodedRows) -> list[Message] | None:
+    def process(self, element: Row | EncodedRows) -> Iterable[Message]:
         if isinstance(element, Row):
             self._writer.add(element)
         elif element and is_work_key(element[0].key):
@@ -123,7 +123,7 @@ class _BulkWriteFn(beam.DoFn):
             self._writer.add_encoded(element)
         refused = self._writer.refused()
         if not refused:
-            return None
+            return ()  # Beam warns of None at each start of a job
         self._has_refused = True
         self._note(refused)
         return self._letters(refused)

@@ -225,6 +225,12 @@ def test_one_client_for_a_process(name):
     assert keys_of(name) == [row.key for row in ROWS[:5]]
 
 
+def test_a_graph_without_warnings(name, caplog):
+    """Building a job's graph warns of nothing."""
+    _ = beam.Pipeline() | beam.Create(ROWS) | BulkWriteRows(name)
+    assert caplog.text == ""
+
+
 def test_pickling():
     """The DoFn pickles before it has a client."""
     write_fn = bulk._BulkWriteFn(TableName("p", "i", "t", "profile"), Limits(in_flight=2), "WriteRows", str)
