@@ -3,6 +3,7 @@ import signal
 import subprocess
 import time
 import uuid
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -117,8 +118,9 @@ def test_live(feed):
     assert len(events) == summary["events"]
     assert 150 <= len(events) <= 200  # some are dropped on the way, as of every simulated fleet
     times = [event.event_time.ToMicroseconds() / 1e6 for event in events]
-    assert began <= times[0] <= times[-1] <= ended
-    assert times == sorted(times)  # no event is held back until the flow ends
+    assert began <= min(times) <= max(times) <= ended
+    # Pub/Sub keeps no order, but no event is held back until the flow ends.
+    assert max(before - time_s for before, time_s in pairwise(times)) < 1.0
     assert summary["events_per_second"] == pytest.approx(summary["events"] / summary["seconds"], rel=0.01)
     assert summary["behind_seconds"] >= 0
 
