@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -33,6 +34,8 @@ _LOOK_S = 2.0
 # Beam's connector retries silently for ten minutes: without progress for this long, we report why.
 _STALL_S = 15.0
 _MICROSECOND = timedelta(microseconds=1)
+# The runner's thread may outlive a job that failed. Without the gate, it would acknowledge what it has not processed.
+_until_exit = ExitStack()
 _LEFT = "what is not written comes again, and aggregates may lack events of the last firing interval"
 
 
@@ -55,7 +58,8 @@ def run_until_stopped(
     stop = _StopSignal()
     HERE.watched = True
     hide(AnotherTable)  # each of the runner's attempts would log it
-    with renewed_line() as line, patched_direct_runner(claim.is_held) as gate:
+    with renewed_line() as line:
+        gate = _until_exit.enter_context(patched_direct_runner(claim.is_held))
         claim.keep(_end_as_lost)
         result = pipeline.run()
         watch = _Watch(result, stop.wake, targets)
@@ -72,10 +76,11 @@ def run_until_stopped(
             say("stopping: writing all messages that were pulled; a second signal stops at once")
             drained, flushed = _drain(gate, watch)
         if watch.failure is not None:
+            gate.fail()
             say(f"the job failed: {_cause(watch.failure)}", "ERROR")
             if not isinstance(watch.failure, AnotherTable) and (problem := _problem(targets, settings)):
                 say(problem, "ERROR")
-            _exit_at_once(1)  # the runner may still run: without the gate, it would acknowledge before it processes
+            return 1
         if not drained:
             say(f"not everything could be written within {_DRAIN_TIMEOUT_S:.0f} s; {_LEFT}", "ERROR")
             _exit_at_once(1)
