@@ -93,6 +93,14 @@ def test_the_image_is_healthy_while_a_job_makes_progress(pubsub, bigtable, tmp_p
     assert not healthy(file)
 
 
+def test_a_container_comes_back():
+    """A container starts again after a reboot, which on-failure does not do, and a stop has the time that it needs."""
+    page = (ROOT / "docs/run-on-one-machine.md").read_text()
+    (flags,) = re.findall(r"docker run --detach ([^`]*?) tidetable run", page)
+    assert "--restart=unless-stopped " in flags
+    assert int(re.search(r"--stop-timeout=(\d+)", flags)[1]) > foreground._DRAIN_TIMEOUT_S + 10
+
+
 def test_a_job_sets_the_images_variable():
     """The file that the image's check reads is the one that a job of the image writes."""
     variable = re.search(r"^ENV (TIDETABLE_STATUS_FILE)=/tmp/", IMAGE, re.MULTILINE)[1]
