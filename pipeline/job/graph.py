@@ -1,17 +1,18 @@
 """Builds the pipeline that the README pictures.
 
-    messages ─ ProcessMessages ─┬────────────────────────────────────────────── raw rows       ┐ of each
-                                ├─ AggregateWindows ─┬─ CollectAggregateRows ── aggregate rows ┘ table
-                                │                    ├─ RollUp ──────────────── rows of roll-ups, if the table has any
-                                │                    └───────────────────────── results, if asked for
-                                ├─ WatchAlerts ──────────────────────────────── alerts, if asked for
-                                └────────────────────────────────────────────── dead letters
+    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ CollectAggregateRows ─┐
+                                │                │                    ├─ RollUp ───────────────┼─ WriteAggregateRows
+                                │                │                    ├────────────────────────┤
+                                │                ├─ WatchAlerts ──────┼────────────────────────┘
+                                │                │                    └─ results and alerts, if asked for
+                                └────────────────┴─ dead letters
 
+Each table has a WriteRawRows and all that follows from it: an event counts once its raw row is written.
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -22,26 +23,25 @@ from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.job.settings import Settings, Target, runs_here
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.alerts import PublishAlerts
+from pipeline.transforms.confirm import Written
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.results import PublishResults
 from pipeline.transforms.write import WriteDeadLetters
 
 
-class TableRows(NamedTuple):
-    """The rows of one table.
+class DerivedRows(NamedTuple):
+    """The rows of one table that follow from its raw rows.
 
     Attributes:
-        raw: ``EncodedRows`` of events.
-        listed: ``EncodedRows`` of the work list; None for a table without aggregates.
-        aggregates: ``EncodedRows`` of the windows of all tiers; None for a table without aggregates.
+        listed: ``EncodedRows`` of the work list.
+        aggregates: ``EncodedRows`` of the windows of all tiers.
         alerts: ``EncodedRows`` of alerts; None for a table that is not watched.
         rollups: ``EncodedRows`` of roll-ups; None for a table without any.
     """
 
-    raw: PCollection
-    listed: PCollection | None = None
-    aggregates: PCollection | None = None
+    listed: PCollection
+    aggregates: PCollection
     alerts: PCollection | None = None
     rollups: PCollection | None = None
 
@@ -50,14 +50,14 @@ class Outputs(NamedTuple):
     """The outputs of the graph.
 
     Attributes:
-        rows: the rows of each table, in the order of the tables.
+        derived: the derived rows of each table, in the order of the tables; None for a table without aggregates.
         dead_letters: ``Message`` elements.
         results: batches of windows' results to publish; None if the job publishes none.
         alerts: ``(rule, alert)`` to publish; None if the job watches nothing.
     """
 
-    rows: list[TableRows]
-    dead_letters: PCollection
+    derived: list[DerivedRows | None]
+    dead_letters: list[PCollection]
     results: PCollection | None = None
     alerts: PCollection | None = None
 
@@ -69,8 +69,9 @@ def build_graph(
     clock: Clock = time.time,
     began_us: int | None = None,
     types: MessageTypes | None = None,
+    write_raw_rows: Callable[[TableSteps, PCollection], Written] = TableSteps.write_raw_rows,
 ) -> Outputs:
-    """Builds everything between the source and the sinks.
+    """Builds everything between the source and the sinks; raw rows are written on the way.
 
     Args:
         messages: ``PubsubMessage`` elements.
@@ -80,22 +81,23 @@ def build_graph(
         began_us: the time at which the job began, in microseconds since the epoch; None for a job that alone writes
             tables that were empty when it began.
         types: the message types; the built-in ones by default.
+        write_raw_rows: adds the step that writes a table's raw rows.
     """
-    raw_rows, readings, dead_letters = messages | "ProcessMessages" >> _process_messages(
-        targets, settings, clock, types
-    )
-    rows, results, alerts = [], None, None
-    for table, of_events, of_windows in zip(TableSteps.of_each(targets, settings), raw_rows, readings, strict=True):
-        if of_windows is None:
-            rows.append(TableRows(of_events))
-        else:
-            aggregate_rows, aggregated = table.aggregate(of_windows, began_us, clock)
-            results = aggregated.results if results is None else results
-            watched = table.watch(of_windows, aggregated.results, began_us, clock)
-            alerts = watched.alerts if watched else alerts
-            rollups = table.roll_up(aggregated.contributions, began_us, clock)
-            rows.append(TableRows(of_events, aggregated.listed, aggregate_rows, watched and watched.rows, rollups))
-    return Outputs(rows, dead_letters, results, alerts)
+    raw_rows, dead_letters = messages | "ProcessMessages" >> _process_messages(targets, settings, clock, types)
+    letters, derived, results, alerts = [dead_letters], list[DerivedRows | None](), None, None
+    for table, raw in zip(TableSteps.of_each(targets, settings), raw_rows, strict=True):
+        readings, refused = write_raw_rows(table, raw)
+        letters += [refused] if refused is not None else []
+        if not table.target.schema.tiers:
+            derived.append(None)
+            continue
+        aggregate_rows, aggregated = table.aggregate(readings, began_us, clock)
+        results = aggregated.results if results is None else results
+        watched = table.watch(readings, aggregated.results, began_us, clock)
+        alerts = watched.alerts if watched else alerts
+        rollups = table.roll_up(aggregated.contributions, began_us, clock)
+        derived.append(DerivedRows(aggregated.listed, aggregate_rows, watched and watched.rows, rollups))
+    return Outputs(derived, letters, results, alerts)
 
 
 def assemble(
@@ -118,15 +120,15 @@ def assemble(
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:
-    """Writes the graph's outputs: rows to their tables, results and alerts to their topics, and dead letters."""
+    """Writes the graph's outputs: derived rows to their tables; results, alerts and dead letters to their topics."""
     if outputs.results is not None and settings.results is not None:
         _ = outputs.results | "PublishResults" >> PublishResults(settings.results.topic, settings.results.encoding)
     if outputs.alerts is not None and settings.alerts_topic is not None:
         _ = outputs.alerts | "PublishAlerts" >> PublishAlerts(settings.alerts_topic)
-    dead_letters = [outputs.dead_letters]
-    for table, rows in zip(TableSteps.of_each(targets, settings), outputs.rows, strict=True):
-        dead_letters += table.write_raw_rows(rows.raw, rows.listed, rows.alerts)
-        dead_letters += table.write_aggregate_rows(rows.aggregates, rows.rollups)
+    dead_letters = [*outputs.dead_letters]
+    for table, derived in zip(TableSteps.of_each(targets, settings), outputs.derived, strict=True):
+        if derived is not None:
+            dead_letters += table.write_derived_rows([rows for rows in derived if rows is not None])
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)

@@ -22,6 +22,7 @@ from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.collect import CollectRows
+from pipeline.transforms.confirm import WriteRawRows, Written
 from pipeline.transforms.rollups import RollUp
 from pipeline.transforms.write import WriteRows
 
@@ -99,33 +100,28 @@ class TableSteps:
         watched: Watched = readings | "WatchAlerts" >> WatchAlerts(table, groups_for(schema.rate), clock, results)
         return watched
 
-    def write_raw_rows(
-        self, raw_rows: PCollection, listed: PCollection | None, alerts: PCollection | None = None
-    ) -> list[PCollection]:
-        """Writes raw rows, rows of the work list and of alerts; returns the dead letters, as :meth:`_write` does."""
-        if alerts is not None:
-            raw_rows = (raw_rows, alerts) | self._label("WithAlerts") >> beam.Flatten()
-        if listed is not None:
-            raw_rows = (raw_rows, listed) | self._label("WithListed") >> beam.Flatten()
-        return self._write(raw_rows, self._label("WriteRawRows"))
+    def write_raw_rows(self, raw: PCollection) -> Written:
+        """Writes ``RawRows`` with the configured writer; returns their readings once they are written."""
+        name, schema, guard = self.target.name, self.target.schema, self._guard(raw.pipeline.options)
+        write = WriteRawRows(name, schema, guard, bulk=self._writes_in_bulk)
+        written: Written = raw | self._label("WriteRawRows") >> write
+        return written
 
-    def write_aggregate_rows(
-        self, aggregate_rows: PCollection | None, rollups: PCollection | None = None
-    ) -> list[PCollection]:
-        """Writes rows of aggregates and roll-ups, if the table has any; returns the dead letters, as :meth:`_write`."""
-        if aggregate_rows is None:
-            return []
-        if rollups is not None:
-            aggregate_rows = (aggregate_rows, rollups) | self._label("WithRollups") >> beam.Flatten()
-        return self._write(aggregate_rows, self._label("WriteAggregateRows"))
+    def write_derived_rows(self, kinds: Sequence[PCollection]) -> list[PCollection]:
+        """Writes rows of several kinds with the configured writer.
 
-    def _write(self, rows: PCollection, label: str) -> list[PCollection]:
-        """Writes with the configured writer; returns the dead letters of refused rows if that writer has any."""
-        name, schema, guard = self.target.name, self.target.schema, self._guard(rows.pipeline.options)
-        if self.settings.bigtable_writer == "bulk":
-            return [rows | label >> BulkWriteRows(name, schema=schema, guard=guard)]
-        _ = rows | label >> WriteRows(name, guard)
+        Returns the dead letters of refused rows if that writer has any.
+        """
+        rows = kinds | self._label("DerivedRows") >> beam.Flatten()
+        label, guard = self._label("WriteAggregateRows"), self._guard(rows.pipeline.options)
+        if self._writes_in_bulk:
+            return [rows | label >> BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)]
+        _ = rows | label >> WriteRows(self.target.name, guard)
         return []
+
+    @property
+    def _writes_in_bulk(self) -> bool:
+        return self.settings.bigtable_writer == "bulk"
 
     def _guard(self, options: PipelineOptions) -> TableGuard:
         """Returns the guard of the table. On one machine, it checks each bundle; a worker of many has too many."""

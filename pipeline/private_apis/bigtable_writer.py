@@ -2,8 +2,8 @@
 
 Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
 
-- ``WriteToBigTable.__init__`` keeps its arguments in ``_project_id``, ``_instance_id``, ``_table_id``, ``_flush_count``
-  and ``_max_row_bytes``; ``expand`` is a ParDo of ``_BigTableWriteFn`` with them.
+- ``WriteToBigTable.__init__`` keeps its arguments in ``_project_id``, ``_instance_id``, ``_table_id`` and
+  ``_flush_count``; ``expand`` is a ParDo of ``_BigTableWriteFn`` with them.
 - ``_BigTableWriteFn`` keeps them in ``beam_options`` and pickles nothing else. ``start_bundle`` creates ``table``, with
   a client of its own, if it is None, and ``batcher``, a ``MutationsBatcher``, which passes the statuses of a request to
   ``write_mutate_metrics``. That counts them one by one. ``process`` counts the row in ``written`` and passes it to the
@@ -37,7 +37,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.core.completion.work_list import is_work_key
+from pipeline.core.dead_letters.refused_rows import RefusedRow
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.private_apis.replace import replace
@@ -63,14 +63,20 @@ class WriteToBigTable(bigtableio.WriteToBigTable):
 
     def expand(self, rows: PCollection) -> PCollection:
         name = TableName(self._project_id, self._instance_id, self._table_id, self._app_profile)
-        return rows | beam.ParDo(_WriteFn(name, self._flush_count, self._max_row_bytes, self._guard))
+        return rows | beam.ParDo(ConnectorWriteFn(name, self._flush_count, self._guard))
 
 
-class _WriteFn(bigtableio._BigTableWriteFn):
-    """Writes a bundle's rows, those of the work list last: a reader that finds a listed window finds its events."""
+class ConnectorWriteFn(bigtableio._BigTableWriteFn):
+    """Writes a bundle's rows. They are in the table when :meth:`finish_bundle` returns.
 
-    def __init__(self, name: TableName, flush_count: int, max_row_bytes: int, guard: TableGuard | None = None) -> None:
-        super().__init__(name.project, name.instance, name.table, flush_count, max_row_bytes)
+    Attributes:
+        refused: the refused rows that the bundle did not fail for: none.
+    """
+
+    refused: tuple[RefusedRow, ...] = ()
+
+    def __init__(self, name: TableName, flush_count: int, guard: TableGuard | None = None) -> None:
+        super().__init__(name.project, name.instance, name.table, flush_count, bigtableio.MAX_ROW_BYTES)
         self.beam_options["app_profile"] = name.app_profile
         self.beam_options["guard"] = guard
 
@@ -78,8 +84,8 @@ class _WriteFn(bigtableio._BigTableWriteFn):
         return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
 
     def start_bundle(self) -> None:
-        if self._guard:
-            self._guard.check()
+        if self.guard:
+            self.guard.check()
         connects = self.table is None
         super().start_bundle()
         if connects:
@@ -88,10 +94,9 @@ class _WriteFn(bigtableio._BigTableWriteFn):
             client = target.client._gapic_client
             client.mutate_rows = partial(_plain_responses, client.mutate_rows)
             self._service_calls = ServiceCalls(self._name)
-        self._last = EncodedRows()
 
     @property
-    def _guard(self) -> TableGuard | None:
+    def guard(self) -> TableGuard | None:
         guard: TableGuard | None = self.beam_options["guard"]
         return guard
 
@@ -104,36 +109,28 @@ class _WriteFn(bigtableio._BigTableWriteFn):
         for code, entries in Counter(status.code if status else None for status in status_list).items():
             self._service_calls.count(code, entries)
 
-    def process(self, element: Row | EncodedRows) -> None:
+    def process(self, element: Row | EncodedRows) -> tuple[()]:
         rows = list(_parts(element)) if isinstance(element, Row) else element
         self.written.inc(len(rows))
-        if rows and is_work_key(rows[0].key):
-            self._last += rows
-        else:
-            self._append(rows)
-
-    def _append(self, rows: Iterable[EncodedRow]) -> None:
         for row in rows:
             self.batcher._batcher.append(_EncodedEntry(row))
+        return ()
 
-    def finish_bundle(self) -> None:
+    def finish_bundle(self) -> tuple[()]:
         try:
             super().finish_bundle()
-            if self._last:
-                super().start_bundle()
-                self._append(self._last)
-                super().finish_bundle()
         except MutationsBatchError as error:
-            if self._guard:
-                self._guard.check_now()
+            if self.guard:
+                self.guard.check_now()
             causes = Counter(" ".join(f"{type(cause).__name__}: {cause}".split())[:300] for cause in error.exc)
             (cause, _), *others = causes.most_common()
             more = f", and {len(others)} other causes" if others else ""
             raise ServerProblem(
                 f"table {self._name}: {causes.total()} rows could not be written: {cause}{more}"
             ) from error
-        if self._guard:
-            self._guard.check()
+        if self.guard:
+            self.guard.check()
+        return ()
 
 
 def _plain_responses(mutate_rows: Callable[..., Iterable[MutateRowsResponse]], **request: Any) -> Iterator[Any]:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Lineage
@@ -26,11 +24,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
 from pipeline.cloud.writing.request_retrier import Tally
-from pipeline.core.completion.work_list import LATE, encoded_work_rows, is_work_key, listing
+from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
-from pipeline.core.rows.rollup_rows import NO_SENSORS, ROLLUP, parse_members_key
+from pipeline.core.rows.rollup_rows import NO_SENSORS, parse_members_key
 from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.service_calls import ServiceCalls
@@ -47,15 +45,14 @@ class BulkWriteRows(beam.PTransform):
     A bundle ends when each of its rows is confirmed or a dead letter. It fails if a row can be neither, or if too many
     rows are refused for the rows to be the cause. A failed bundle loses nothing: the runner tries it again.
 
-    Rows of the work list are written after all other rows of the bundle, so that a reader of the list finds the events
-    of its windows. If the schema is known, the windows of refused rows are put on the work list too: their aggregates
-    count events that are dead letters now.
+    If the schema is known, the windows of refused aggregate rows, and of refused parts of roll-ups, are put on the work
+    list: the table lacks what they count.
 
     Args:
         name: the table.
         limits: the writer's limits.
         clock: the function that returns seconds since the epoch, for dead letters.
-        schema: the table's schema; None if it is not known.
+        schema: the schema of the table, which has aggregates; None to list no windows.
         guard: the table as it was at the job's launch; None for any table. A bundle fails if the table is another one.
     """
 
@@ -77,26 +74,41 @@ class BulkWriteRows(beam.PTransform):
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
             rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters have no window
-        write_fn = _BulkWriteFn(self._name, self._limits, self.label, self._clock, self._schema, self._guard)
+        write_fn = BulkWriteFn(self._name, self.label, self._limits, self._schema, self._guard, self._clock)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
 
-class _BulkWriteFn(beam.DoFn):
+class BulkWriteFn(beam.DoFn):
+    """Writes a bundle's rows. Each is in the table, or refused, once the results of :meth:`finish_bundle` are read.
+
+    Args:
+        name: the table.
+        step: the label of the step, for dead letters.
+        limits: the writer's limits.
+        schema: the schema of the table, which has aggregates; None to list no windows.
+        guard: the table as it was at the job's launch; None for any table.
+        clock: the function that returns seconds since the epoch, for dead letters.
+
+    Attributes:
+        guard: the guard.
+        refused: the bundle's refused rows; not noted if the schema is known.
+    """
+
     def __init__(
         self,
         name: TableName,
-        limits: Limits,
         step: str,
-        clock: Clock,
+        limits: Limits | None = None,
         schema: TableSchema | None = None,
         guard: TableGuard | None = None,
+        clock: Clock = time.time,
     ) -> None:
         self._name = name
-        self._limits = limits
         self._step = step
-        self._clock = clock
+        self._limits = limits or Limits()
         self._schema = schema
-        self._guard = guard
+        self.guard = guard
+        self._clock = clock
         self._metrics = _Metrics(name)
 
     def setup(self) -> None:
@@ -107,18 +119,16 @@ class _BulkWriteFn(beam.DoFn):
         self._closing.callback(self._writer.close)
 
     def start_bundle(self) -> None:
-        if self._guard:
-            self._guard.check()
+        if self.guard:
+            self.guard.check()
         self._has_refused = False
         self._writer.abandon()  # drops the rows of a bundle that failed: they come again
-        self._last = EncodedRows()
+        self.refused: list[RefusedRow] = []
         self._lacking: set[tuple[str, int]] = set()  # the windows of refused rows
 
     def process(self, element: Row | EncodedRows) -> Iterable[Message]:
         if isinstance(element, Row):
             self._writer.add(element)
-        elif element and is_work_key(element[0].key):
-            self._last += element
         else:
             self._writer.add_encoded(element)
         refused = self._writer.refused()
@@ -132,15 +142,15 @@ class _BulkWriteFn(beam.DoFn):
         try:
             refused = self._finish()
         except ServerProblem:
-            if self._guard:
-                self._guard.check_now()
+            if self.guard:
+                self.guard.check_now()
             raise
         finally:
             self._metrics.count(self._writer.take_tally())
-        if self._guard:
+        if self.guard:
             if refused or self._has_refused:  # perhaps because the table lacks their families
-                self._guard.check_now()
-            self._guard.check()
+                self.guard.check_now()
+            self.guard.check()
         Lineage.sinks().add("bigtable", self._name.project, self._name.instance, self._name.table)
         at = Timestamp(self._clock())
         for letter in self._letters(refused):
@@ -150,11 +160,9 @@ class _BulkWriteFn(beam.DoFn):
         """Writes everything that is left of the bundle. Returns the refused rows."""
         refused = self._writer.finish()
         self._note(refused)
-        if self._schema is not None and self._schema.tiers:
+        if self._lacking and self._schema is not None:
             column = listing(LATE, round(self._clock() * 1e6))
-            self._last += encoded_work_rows(self._schema.tiers[0], sorted(self._lacking), column)
-        if self._last:
-            self._writer.add_encoded(self._last)
+            self._writer.add_encoded(encoded_work_rows(self._schema.tiers[0], sorted(self._lacking), column))
             refused += self._writer.finish()
         return refused
 
@@ -169,8 +177,10 @@ class _BulkWriteFn(beam.DoFn):
         }
 
     def _note(self, refused: Iterable[RefusedRow]) -> None:
-        """Notes the windows of refused rows."""
-        if self._schema is not None and self._schema.tiers:
+        """Notes refused rows, or their windows."""
+        if self._schema is None:
+            self.refused += refused
+        else:
             self._lacking.update(window for row in refused for window in _windows_of(row, self._schema))
 
     def _letters(self, refused: Iterable[RefusedRow]) -> list[Message]:
@@ -182,31 +192,22 @@ class _BulkWriteFn(beam.DoFn):
 
 
 def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
-    """Returns the sensor and the start of each shortest window that contains a timestamp of the row's cells.
+    """Returns the sensor and the start of the first shortest window of a refused row.
 
-    For an aggregate row of a longer window, that is its first shortest window. A row of what the sensors of a shard
-    contribute to roll-ups has a column for each. Empty for a group's row, and for a foreign one.
+    A row of what the sensors of a shard contribute to roll-ups has a column for each. Empty for any other row than that
+    and an aggregate row.
     """
     window = schema.tiers[0].window
-    cells = [each.set_cell for each in _EntryMessage.FromString(row.entry).mutations if each.HasField("set_cell")]
-    if row.key.startswith(ROLLUP.encode()):
-        for tier in schema.tiers:
-            with suppress(ValueError):
-                _, start_us = parse_members_key(tier.window, row.key)
-                sensors = (cell.column_qualifier for cell in cells if cell.column_qualifier not in NO_SENSORS)
-                return {(sensor_id.decode(), window.start_of(start_us)) for sensor_id in sensors}
-        return set()
-    sensor_id = _sensor_of(row.key, schema)
-    return set() if sensor_id is None else {(sensor_id, window.start_of(cell.timestamp_micros)) for cell in cells}
-
-
-def _sensor_of(key: bytes, schema: TableSchema) -> str | None:
-    """Returns the sensor of the raw row or aggregate row with this key; None if it is neither."""
-    parsers: list[Callable[[bytes], Any]] = [partial(parse_aggregate_key, tier.window) for tier in schema.tiers]
-    for parse in (*parsers, schema.key.parse_key):
+    for tier in schema.tiers:
         with suppress(ValueError):
-            return str(parse(key).sensor_id)
-    return None
+            sensor_id, start_us = parse_aggregate_key(tier.window, row.key)
+            return {(sensor_id, window.start_of(start_us))}
+        with suppress(ValueError):
+            _, start_us = parse_members_key(tier.window, row.key)
+            mutations = _EntryMessage.FromString(row.entry).mutations
+            columns = {each.set_cell.column_qualifier for each in mutations if each.HasField("set_cell")}
+            return {(sensor_id.decode(), window.start_of(start_us)) for sensor_id in columns - NO_SENSORS}
+    return set()
 
 
 class _Metrics:

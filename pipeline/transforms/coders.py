@@ -11,6 +11,7 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.panes.raw_rows import RawRows, raw_rows_bytes, read_raw_rows
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
@@ -80,7 +81,27 @@ class RowsCoder(Coder):
         return EncodedRows
 
 
+class RawRowsCoder(Coder):
+    """Encodes raw rows with :mod:`pipeline.core.panes.raw_rows`, like :class:`RowsCoder`."""
+
+    def encode(self, value: RawRows) -> bytes:
+        return raw_rows_bytes(value)
+
+    def decode(self, encoded: bytes) -> RawRows:
+        return read_raw_rows(encoded)
+
+    def estimate_size(self, value: RawRows) -> int:
+        return value.size_bytes
+
+    def is_deterministic(self) -> bool:
+        return True
+
+    def to_type_hint(self) -> Any:
+        return RawRows
+
+
 registry.register_coder(EncodedRows, RowsCoder)
+registry.register_coder(RawRows, RawRowsCoder)
 registry.register_coder(WindowReadings, AccumulatorCoder)
 registry.register_coder(ShorterWindows, AccumulatorCoder)
 registry.register_coder(WindowStats, StatsCoder)

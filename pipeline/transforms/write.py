@@ -11,8 +11,8 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.events.message import Message
 from pipeline.private_apis.bigtable_writer import WriteToBigTable
 
-# The connector counts cells, not rows. An aggregate row of ten metrics has 61 cells.
-_CELLS_PER_REQUEST = 10_000
+CELLS_PER_REQUEST = 10_000
+"""The connector counts cells, not rows. An aggregate row of ten metrics has 61 cells."""
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class WriteRows(beam.PTransform):
     guard: TableGuard | None = None
 
     def expand(self, rows: PCollection) -> PCollection:
-        sink = WriteToBigTable(self.name, flush_count=_CELLS_PER_REQUEST, guard=self.guard)
+        sink = WriteToBigTable(self.name, flush_count=CELLS_PER_REQUEST, guard=self.guard)
         return rows | "WriteToBigTable" >> sink
 
 

@@ -16,6 +16,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
+from tests.support.confirming import confirming
 from tests.support.streams import NOON, flags, pubsub_message
 
 EVENTS, BATCH, SENSORS, RUNS = 60_000, 100, 20, 5
@@ -36,7 +37,8 @@ def seconds(messages: list[beam.io.PubsubMessage], deduplicate: str) -> float:
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     begin = time.perf_counter()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-        build_graph(pipeline | beam.Create(messages, reshuffle=False), targets, settings)
+        elements = pipeline | beam.Create(messages, reshuffle=False)
+        build_graph(elements, targets, settings, write_raw_rows=confirming)
     return time.perf_counter() - begin
 
 

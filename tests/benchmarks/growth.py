@@ -38,6 +38,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from tests.support.confirming import confirming
 from tests.support.shuffled import shuffled
 from tests.support.streams import NOON, clock, flags, pubsub_message
 
@@ -120,7 +121,7 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
     with shuffled():
-        build_graph(messages, targets, settings, clock)
+        build_graph(messages, targets, settings, clock, write_raw_rows=confirming)
         begin = time.perf_counter()
         pipeline.run().wait_until_finish()
         return time.perf_counter() - begin

@@ -26,11 +26,12 @@ from tests.model.reference import Kind
 from tests.model.specs import Spec
 from tests.model.table import Table
 from tests.support.aggregate_values import numbers_of
+from tests.support.confirming import ROWS, confirming
 from tests.support.streams import flags
 
 KIND = Kind(grain_us=1)
 _STAGES = {
-    "process": ["ProcessMessages"],
+    "process": ["ProcessMessages", "WriteRawRows"],
     "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard"],
     "collect": ["CollectAggregateRows/Collect"],
 }
@@ -42,9 +43,9 @@ _BEFORE = {
     "groups": "shards",
     "rollups": "groups",
 }
-_WRITTEN = {("process", "rows_0"), ("aggregate", "listed"), ("collect", "None"), ("rollups", "None")}
+_WRITTEN = {("process", ROWS), ("aggregate", "listed"), ("collect", "None"), ("rollups", "None")}
 _SHUFFLED = {
-    ("process", "gathered_0"): "aggregate",
+    ("process", "None"): "aggregate",
     ("aggregate", "None"): "collect",
     ("aggregate", "rollups"): "shards",
     ("shards", "parts"): "groups",
@@ -98,7 +99,8 @@ class Job:
         settings = settings_of(parse_flags(flags(**_FLAGS | changes)))
         pipeline = beam.Pipeline()
         messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
-        build_graph(messages, [Target(settings.tables[0], self.schema, None)], settings, clock, self._began_us)
+        targets = [Target(settings.tables[0], self.schema, None)]
+        build_graph(messages, targets, settings, clock, self._began_us, write_raw_rows=confirming)
         proto = pipeline.to_runner_api()
         steps = {**_STAGES, **_OF_ROLLUPS}
         return {name: Fragment(proto, steps[name], states[name], self._cache_mb) for name in self.names}

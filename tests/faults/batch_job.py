@@ -74,7 +74,7 @@ def run(received: list[ReceivedMessage], settings: Settings) -> None:
         outputs = build_graph(pipeline | beam.Create(messages), targets, settings, began_us=LATEST_US)
         write(outputs, targets, replace(settings, dead_letter_topic=None))
         # Beam's own sink writes nothing in a batch job.
-        _ = outputs.dead_letters | beam.ParDo(PublishFn(settings.dead_letter_topic))
+        _ = outputs.dead_letters | beam.Flatten() | beam.ParDo(PublishFn(settings.dead_letter_topic))
 
 
 class CollectBatch(CollectRows):

@@ -12,8 +12,6 @@ from unittest import mock
 
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.pvalue import TaggedOutput
-from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.alerts.alert_messages import Alert
 from pipeline.core.alerts.alert_rows import FAMILY, alert_range, parse_alert_row
@@ -21,6 +19,7 @@ from pipeline.core.alerts.conditions import FIRES, AlertCondition
 from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.panes import raw_rows
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
@@ -345,16 +344,12 @@ class Job:
         )
         with (
             mock.patch.object(processing, "beam", SimpleNamespace(ParDo=_ParDo)),
-            mock.patch.object(processing, "groups_for", return_value=world.groups),
+            mock.patch.object(raw_rows, "groups_for", return_value=world.groups),
         ):
             process = process.expand(messages)
         self.process = messages.fn
-        self.rows = {output.tag: target for output, target in zip(process.rows, targets, strict=True)}
-        self.stages, self.readers = {}, {}
-        for target, gathered in zip(targets, process.readings, strict=True):
-            if gathered is not None:
-                self.stages[target.name] = stage = Stage(self, target)
-                self.readers.setdefault(gathered.tag, []).append(stage)
+        self.rows = {output.tag: target for output, target in zip(process.raw, targets, strict=True)}
+        self.stages = {target.name: Stage(self, target) for target in targets if target.schema.tiers}
 
     def update(self, settings):
         """Continues with other settings, and the same state."""
@@ -376,16 +371,15 @@ class Job:
         outputs += process.finish_bundle()
         self.history += messages
         letters = []
-        for tag, value in ((out.tag, out.value) for out in outputs):
-            element = value.value if isinstance(value, TimestampedValue | WindowedValue) else value
-            if tag in self.rows:
-                self.sink.append(_Written(self.world.now_us, self.rows[tag].name, element))
-            elif tag in self.readers:
-                for stage in self.readers[tag]:
-                    stage.parts.append((self.world.now_us, element))
-                    stage.watched.append((self.world.now_us, element))
-            else:
+        for tag, element in ((out.tag, out.value.value) for out in outputs):
+            if tag not in self.rows:
                 letters.append(element)
+                continue
+            name = self.rows[tag].name
+            self.world.tables[name].write_rows(element.rows)
+            for group, _, data in element.readings:  # there are some if there is a stage
+                self.stages[name].parts.append((self.world.now_us, (group, data)))
+                self.stages[name].watched.append((self.world.now_us, (group, data)))
         return letters
 
     def listed(self, name, rows):
@@ -403,7 +397,7 @@ class Job:
             step(share)
 
     def write_sink(self, old_us=FOREVER_US):
-        """Writes the rows of raw rows and the work list that have waited since before that time."""
+        """Writes the rows of the work list and of alerts that have waited since before that time."""
         old = [written for written in self.sink if written.since_us <= old_us]
         self.sink = [written for written in self.sink if written.since_us > old_us]
         for written in old:

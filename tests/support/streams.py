@@ -19,17 +19,21 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
+from pipeline.core.panes.raw_rows import RawRows
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.job.table_steps import TableSteps
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms.alerts import AlertMessages
 from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.confirm import WriteRawRows, Written
+from tests.support.confirming import confirming
 from tests.support.rows import decoded
 
 NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())
@@ -174,22 +178,28 @@ class Script:
         ):
             messages = pipeline | self._stream.advance_watermark_to_infinity()
             began_us = None if began is None else round((NOON + began) * 1_000_000)
-            outputs = build_graph(messages, targets, settings, clock, began_us)
-            for target, rows in zip(targets, outputs.rows, strict=True):
-                table = f"{target.name.table}: " if len(targets) > 1 else ""
+            labels = {target.name: f"{target.name.table}: " if len(targets) > 1 else "" for target in targets}
+
+            def write_raw_rows(table: TableSteps, raw: beam.PCollection) -> Written:
+                name, schema = table.target[:2]
+                _ = raw | f"Raw{labels[name]}" >> beam.Map(_keep_raw, labels[name])
+                if not written:
+                    return confirming(table, raw)
+                return raw | f"WriteRaw{labels[name]}" >> WriteRawRows(name, schema, bulk=True)
+
+            outputs = build_graph(messages, targets, settings, clock, began_us, write_raw_rows=write_raw_rows)
+            for (name, table), rows in zip(labels.items(), outputs.derived, strict=True):
+                if rows is None:
+                    continue
                 if rows.alerts is not None:
-                    _ = rows.alerts | f"WriteAlerts{table}" >> BulkWriteRows(target.name)
-                _ = rows.raw | f"Raw{table}" >> beam.Map(_keep_keys, "raw", table)
-                if rows.aggregates is not None:
-                    _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
-                    _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
+                    _ = rows.alerts | f"WriteAlerts{table}" >> BulkWriteRows(name)
+                _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
+                _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
                 if written:
-                    name = target.name
-                    for label, of_kind in (("Raw", rows.raw), ("Aggregates", rows.aggregates)):
-                        _ = of_kind | f"Write{label}{table}" >> BulkWriteRows(name)
+                    _ = rows.aggregates | f"WriteAggregates{table}" >> BulkWriteRows(name)
             if outputs.alerts is not None:
                 _ = outputs.alerts | AlertMessages(clock) | beam.Map(_keep_alert)
-            _ = outputs.dead_letters | beam.Map(_keep_reason)
+            _ = outputs.dead_letters | beam.Flatten() | beam.Map(_keep_reason)
         found, expected = _FOUND, {"raw": raw, "late": late, "aggregates": aggregates, "dead": dead_letters}
         expected["alerts"] = alerts
         for kind, of_kind in expected.items():
@@ -211,6 +221,10 @@ _FOUND: dict[str, list] = defaultdict(list)
 
 def _keep_keys(rows: EncodedRows, kind: str, table: str) -> None:
     _FOUND[kind] += [_key(row, table) for row in rows]
+
+
+def _keep_raw(raw: RawRows, table: str) -> None:
+    _keep_keys(raw.rows, "raw", table)
 
 
 def _keep_reason(letter: Message) -> None:
