@@ -90,9 +90,6 @@ class _WriteRawFn(beam.DoFn):
         self._writer = writer
         self._schema = schema
 
-    def default_label(self) -> str:
-        return self._writer.default_label()
-
     def display_data(self) -> dict[str, Any]:
         return self._writer.display_data()
 

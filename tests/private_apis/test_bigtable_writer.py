@@ -14,7 +14,7 @@ from pipeline.core.notation.times import to_datetime
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.gc_policies import Never
-from pipeline.private_apis.bigtable_writer import _EncodedEntry, _parts, _plain_responses, _WriteFn
+from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, _EncodedEntry, _parts, _plain_responses
 from tests.faults.bigtable_proxy import BigtableProxy
 
 KEY = b"agg#hourly#a#2026-02-17T12"
@@ -70,7 +70,7 @@ def test_the_app_profile(bigtable, monkeypatch):
     """The connector's requests take the route of the table's app profile, also of a step that was sent to a worker."""
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}", "batch")
     tables.create_bare(name, {"stats": Never()})
-    write_fn = copy.copy(_WriteFn(name, 300, 5_000_000))  # pickles the state
+    write_fn = copy.copy(ConnectorWriteFn(name, 300))  # pickles the state
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         for _ in range(2):
@@ -82,7 +82,7 @@ def test_the_app_profile(bigtable, monkeypatch):
 
 def test_counted_statuses(bigtable):
     """Each status is counted as the connector counts it; one that is missing is that of an expired deadline."""
-    write_fn = _WriteFn(TableName("test-project", "instance", "counted-statuses"), 300, 5_000_000)
+    write_fn = ConnectorWriteFn(TableName("test-project", "instance", "counted-statuses"), 300)
     write_fn.start_bundle()
     write_fn.write_mutate_metrics([Status(code=0), Status(code=14), Status(code=0), None])
     write_fn.finish_bundle()

@@ -19,7 +19,6 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.completion.work_list import is_work_key
-from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.mutation_bytes import encoded
@@ -29,7 +28,7 @@ from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.transforms import bulk, metrics
-from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 
 NOW_S = 1_771_329_600.0
@@ -100,27 +99,18 @@ def test_refused_rows_are_dead_letters(name, windows):
     assert keys_of(name) == [row.key for row in ROWS]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "key = '{metric}#{sensor_id}#{reverse_us}'\nlayout = 'tall'",
-        "key = '{metadata.place}#{sensor_id}#{reverse_s}'\nlayout = 'serialized'",
-        "key = '{sensor_id}#{bucket:1w}'\nlayout = 'bucket_cells'",
-        "key = '{salt:4}#{sensor_id}#{bucket:1d}#{metric}'\nlayout = 'bucket_columns'",
-        "key = '{sensor_id}#{bucket:1d}'\nlayout = 'bucket_serialized'",
-    ],
-)
-def test_windows_of_refused_rows_are_listed(bigtable, text):
-    """The windows of refused rows are listed: their aggregates are wrong, or count events without raw rows."""
-    schema = parse_schema(f"{text}\ntiers = {{ 15m = 'quarters', 1d = 'days' }}")
+def test_windows_of_refused_rows_are_listed(bigtable):
+    """The first shortest window of each refused aggregate row is listed, and those of a part of roll-ups."""
+    schema = parse_schema("tiers = { 15m = 'quarters', 1d = 'days' }")
     name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
     (shortest, longest), at_us = schema.tiers, parse_time("2026-02-17T10:20:00Z")
     tables.create_bare(name, {shortest.family: Never()})
     stats = WindowStats()
     stats.add({"t": 1.0})
-    raw = schema.rows(Event("a", at_us, {"t": 1.0}, {"place": "north"}))
-    bad = [*raw, aggregate_row(longest.window, "b", longest.window.start_of(at_us), stats, longest.family)]
+    bad = [
+        aggregate_row(shortest.window, "a", shortest.window.start_of(at_us), stats, "nowhere"),
+        aggregate_row(longest.window, "b", longest.window.start_of(at_us), stats, longest.family),
+    ]
     day_us, cells = longest.window.start_of(at_us), [(b"c", Versioned(2, b"")), (VERSION, Versioned(2, b""))]
     of_rollups = [members_key(longest.window, 7, day_us), rollup_key(longest.window, "site", "north", day_us)]
     good = [row(b"%04d" % i, shortest.family) for i in range(100)]
@@ -200,7 +190,7 @@ def written(write_fn, bundle):
 
 def test_a_bundle_after_one_that_failed(name):
     """A bundle after a failed one writes its own rows, and none of the other's."""
-    write_fn = bulk._BulkWriteFn(name, Limits(), "WriteRows", lambda: NOW_S)
+    write_fn = BulkWriteFn(name, "WriteRows", clock=lambda: NOW_S)
     write_fn.setup()
     write_fn.start_bundle()
     write_fn.process(many(ROWS[:10]))  # and then another step fails
@@ -211,7 +201,7 @@ def test_a_bundle_after_one_that_failed(name):
 
 def test_one_client_for_a_process(name):
     """All instances and threads share one client; the last one closes it."""
-    instances = [bulk._BulkWriteFn(name, Limits(), "WriteRows", lambda: NOW_S) for _ in range(5)]
+    instances = [BulkWriteFn(name, "WriteRows", clock=lambda: NOW_S) for _ in range(5)]
     threads = [threading.Thread(target=instance.setup) for instance in instances]
     for thread in threads:
         thread.start()
@@ -233,7 +223,7 @@ def test_a_graph_without_warnings(name, caplog):
 
 def test_pickling():
     """The DoFn pickles before it has a client."""
-    write_fn = bulk._BulkWriteFn(TableName("p", "i", "t", "profile"), Limits(in_flight=2), "WriteRows", str)
+    write_fn = BulkWriteFn(TableName("p", "i", "t", "profile"), "WriteRows", Limits(in_flight=2), clock=str)
     copy = pickle.loads(pickle.dumps(write_fn))  # noqa: S301 (our own)
     for each in (copy, write_fn):
         del each._metrics  # metrics of one name are equal in what they count only

@@ -128,5 +128,5 @@ class _Guards(PipelineVisitor):
 
     def visit_transform(self, transform_node):
         step = transform_node.transform
-        if isinstance(step, beam.ParDo) and "WriteFn" in type(step.fn).__name__ and hasattr(step.fn, "_guard"):
-            self.guards[transform_node.full_label.partition("/")[0]] = step.fn._guard
+        if isinstance(step, beam.ParDo) and hasattr(step.fn, "guard"):
+            self.guards[transform_node.full_label.partition("/")[0]] = step.fn.guard
