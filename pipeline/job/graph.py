@@ -1,13 +1,13 @@
 """Builds the pipeline that the README pictures.
 
-    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ CollectAggregateRows ─┐
-                                │                │                    ├─ RollUp ───────────────┼─ WriteAggregateRows
-                                │                │                    ├────────────────────────┤
-                                │                ├─ WatchAlerts ──────┼────────────────────────┘
-                                │                │                    └─ results and alerts, if asked for
-                                └────────────────┴─ dead letters
+    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ CollectAggregateRows ─┬─ WriteAggregateRows
+                                │                │                    ├─ RollUp, if any ───────┤
+                                │                │                    ├─ work list ────────────┤
+                                │                ├─ WatchAlerts, if asked for ─────────────────┘
+                                │                └─ dead letters: rows that Bigtable refuses
+                                └─ dead letters
 
-Each table has a WriteRawRows and all that follows from it: an event counts once its raw row is written.
+Each table has a WriteRawRows and all that follows from it. An event counts once its raw row is written.
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
 """
 
