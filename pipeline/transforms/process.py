@@ -180,7 +180,7 @@ class _Table:
 
     Attributes:
         tag: the tag of their output.
-        kind: what determines how readings are gathered; None for a table without aggregates.
+        kind: the arguments by which its readings are gathered; None for a table without aggregates.
         events_at_once: the number of events whose rows are formatted before some may be output.
     """
 

@@ -70,7 +70,7 @@ def read_raw_rows(data: bytes) -> RawRows:
 
 
 def kind_of(schema: TableSchema) -> Kind | None:
-    """Returns what determines how a table's readings are gathered; None for a table without aggregates."""
+    """Returns the arguments by which a table's readings are gathered; None for a table without aggregates."""
     if not schema.tiers:
         return None
     return schema.tiers[0].window, schema.identity, groups_for(schema.rate), schema.member_fields
