@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, Untouched, audit
+from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, Untouched, audit, stored_of
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
@@ -279,7 +279,7 @@ class _ReadAggregatesFn(_ReadFn):
         tier, start_us, end_us = element.extent
         span, index = self._spans[element.span], self._tiers.index(tier)
         foreign = ForeignRows()
-        found: dict[Key, list[tuple[str, int, int, dict[str, bytes]]]] = defaultdict(list)
+        found: dict[Key, list[tuple[str, int, int, Stored]]] = defaultdict(list)
         held = 0
         rows = window_rows(
             self._read,
@@ -291,8 +291,7 @@ class _ReadAggregatesFn(_ReadFn):
             foreign.add,
         )
         for key, row in rows:
-            values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
-            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, values))
+            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, stored_of(row)))
             held += 1
             if held == _MOST_ROWS:
                 yield from found.items()

@@ -12,7 +12,7 @@ from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored, audit
+from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored, audit, stored_of
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
@@ -262,8 +262,7 @@ class Inspection:
         for tier, first_us, last_us in extents:
             keys = aggregate_range(tier.window, sensor_id, first_us, last_us)
             for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
-                values = {cell.qualifier.decode(errors="backslashreplace"): cell.value for cell in row.cells}
-                stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = values
+                stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = stored_of(row)
         statistics = tiers[0].statistics
         recomputed = {window_us: Recomputed.of(readings, statistics) for window_us, readings in shortest.items()}
         return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]

@@ -19,7 +19,7 @@ from pipeline.core.rows.aggregate_rows import (
     values_of,
     was_quantile,
 )
-from pipeline.core.rows.rows import Cell
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import Course
 from pipeline.core.statistics.definitions import Value, split_qualifier
@@ -32,7 +32,27 @@ _GREATEST_DOUBLE = float_info.max
 FOREIGN = "foreign raw rows"
 TOO_WIDE = "too many metrics"
 
-Stored = Mapping[str, bytes]  # the values of an aggregate row, by qualifier
+Stored = Mapping[str, bytes]
+"""The values of an aggregate row by column, as :func:`stored_of` returns them."""
+
+
+def stored_of(row: Row) -> Stored:
+    """Returns the values of an aggregate row by column; a foreign value for a cell with another version than the row.
+
+    Such a cell would hide later ones.
+    """
+    version = version_of(row)
+    return {
+        cell.qualifier.decode(errors="backslashreplace"): cell.value
+        if cell.timestamp_us == version
+        else b"timestamp %d: %b" % (cell.timestamp_us, cell.value)
+        for cell in row.cells
+    }
+
+
+def version_of(row: Row) -> int | None:
+    """Returns the timestamp that every cell of an aggregate row has: that of its number of events."""
+    return next((cell.timestamp_us for cell in row.cells if cell.qualifier == READING_COUNT.encode()), None)
 
 
 class Extent(NamedTuple):
@@ -227,14 +247,15 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
         if name not in expected or not _agree(name, value, expected[name], recomputed, stored):
             right = expected.get(name)
             yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
-    newest, cell = recomputed.stats.member, stored.get(MEMBER)
-    try:
-        told = None if cell is None else parse_member(cell)
-    except ValueError:
-        yield WrongStatistic(MEMBER, _value(MEMBER, cell), newest and _text_of_member(newest))
-    else:
-        if newest is not None and newest != of_fields(told, member_fields(newest.text)):
-            yield WrongStatistic(MEMBER, told and _text_of_member(told), _text_of_member(newest))
+    newest, values = recomputed.stats.member, {name: _value(name, stored[name]) for name in OF_WRITERS & stored.keys()}
+    right = newest and _text_of_member(newest)
+    foreign = {name: value for name, value in sorted(values.items()) if isinstance(value, str)}
+    for name, value in foreign.items():
+        yield WrongStatistic(name, value, right if name == MEMBER else None)
+    if newest is not None and MEMBER not in foreign:
+        told = parse_member(stored[MEMBER]) if MEMBER in stored else None
+        if newest != of_fields(told, member_fields(newest.text)):
+            yield WrongStatistic(MEMBER, told and _text_of_member(told), right)
 
 
 def _event_count_first(name: str) -> tuple[bool, str]:

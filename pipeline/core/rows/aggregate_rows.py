@@ -225,7 +225,7 @@ def only_counts_events(row: Row) -> bool:
 
 
 def parse_statistic(qualifier: bytes, value: bytes) -> Value:
-    """Parses the value of a column of an aggregate row.
+    """Parses the value of a column of an aggregate row. Readers refuse what it refuses, and audits rewrite it.
 
     Counts are whole numbers from 1 to 2**53. Sums and deviations may be infinite; the other values are finite. The
     value of the sizes of windows is their number, and that of the newest event its time.
