@@ -11,7 +11,14 @@ from pipeline.cli.console import print_json_line, progress_bar, report_foreign_r
 from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
-from pipeline.core.completion.auditable_windows import COLLECTED, KEPT_NO_LONGER, OPEN, SkippedWindows
+from pipeline.core.completion.auditable_windows import (
+    COLLECTED,
+    COLLECTED_ROWS,
+    KEPT_NO_LONGER,
+    OPEN,
+    SkippedWindows,
+)
+from pipeline.core.completion.longer_audit import UNSURE
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
@@ -176,7 +183,7 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
     from pipeline.repair.run import carry_out
 
     sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
-    behind = 0
+    behind, longer = 0, dict[tuple[str, ...], bool]()  # whether a longer window stays as it is
     foreign = {shown_row(key): line for key, line in scope.foreign.messages.items()}
     with progress_bar() as progress:
         task = progress.add_task("checking" if request.dry_run else "repairing", total=len(scope.slices))
@@ -185,24 +192,37 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
                 sums[name] += getattr(outcome, name)
             foreign |= outcome.foreign
             progress.stop()  # a running display redirects what is printed to standard error
-            behind += _print_findings(outcome, as_json=as_json)
+            behind += _print_findings(outcome, longer, as_json=as_json)
             progress.start()
             progress.advance(task)
-    sums["behind"] = behind
+    sums |= {"behind": behind, "longer": len(longer), "longer_left": sum(longer.values())}
     sums["foreign"] = len(foreign) + scope.foreign.count - len(scope.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")
     return sums
 
 
-def _print_findings(outcome: "SliceResult", *, as_json: bool) -> int:
-    """Prints the findings. Returns the number of windows whose row counts fewer events than their raw rows."""
+def _print_findings(outcome: "SliceResult", longer: dict[tuple[str, ...], bool], *, as_json: bool) -> int:
+    """Prints the findings. Returns the number of windows whose row counts fewer events than their raw rows.
+
+    Args:
+        outcome: the findings of a slice.
+        longer: the longer windows around wrong ones so far, each of which is printed once: several slices may have it.
+        as_json: whether to print JSON.
+    """
+    from pipeline.repair.report import is_around, is_left
+
     behind = 0
     for finding in outcome.findings:
+        if is_around(finding):
+            window = finding["sensor_id"], finding["window"], finding["start"]
+            if window in longer:
+                continue
+            longer[window] = is_left(finding)
         if as_json:
             print_json_line(finding)
         else:
             click.echo(plain(_line(finding)))
-        behind += _is_behind(finding)
+        behind += not is_around(finding) and _is_behind(finding)
     sys.stdout.flush()
     return behind
 
@@ -217,7 +237,7 @@ def _is_behind(finding: Mapping[str, Any]) -> bool:
 
 def _line(finding: Mapping[str, Any]) -> str:
     line = f"{finding['sensor_id']} {finding['window']} {finding['start']} {finding['problem']}"
-    if finding["problem"] in (FOREIGN, TOO_WIDE):
+    if finding["problem"] in (FOREIGN, TOO_WIDE, OPEN, COLLECTED_ROWS, UNSURE):
         return f"{line}: left as it is"
     if finding["problem"] == "no raw rows":
         return line
@@ -238,11 +258,17 @@ def _shown(value: float | str | None) -> str:
 
 def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, as_json: bool) -> None:
     left = len(scope.listed) - sums["settled"] + sums["listed"]
+    longer = sums["longer"] - sums["longer_left"]
     if as_json:
         print_json_line(
             {
                 "table": str(request.table),
                 **{name: sums[name] for name in ("checked", "wrong", "behind", "rewritten")},
+                "longer": {
+                    "differ": longer,
+                    "rewritten": 0 if request.dry_run else longer,
+                    "left": sums["longer_left"],
+                },
                 "dry_run": request.dry_run,
                 "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
                 "skipped": [_skipped_record(each) for each in scope.skipped],
@@ -252,6 +278,13 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
         return
     what = "nothing written" if request.dry_run else f"{sums['rewritten']:,} rewritten"
     click.echo(f"{counted(sums['checked'], 'window')} checked, {sums['wrong']:,} wrong, {what}")
+    if longer:
+        click.echo(f"{counted(longer, 'longer window')} around them {'would be ' * request.dry_run}rewritten")
+    if sums["longer_left"]:
+        click.echo(
+            f"{counted(sums['longer_left'], 'longer window')} around them unchanged, and listed: a job may still write "
+            "them, or the shorter windows in them may be collected or lack something"
+        )
     if sums["behind"] and request.dry_run:
         click.echo(
             f"{sums['behind']:,} of the wrong windows count fewer events than their raw rows: a running job may still "

@@ -14,14 +14,36 @@ from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.audit import FOREIGN, Finding, Untouched
+from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, OPEN
+from pipeline.core.completion.longer_audit import UNSURE
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import AggregateKey
+from pipeline.core.windows.fixed import Window
+
+AROUND = "contains wrong windows"
+LEFT = (OPEN, COLLECTED_ROWS, UNSURE)
+"""Why a longer window that contains wrong ones stays as it is."""
 
 
 def line_of(found: Finding | Untouched) -> str:
     """Returns the report line of a wrong or untouched window."""
     return json_line(found.record())
+
+
+def line_of_longer(found: Finding | Untouched) -> str:
+    """Returns the report line of a longer window around wrong ones."""
+    return json_line(found.record() | ({"problem": AROUND} if isinstance(found, Finding) else {}))
+
+
+def is_around(record: Mapping[str, Any]) -> bool:
+    """Returns whether a record tells of a longer window around wrong ones, which was not audited itself."""
+    return record["problem"] == AROUND or is_left(record)
+
+
+def is_left(record: Mapping[str, Any]) -> bool:
+    """Returns whether a record tells of such a window that stays as it is."""
+    return record["problem"] in LEFT
 
 
 def line_of_foreign(key: bytes, detail: str) -> str:
@@ -79,6 +101,15 @@ def read_foreign(prefixes: Iterable[str]) -> tuple[set[tuple[str, AggregateKey]]
             window = AggregateKey(record["sensor_id"], parse_time(record["start"]))
             untouched.add((record["window"], window))
     return untouched, foreign
+
+
+def read_left(prefixes: Iterable[str], shortest: Window) -> set[AggregateKey]:
+    """Reads which windows of the shortest tier are listed for longer windows that stay as they are."""
+    return {
+        AggregateKey(record["sensor_id"], shortest.start_of(parse_time(record["start"])))
+        for record in chain.from_iterable(map(_records, prefixes))
+        if is_left(record)
+    }
 
 
 def _records(prefix: str) -> Iterator[dict[str, Any]]:

@@ -28,10 +28,20 @@ from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.following import windows_after
-from pipeline.repair.report import WriteReport, line_of, line_of_foreign, read_findings, read_foreign
+from pipeline.repair.longer import LongerWindows
+from pipeline.repair.report import (
+    WriteReport,
+    is_around,
+    line_of,
+    line_of_foreign,
+    line_of_longer,
+    read_findings,
+    read_foreign,
+    read_left,
+)
 from pipeline.repair.request import Request
 from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice
-from pipeline.repair.settling import SettleRepaired, rolled_up_tiers
+from pipeline.repair.settling import FindWrongAround, SettleRepaired, rolled_up_tiers
 from pipeline.repair.spans import spans_of
 from pipeline.repair.transforms import FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
 from pipeline.transforms import metrics
@@ -49,8 +59,8 @@ class SliceResult:
         wrong: the number of wrong windows.
         rewritten: the number of rewritten windows.
         settled: the number of windows removed from the work list.
-        listed: the number of untouched windows that are new on the work list.
-        findings: wrong windows and untouched ones.
+        listed: the number of windows that are new on the work list.
+        findings: wrong windows, untouched ones, and longer windows around wrong ones.
         untouched: the number of windows, of every length, that foreign raw rows may belong to.
         foreign: the problem of each foreign row, by its key.
         unnamed: the number of further foreign rows, some of them perhaps counted more than once.
@@ -111,6 +121,7 @@ class _RepairRun:
         self._folder_of_passes = folder if self._here else self._folder
         self._name = f"repair-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
         self._untouched: set[tuple[str, AggregateKey]] = set()  # untouched windows of all slices
+        self._left: set[AggregateKey] = set()  # windows that were listed for longer ones around them
         self._following: set[AggregateKey] = set()  # windows that continue from rewritten ones
 
     def results(self) -> Iterator[SliceResult]:
@@ -130,12 +141,14 @@ class _RepairRun:
                 )
 
     def _slices(self) -> Iterator[Slice]:
+        self._longer = self._scope.longer.beside(self._scope.slices)
         yield from self._scope.slices
         known: set[AggregateKey] = set()
         while more := sorted(self._following - known):
             known.update(more)
             slices, left = self._scope.after(more)
             list_windows(self._request.table, self._shortest, left, time.time_ns() // 1000)
+            self._longer = self._scope.longer.beside(slices)
             yield from slices
 
     def _repair(self, part: Slice, prefixes: list[str]) -> SliceResult:
@@ -148,7 +161,7 @@ class _RepairRun:
         passes: list[dict[str, int]] = []
         with Claim(self._request.table, settling):
             for prefix in prefixes:
-                passes.append(_inspect(self._request, self._scope, part, self._options, prefix))
+                passes.append(_inspect(self._request, self._scope, self._longer, part, self._options, prefix))
                 if not passes[-1].get(metrics.REPAIR_WINDOWS_REWRITTEN):
                     break
                 part = part._replace(spans=_spans_again(read_findings(prefix, in_order=False), part))
@@ -162,13 +175,15 @@ class _RepairRun:
         untouched -= self._untouched
         self._untouched |= untouched
         still_listed = self._of_the_shortest(untouched)
+        new = still_listed | read_left(prefixes[: len(passes)], self._shortest.window) - self._left
+        self._left |= new
         first = passes[0]
         return SliceResult(
             checked=first.get(metrics.REPAIR_WINDOWS_CHECKED, 0),
             wrong=first.get(metrics.REPAIR_WINDOWS_WRONG, 0),
             rewritten=sum(counters.get(metrics.REPAIR_WINDOWS_REWRITTEN, 0) for counters in passes),
             settled=sum(each.key not in still_listed for each in settling),
-            listed=0 if self._request.dry_run else len(still_listed - {each.key for each in self._scope.listed}),
+            listed=0 if self._request.dry_run else len(new - {each.key for each in self._scope.listed}),
             findings=read_findings(prefixes[0], in_order=self._here),
             untouched=len(untouched),
             foreign=foreign,
@@ -185,7 +200,7 @@ class _RepairRun:
 
 
 def _inspect(
-    request: Request, scope: RepairScope, part: Slice, options: PipelineOptions, prefix: str
+    request: Request, scope: RepairScope, longer: LongerWindows, part: Slice, options: PipelineOptions, prefix: str
 ) -> dict[str, int]:
     """Finds the wrong windows of the spans and, unless it is a dry run, rewrites them. Returns the job's counters."""
     tasks = list(_tasks(scope, part))
@@ -195,19 +210,21 @@ def _inspect(
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
             request.table, scope.schema, part.extents, part.spans, tasks, scope.retention
         )
+        following = request.table, scope.schema, scope.retention, longer, part.extents, part.spans
+        if request.dry_run:
+            around = found.wrong | "FindWrongAround" >> FindWrongAround(*following)
+        else:
+            rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else frozenset[int]()
+            rewritten = found.wrong | "RewriteWindows" >> RewriteWindows(request.table, rolled_up, longer, column)
+            around = rewritten | "SettleRepaired" >> SettleRepaired(*following, column, rolled_up)
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
+            around | "AroundToJson" >> beam.Map(line_of_longer),
             found.untouched | "UntouchedToJson" >> beam.Map(line_of),
             found.foreign | "ForeignToJson" >> beam.MapTuple(line_of_foreign),
         ) | beam.Flatten()
         _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
         if not request.dry_run:
-            rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else {}
-            rewrite = RewriteWindows(request.table, scope.schema.tiers[0], rolled_up, column)
-            rewritten = found.wrong | "RewriteWindows" >> rewrite
-            if rolled_up:
-                settle = SettleRepaired(request.table, scope.schema, part.extents, part.spans, column)
-                _ = rewritten | "SettleRepaired" >> settle
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])
             if scope.schema.latest is not None:
                 _ = found.newest | "WriteNewest" >> WriteRows(request.table)
@@ -217,7 +234,9 @@ def _inspect(
 
 def _spans_again(findings: Iterator[dict[str, Any]], part: Slice) -> list[Span]:
     """Returns spans around the rewritten windows; the slice's own spans if the windows are too many."""
-    found = list(islice((each for each in findings if each["problem"] != FOREIGN), MOST_LISTED + 1))
+    found = list(
+        islice((each for each in findings if each["problem"] != FOREIGN and not is_around(each)), MOST_LISTED + 1)
+    )
     if len(found) > MOST_LISTED:
         return part.spans
     return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), part.extents)

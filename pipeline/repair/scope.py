@@ -36,6 +36,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import ListedWindow
+from pipeline.repair.longer import LongerWindows
 from pipeline.repair.request import Request
 from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
 
@@ -76,6 +77,7 @@ class RepairScope:
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
         retention: the retention of the table's cells.
         foreign: rows with a work list's prefix that are no entries of it.
+        longer: the longer windows around the audited ones.
         in_flight_from_us: windows that a job has listed since then may have a pane on its way, and stay listed.
     """
 
@@ -88,6 +90,7 @@ class RepairScope:
     bounds: Mapping[Tier, Bounds] | None
     retention: Retention
     foreign: ForeignRows
+    longer: LongerWindows
     in_flight_from_us: int = LATEST_US
 
     @property
@@ -131,7 +134,7 @@ class RepairScope:
         return [
             each
             for each in self.listed
-            if settles(each.key.start_us, self.extents, self.bounds)
+            if settles(each.key.start_us, self.extents, self.bounds, self.longer.computes)
             and not each.may_have_panes(self.in_flight_from_us)
             and any(
                 span.start_us <= each.key.start_us < span.end_us and span.includes(each.key.sensor_id) for span in spans
@@ -181,7 +184,10 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     # On this machine, each slice has to fit in memory.
     most = min(1 + samples[-1].offset_bytes // SLICE_BYTES, MOST_SLICES) if samples and here else 1
     slices = _slices(extents, most, request.sensors, listed if request.listed else None)
-    return RepairScope(schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, in_flight_from_us)
+    longer = LongerWindows.of(schema.tiers, bounds, retention, now_us)
+    return RepairScope(
+        schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, longer, in_flight_from_us
+    )
 
 
 def _check_length(listed: int, *, here: bool) -> None:

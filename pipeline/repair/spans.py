@@ -1,6 +1,6 @@
 """The spans that a repair reads, and the listed windows that it settles."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from pipeline.core.completion.audit import Extent
@@ -44,14 +44,21 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
     ]
 
 
-def settles(start_us: int, extents: Iterable[Extent], bounds: Mapping[Tier, Bounds] | None) -> bool:
+def settles(
+    start_us: int,
+    extents: Iterable[Extent],
+    bounds: Mapping[Tier, Bounds] | None,
+    computes: Callable[[Tier, int], bool] = lambda _tier, _start_us: False,
+) -> bool:
     """Whether auditing the extents settles a window of the shortest tier, which starts at ``start_us``.
 
-    It does if the extents cover that window and every longer window around it. Windows whose aggregate rows have
-    expired need no audit.
+    It does if the extents cover that window and every longer window around it, but for those that are computed from
+    shorter ones. Windows whose aggregate rows have expired need no audit.
     """
     return all(
-        extent.tier.window.start_of(start_us) in extent or _is_expired(extent.tier, start_us, bounds)
+        extent.tier.window.start_of(start_us) in extent
+        or computes(extent.tier, extent.tier.window.start_of(start_us))
+        or _is_expired(extent.tier, start_us, bounds)
         for extent in extents
     )
 

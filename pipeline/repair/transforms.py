@@ -29,6 +29,7 @@ from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute
+from pipeline.repair.longer import LongerWindows
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
@@ -139,25 +140,24 @@ class FindWrongWindows(beam.PTransform):
 
 @dataclass(eq=False)
 class RewriteWindows(beam.PTransform):
-    """Replaces or deletes the aggregate row of each :class:`Finding`. Yields :class:`WrittenWindow` if it is rolled up.
+    """Replaces or deletes the aggregate row of each :class:`Finding`. Yields it as :class:`WrittenWindow`.
 
-    It is on the work list then.
+    If others follow, roll-ups or longer windows, the window is on the work list then.
 
     Args:
         table: the table's name.
-        shortest: the shortest tier.
         rolled_up: the indexes of the tiers whose windows are rolled up.
+        longer: the longer windows.
         listing: the column by which windows are listed.
     """
 
     table: TableName
-    shortest: Tier
-    rolled_up: Mapping[Tier, int]
+    rolled_up: Collection[int]
+    longer: LongerWindows
     listing: bytes
 
     def expand(self, findings: PCollection) -> PCollection:
-        rewrite_fn = _RewriteFn(self.table, self.shortest, self.rolled_up, self.listing)
-        return findings | "Rewrite" >> beam.ParDo(rewrite_fn)
+        return findings | "Rewrite" >> beam.ParDo(_RewriteFn(self.table, self.rolled_up, self.longer, self.listing))
 
 
 @dataclass(eq=False)
@@ -366,9 +366,9 @@ class _RowsFn(beam.DoFn):
 
 @beam.typehints.with_output_types(WrittenWindow)
 class _RewriteFn(_RowsFn):
-    def __init__(self, table: TableName, shortest: Tier, rolled_up: Mapping[Tier, int], listing: bytes) -> None:
+    def __init__(self, table: TableName, rolled_up: Collection[int], longer: LongerWindows, listing: bytes) -> None:
         super().__init__(table)
-        self._shortest, self._tiers, self._listing = shortest, rolled_up, listing
+        self._rolled_up, self._longer, self._listing = rolled_up, longer, listing
         self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)
 
     def start_bundle(self) -> None:
@@ -378,14 +378,17 @@ class _RewriteFn(_RowsFn):
         self._findings.append(element)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        rolled_up = [each for each in self._findings if each.tier in self._tiers]
-        listed = {(each.sensor_id, each.start_us) for each in rolled_up}
-        self._rewriter.add(work_row(self._shortest, *each, self._listing) for each in sorted(listed))
+        tiers, longer = self._longer.tiers, self._longer
+        written = [WrittenWindow(tiers.index(each.tier), each.start_us, each.sensor_id) for each in self._findings]
+        listed = {
+            (sensor_id, start_us)
+            for tier, start_us, sensor_id in written
+            if tier in self._rolled_up or longer.follow(tier, sensor_id, start_us)
+        }
+        self._rewriter.add(work_row(tiers[0], *each, self._listing) for each in sorted(listed))
         self._rewriter.replace(Replacement(each.key, each.tier.family, each.cells) for each in self._findings)
         self._rewritten.inc(len(self._findings))
-        for each in rolled_up:
-            written = WrittenWindow(self._tiers[each.tier], each.start_us, each.sensor_id)
-            yield GlobalWindows.windowed_value(written)
+        yield from map(GlobalWindows.windowed_value, written)
 
 
 class _ListFn(_RowsFn):

@@ -42,6 +42,7 @@ def test_a_table_that_is_right(written):
         "wrong": 0,
         "behind": 0,
         "rewritten": 0,
+        "longer": {"differ": 0, "rewritten": 0, "left": 0},
         "dry_run": False,
         "foreign": {"rows": 0, "windows": 0},
         "skipped": [],
@@ -116,7 +117,7 @@ def test_only_whole_windows(written):
     name, schema = written
     spoil(name, schema)
     findings, sums = repaired(name, "--from", "2026-02-17T00:30", "--to", "2026-02-18T23:59")
-    assert of(findings) == [WRONG[1], WRONG[2]]
+    assert [each for each in of(findings) if each[3] != "contains wrong windows"] == [WRONG[1], WRONG[2]]
     assert sums["checked"] == 3 * 15 + 1  # the hours but the first; the last has no events
 
 

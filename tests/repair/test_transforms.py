@@ -20,6 +20,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import joining
 from pipeline.repair import transforms as repair
+from pipeline.repair.longer import LongerWindows
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
 from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
@@ -114,12 +115,13 @@ def test_a_bundle_that_is_repeated(table):
     """Rewriting twice gives the same rows, and the next audit finds nothing."""
     name, schema, _ = table
     after = []
+    longer = LongerWindows.of(schema.tiers, None, Retention.of(schema), T)
     for _ in range(2):
 
         def build(pipeline):
             found = pipeline | FindWrongWindows(name, schema, *parts_of(schema, []))
             twice = (found.wrong, found.wrong) | beam.Flatten()
-            _ = twice | RewriteWindows(name, schema.tiers[0], {}, b"")
+            _ = twice | RewriteWindows(name, (), longer, b"")
 
         totals = run(beam_options([], name.project), build, [schema])
         after.append(rows_of(name))

@@ -211,7 +211,7 @@ def audit(
             found = recomputed.get(start_us)
             if found is None or found.fits(tier.statistics):
                 row = stored.get((tier, start_us), {})
-                yield Audited(tier, _finding(tier, sensor_id, start_us, found, row))
+                yield Audited(tier, finding_of(tier, sensor_id, start_us, found, row))
             else:  # the work list contains windows of the shortest tier
                 for each in dict.fromkeys((tier, extents[0].tier)):
                     yield Untouched(each, sensor_id, start_us, TOO_WIDE)
@@ -262,9 +262,20 @@ def _event_count_first(name: str) -> tuple[bool, str]:
     return name != READING_COUNT, name
 
 
-def _finding(
+def finding_of(
     tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
 ) -> Finding | None:
+    """Returns what is wrong with a window's row; None if it is right.
+
+    Args:
+        tier: the window's tier.
+        sensor_id: the sensor.
+        start_us: the window's start.
+        recomputed: the window's statistics; None if it should have no row.
+        stored: the stored row; empty if there is none.
+    """
+    if recomputed is None and not stored:
+        return None
     if recomputed is None:
         values = {name: _value(name, value) for name, value in sorted(stored.items()) if name not in OF_WRITERS}
         superfluous = tuple(WrongStatistic(name, value, None) for name, value in values.items())

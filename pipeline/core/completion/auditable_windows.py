@@ -10,6 +10,7 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import chains, sources
 
 COLLECTED = "may be collected"  # the windows' raw rows
+COLLECTED_ROWS = "of windows that may be collected"  # shorter ones, of which longer windows consist
 KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
 OPEN = "still open"
 
