@@ -147,7 +147,7 @@ def repair(
         ctx.exit(130)
     _sum_up(request, scope, sums, as_json=as_json)
     nothing = _checked_nothing(request, scope, sums)
-    ctx.exit(1 if nothing or (dry_run and sums["wrong"]) or sums["foreign"] else 0)
+    ctx.exit(1 if nothing or (dry_run and (sums["wrong"] or sums["newest"])) or sums["foreign"] else 0)
 
 
 def _repair_rollups(request: "Request", options: Any, *, as_json: bool) -> int:
@@ -182,7 +182,8 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
     from pipeline.repair.report import shown_row
     from pipeline.repair.run import carry_out
 
-    sums = {"checked": 0, "wrong": 0, "rewritten": 0, "settled": 0, "listed": 0, "untouched": 0, "unnamed": 0}
+    names = "checked", "wrong", "rewritten", "settled", "listed", "untouched", "unnamed", "newest"
+    sums = dict.fromkeys(names, 0)
     behind, longer = 0, dict[tuple[str, ...], bool]()  # whether a longer window stays as it is
     foreign = {shown_row(key): line for key, line in scope.foreign.messages.items()}
     with progress_bar() as progress:
@@ -269,6 +270,7 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
                     "rewritten": 0 if request.dry_run else longer,
                     "left": sums["longer_left"],
                 },
+                "newest": {"differ": sums["newest"], "rewritten": 0 if request.dry_run else sums["newest"]},
                 "dry_run": request.dry_run,
                 "foreign": {"rows": sums["foreign"], "windows": sums["untouched"]},
                 "skipped": [_skipped_record(each) for each in scope.skipped],
@@ -280,6 +282,9 @@ def _sum_up(request: "Request", scope: "RepairScope", sums: dict[str, int], *, a
     click.echo(f"{counted(sums['checked'], 'window')} checked, {sums['wrong']:,} wrong, {what}")
     if longer:
         click.echo(f"{counted(longer, 'longer window')} around them {'would be ' * request.dry_run}rewritten")
+    if sums["newest"]:
+        rewritten = f"{'would be ' * request.dry_run}rewritten"
+        click.echo(f"{counted(sums['newest'], 'row')} of newest readings {rewritten}")
     if sums["longer_left"]:
         click.echo(
             f"{counted(sums['longer_left'], 'longer window')} around them unchanged, and listed: a job may still write "

@@ -1,12 +1,11 @@
 """The longer windows around rewritten ones that a repair does not audit, and so computes again from shorter windows."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, Bounds
-from pipeline.core.queries.sweeps import Span
+from pipeline.core.queries.sweeps import Span, SpansInOrder
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
@@ -20,13 +19,13 @@ class LongerWindows:
         tiers: the table's tiers, shortest first.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
         from_us: the start from which windows certainly have all rows of their source, by tier.
-        audited: the windows that the repair computes from raw rows: by tier, with spans in the order of time.
+        audited: the windows that the repair computes from raw rows, in spans of time, by tier.
     """
 
     tiers: tuple[Tier, ...]
     bounds: Mapping[Tier, Bounds] | None
     from_us: Mapping[Tier, int]
-    audited: Mapping[Tier, tuple[Extent, list[Span]]]
+    audited: Mapping[Tier, tuple[Extent, SpansInOrder]]
 
     @classmethod
     def of(
@@ -46,7 +45,7 @@ class LongerWindows:
             for extent in extents:
                 if extent.windows:
                     found.setdefault(extent.tier, (extent, []))[1].extend(spans)
-        return replace(self, audited={tier: (each, sorted(spans)) for tier, (each, spans) in found.items()})
+        return replace(self, audited={tier: (each, SpansInOrder(spans)) for tier, (each, spans) in found.items()})
 
     def around(self, tier: int, start_us: int) -> Iterator[tuple[int, int]]:
         """Yields the tier, by index, and start of each longer window that depends on a window, shortest first."""
@@ -58,11 +57,8 @@ class LongerWindows:
 
     def are_audited(self, tier: int, sensor_id: str, start_us: int) -> bool:
         """Returns whether the repair computes a window from raw rows."""
-        extent, spans = self.audited.get(self.tiers[tier], (None, []))
-        place = bisect_right(spans, start_us, key=lambda span: span.start_us)
-        if extent is None or start_us not in extent or not place:
-            return False
-        return start_us < spans[place - 1].end_us and spans[place - 1].includes(sensor_id)
+        extent, spans = self.audited.get(self.tiers[tier], (None, SpansInOrder([])))
+        return extent is not None and start_us in extent and spans.include(sensor_id, start_us)
 
     def why_left(self, tier: int, start_us: int) -> str | None:
         """Returns why a longer window can't be computed from shorter ones; None if it can."""

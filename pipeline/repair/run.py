@@ -29,6 +29,7 @@ from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.following import windows_after
 from pipeline.repair.longer import LongerWindows
+from pipeline.repair.newest import AuditNewest, newest_keys
 from pipeline.repair.report import (
     WriteReport,
     is_around,
@@ -45,7 +46,6 @@ from pipeline.repair.settling import FindWrongAround, SettleRepaired, rolled_up_
 from pipeline.repair.spans import spans_of
 from pipeline.repair.transforms import FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
 from pipeline.transforms import metrics
-from pipeline.transforms.write import WriteRows
 
 _MOST_PASSES = 5  # passes over a slice whose windows keep changing
 
@@ -64,6 +64,7 @@ class SliceResult:
         untouched: the number of windows, of every length, that foreign raw rows may belong to.
         foreign: the problem of each foreign row, by its key.
         unnamed: the number of further foreign rows, some of them perhaps counted more than once.
+        newest: the number of wrong rows of newest readings.
     """
 
     checked: int = 0
@@ -75,6 +76,7 @@ class SliceResult:
     untouched: int = 0
     foreign: Mapping[str, str] = field(default_factory=dict)
     unnamed: int = 0
+    newest: int = 0
 
 
 def carry_out(request: Request, scope: RepairScope, options: PipelineOptions) -> Iterator[SliceResult]:
@@ -188,6 +190,7 @@ class _RepairRun:
             untouched=len(untouched),
             foreign=foreign,
             unnamed=first.get(metrics.REPAIR_FOREIGN_ROWS_UNNAMED, 0),
+            newest=first.get(metrics.REPAIR_NEWEST_WRONG, 0),
         )
 
     def settled_of(self, listed: Iterable[ListedWindow]) -> int:
@@ -203,7 +206,8 @@ def _inspect(
     request: Request, scope: RepairScope, longer: LongerWindows, part: Slice, options: PipelineOptions, prefix: str
 ) -> dict[str, int]:
     """Finds the wrong windows of the spans and, unless it is a dry run, rewrites them. Returns the job's counters."""
-    tasks = list(_tasks(scope, part))
+    at = split_points(scope.samples)
+    tasks = list(_tasks(scope, part, at))
     column = listing(REPAIRED, time.time_ns() // 1000)
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -212,11 +216,12 @@ def _inspect(
         )
         following = request.table, scope.schema, scope.retention, longer, part.extents, part.spans
         if request.dry_run:
+            changed = found.wrong
             around = found.wrong | "FindWrongAround" >> FindWrongAround(*following)
         else:
             rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else frozenset[int]()
-            rewritten = found.wrong | "RewriteWindows" >> RewriteWindows(request.table, rolled_up, longer, column)
-            around = rewritten | "SettleRepaired" >> SettleRepaired(*following, column, rolled_up)
+            changed = found.wrong | "RewriteWindows" >> RewriteWindows(request.table, rolled_up, longer, column)
+            around = changed | "SettleRepaired" >> SettleRepaired(*following, column, rolled_up)
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
             around | "AroundToJson" >> beam.Map(line_of_longer),
@@ -226,8 +231,10 @@ def _inspect(
         _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
         if not request.dry_run:
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])
-            if scope.schema.latest is not None:
-                _ = found.newest | "WriteNewest" >> WriteRows(request.table)
+        if scope.schema.latest is not None:
+            table, schema, retention = request.table, scope.schema, scope.retention
+            audit = AuditNewest(table, schema, retention, part.spans, newest_keys(part.spans, at), request.dry_run)
+            _ = (found.newest, changed) | "AuditNewest" >> audit
 
     return bounded.run(options, build, [scope.schema])
 
@@ -242,9 +249,8 @@ def _spans_again(findings: Iterator[dict[str, Any]], part: Slice) -> list[Span]:
     return spans_of((AggregateKey(each["sensor_id"], parse_time(each["start"])) for each in found), part.extents)
 
 
-def _tasks(scope: RepairScope, part: Slice) -> Iterator[ReadTask]:
+def _tasks(scope: RepairScope, part: Slice, at: list[bytes]) -> Iterator[ReadTask]:
     """Returns the reading tasks of a slice, which workers can do in parallel."""
-    at = split_points(scope.samples)
     for number, span in enumerate(part.spans):
         for keys in raw_ranges(scope.schema, span.sensors):
             yield from (ReadTask(each, number) for each in split_range(keys, at))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints import KV
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
@@ -23,13 +24,14 @@ from pipeline.core.queries.foreign import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
-from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
+from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute
 from pipeline.repair.longer import LongerWindows
+from pipeline.repair.newest import by_group
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
@@ -69,7 +71,7 @@ class AuditOutputs(NamedTuple):
         wrong: a :class:`Finding` for each window whose aggregate row is wrong.
         untouched: an :class:`Untouched` for each window that foreign raw rows may belong to.
         foreign: ``(key, problem)`` for each foreign row that is named.
-        newest: ``EncodedRows`` of the newest readings; none if the table has no such rows.
+        newest: :data:`NewestOfSensors`; none if the table has no rows of newest readings.
     """
 
     wrong: PCollection
@@ -108,7 +110,7 @@ class FindWrongWindows(beam.PTransform):
             | "RawParts" >> beam.Create(raw_tasks)
             | "SpreadRawParts" >> beam.Reshuffle()
             | "ReadRaw"
-            >> beam.ParDo(_ReadRawFn(table, spans, schema, joining, retention)).with_outputs(
+            >> beam.ParDo(_ReadRawFn(table, spans, schema, joining)).with_outputs(
                 _FOREIGN, _HELD_UP, _NEWEST, main=_READINGS
             )
         )
@@ -135,6 +137,7 @@ class FindWrongWindows(beam.PTransform):
             | "Foreign" >> beam.Flatten()
             | "EachOnce" >> beam.CombinePerKey(min).with_output_types(tuple[bytes, str])
         )
+        raw[_NEWEST].element_type = KV[int, Any]
         return AuditOutputs(compared.wrong, compared[_UNTOUCHED], foreign, raw[_NEWEST])
 
 
@@ -202,12 +205,9 @@ class _ReadRawFn(_ReadFn):
     row: the time of its events. Another output has the newest readings.
     """
 
-    def __init__(
-        self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, joining: Joining, retention: Retention
-    ) -> None:
+    def __init__(self, table: TableName, spans: tuple[Span, ...], schema: TableSchema, joining: Joining) -> None:
         super().__init__(table, spans, joining)
         self._schema = schema
-        self._retention = retention
         self._events = metrics.counter(metrics.REPAIR_EVENTS)
 
     def process(self, element: ReadTask) -> Iterator[Any]:
@@ -244,10 +244,7 @@ class _ReadRawFn(_ReadFn):
         self._events.inc(held)
         for group, _, data in gathered.take_groups():
             yield (group, start_of_readings(data)), data
-        family = self._schema.latest
-        if family is not None:
-            stays_from_us = self._retention.cells_stay_from_us(family, now_us())
-            yield TaggedOutput(_NEWEST, EncodedRows(newest.rows(family, stays_from_us)))
+        yield from (TaggedOutput(_NEWEST, each) for each in by_group(newest.cells()))
 
     def _windows_of(self, problem: ForeignRow, span: Span) -> Iterator[tuple[Key, tuple[str, int, int]]]:
         """Returns the possible times of its events, by longest window; none if the key is not a raw row's."""

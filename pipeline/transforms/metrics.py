@@ -105,6 +105,8 @@ REPAIR_FOREIGN_ROWS_UNNAMED = "repair_foreign_rows_unnamed"
 # A repair of roll-ups counts by the same names, since Dataflow has no more of them: the rows of groups that there
 # should be, and those that tell of sensors where none are; those that are missing or differ, or whose parts do.
 REPAIR_ROLLUPS_CHECKED, REPAIR_ROLLUPS_WRONG = REPAIR_WINDOWS_CHECKED, REPAIR_WINDOWS_WRONG
+# Rows of newest readings that are missing or differ.
+REPAIR_NEWEST_WRONG = AGGREGATE_ROWS
 # What sensors contribute to roll-ups of a window, if that is missing or differs.
 REPAIR_CONTRIBUTIONS_WRONG = REPAIR_WINDOWS_REWRITTEN
 # Rows of groups of roll-ups that ``backfill`` and ``repair`` write: late panes, as it were.

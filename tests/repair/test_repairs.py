@@ -43,6 +43,7 @@ def test_a_table_that_is_right(written):
         "behind": 0,
         "rewritten": 0,
         "longer": {"differ": 0, "rewritten": 0, "left": 0},
+        "newest": {"differ": 0, "rewritten": 0},
         "dry_run": False,
         "foreign": {"rows": 0, "windows": 0},
         "skipped": [],

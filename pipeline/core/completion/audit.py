@@ -248,14 +248,14 @@ def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: in
             right = expected.get(name)
             yield WrongStatistic(name, value, float(right) if isinstance(right, int) else right)
     newest, values = recomputed.stats.member, {name: _value(name, stored[name]) for name in OF_WRITERS & stored.keys()}
-    right = newest and _text_of_member(newest)
+    right_member = newest and _text_of_member(newest)
     foreign = {name: value for name, value in sorted(values.items()) if isinstance(value, str)}
-    for name, value in foreign.items():
-        yield WrongStatistic(name, value, right if name == MEMBER else None)
+    for name, text in foreign.items():
+        yield WrongStatistic(name, text, right_member if name == MEMBER else None)
     if newest is not None and MEMBER not in foreign:
         told = parse_member(stored[MEMBER]) if MEMBER in stored else None
         if newest != of_fields(told, member_fields(newest.text)):
-            yield WrongStatistic(MEMBER, told and _text_of_member(told), right)
+            yield WrongStatistic(MEMBER, told and _text_of_member(told), right_member)
 
 
 def _event_count_first(name: str) -> tuple[bool, str]:

@@ -165,6 +165,12 @@ class Neighbours:
                 if (own := last_of(stats.parts)) is not None:  # readings that were merged out of order have no course
                     last[metric] = own
 
+    def windows_with(self, sensor_id: str, metric: str, end_us: int) -> Iterator[int]:
+        """Yields the starts of windows before a time whose rows have a metric, the latest first."""
+        for start_us, stats in self._rows(sensor_id, [metric], 0, end_us, reverse=True):
+            if metric in stats.metrics:
+                yield start_us
+
     def _without_row(self, sensor_id: str, metrics: Iterable[str], from_us: int, end_us: int) -> set[int]:
         """Returns the starts of windows between rows that have raw rows with one of the metrics."""
         found = set[int]()

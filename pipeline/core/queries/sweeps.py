@@ -6,7 +6,8 @@ between two instants, and skips the rest. It costs the rows in its span and a se
 seeks where prefixes have few rows, and reads the rows of many prefixes. Like queries, sweeps are pure functions.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pipeline.core.queries.events import parsed_rows
@@ -47,6 +48,21 @@ class Span(NamedTuple):
 
     def includes(self, sensor_id: str) -> bool:
         return self.sensors is None or sensor_id in self.sensors
+
+
+class SpansInOrder:
+    """Spans that do not overlap, in the order of time."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: span.start_us)
+
+    def include(self, sensor_id: str, time_us: int) -> bool:
+        """Returns whether a span contains a sensor's time."""
+        place = bisect_right(self._spans, time_us, key=lambda span: span.start_us)
+        if not place:
+            return False
+        span = self._spans[place - 1]
+        return time_us < span.end_us and span.includes(sensor_id)
 
 
 def raw_ranges(schema: TableSchema, sensors: Collection[str] | None) -> list[KeyRange]:

@@ -27,6 +27,10 @@ _METADATA = "#"  # the start of a column of metadata
 _MOST_KNOWN = 20_000  # sensors of which a worker's thread knows what it has written
 
 
+NewestCell = tuple[str, int, bytes]
+"""A column, an event time in µs, and a value."""
+
+
 class TextAt(NamedTuple):
     """A text of metadata and its event time in µs."""
 
@@ -86,12 +90,17 @@ class NewestReadings:
             family: the column family of the newest readings.
             from_us: the earliest event time to write: Bigtable would collect earlier cells at once.
         """
+        for sensor_id, cells in self.cells(from_us):
+            yield from _rows(sensor_id, family, cells)
+
+    def cells(self, from_us: int = 0) -> Iterator[tuple[str, list[NewestCell]]]:
+        """Yields the cells of each row, with its sensor."""
         for sensor_id, newest in self._sensors.items():
             values = ((metric, time_us, format_value(value)) for metric, (time_us, value) in newest.items())
-            yield from _rows(sensor_id, family, islice(_since(from_us, values), MAX_METRICS))
+            yield sensor_id, list(islice(_since(from_us, values), MAX_METRICS))
         for sensor_id, texts in self._metadata.items():
             cells = ((_METADATA + name, time_us, text.encode()) for name, (time_us, text) in texts.items())
-            yield from _rows(sensor_id, family, islice(_since(from_us, cells), MAX_METADATA))
+            yield sensor_id, list(islice(_since(from_us, cells), MAX_METADATA))
 
 
 class NewestOfBundle:
@@ -158,14 +167,11 @@ class NewestOfBundle:
         return rows
 
 
-_NewestCell = tuple[str, int, bytes]  # qualifier, event time in µs, value
-
-
-def _since(from_us: int, cells: Iterable[_NewestCell]) -> Iterator[_NewestCell]:
+def _since(from_us: int, cells: Iterable[NewestCell]) -> Iterator[NewestCell]:
     return (cell for cell in cells if cell[1] >= from_us)
 
 
-def _rows(sensor_id: str, family: str, cells: Iterable[_NewestCell]) -> Iterator[EncodedRow]:
+def _rows(sensor_id: str, family: str, cells: Iterable[NewestCell]) -> Iterator[EncodedRow]:
     """Yields the row with these cells; none without cells."""
     parts: list[bytes] = []
     for qualifier, time_us, value in cells:
@@ -183,6 +189,11 @@ def _column(family: str, qualifier: str) -> ColumnBytes:
 def latest_key(sensor_id: str) -> bytes:
     """Returns the key of the sensor's row."""
     return _PREFIX + sensor_id.encode()
+
+
+def tells_metadata(qualifier: bytes) -> bool:
+    """Returns whether a column of such a row contains metadata."""
+    return qualifier.startswith(_METADATA.encode())
 
 
 def is_latest_key(key: bytes) -> bool:
@@ -205,7 +216,7 @@ def parse_latest_row(row: Row) -> LatestRecord:
     metadata: dict[str, TextAt] = {}
     for _, qualifier, time_us, value in row.cells:
         try:
-            if qualifier.startswith(_METADATA.encode()):
+            if tells_metadata(qualifier):
                 metadata[name_of(qualifier[1:])] = TextAt(time_us, value.decode())
             else:
                 readings[name_of(qualifier)] = At(time_us, parse_value(value))
