@@ -13,6 +13,7 @@ from apache_beam.typehints import KV
 from pipeline.cloud.connection.key_ranges import split_range
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
 from pipeline.core.queries.seeks import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span
@@ -42,6 +43,14 @@ def by_group(cells: Iterable[tuple[str, list[NewestCell]]]) -> Iterable[NewestOf
     return found.items()
 
 
+def within(spans: Iterable[Span], extent: Extent) -> list[Span]:
+    """Returns the spans of the windows of an extent."""
+    clipped = (
+        Span(max(each.start_us, extent.start_us), min(each.end_us, extent.end_us), each.sensors) for each in spans
+    )
+    return [span for span in clipped if span.start_us < span.end_us]
+
+
 def newest_keys(spans: Sequence[Span], at: list[bytes]) -> list[tuple[KeyRange, ...]]:
     """Returns the keys of the rows of the spans' sensors, in parts that workers can read in parallel."""
     if any(span.sensors is None for span in spans):
@@ -61,7 +70,7 @@ class AuditNewest(beam.PTransform):
         table: the table's name.
         schema: the table's schema, with a family of newest readings.
         retention: the retention of the table's cells.
-        spans: the spans whose raw rows are read.
+        spans: the spans whose raw rows are read, of windows that no job writes any longer.
         keys: the keys of the rows to compare, in parts.
         dry_run: whether to write nothing.
     """

@@ -29,7 +29,7 @@ from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.following import windows_after
 from pipeline.repair.longer import LongerWindows
-from pipeline.repair.newest import AuditNewest, newest_keys
+from pipeline.repair.newest import AuditNewest, newest_keys, within
 from pipeline.repair.report import (
     WriteReport,
     is_around,
@@ -231,9 +231,9 @@ def _inspect(
         _ = lines | "Report" >> WriteReport(prefix, here=runs_here(options))
         if not request.dry_run:
             _ = found.untouched | "ListUntouched" >> ListUntouched(request.table, scope.schema.tiers[0])
-        if scope.schema.latest is not None:
+        if scope.schema.latest is not None and (spans := within(part.spans, part.extents[0])):
             table, schema, retention = request.table, scope.schema, scope.retention
-            audit = AuditNewest(table, schema, retention, part.spans, newest_keys(part.spans, at), request.dry_run)
+            audit = AuditNewest(table, schema, retention, spans, newest_keys(spans, at), request.dry_run)
             _ = (found.newest, changed) | "AuditNewest" >> audit
 
     return bounded.run(options, build, [scope.schema])

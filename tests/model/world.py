@@ -3,6 +3,7 @@
 All of it runs the project's own functions; only servers, Beam and the time are simulated.
 """
 
+import json
 import math
 import random
 from collections import defaultdict
@@ -21,11 +22,13 @@ from pipeline.backfill import transforms as backfilling
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
-from pipeline.core.completion.work_list import BACKFILLED, listing, work_row
+from pipeline.core.completion.newest_audit import NewestAudit
+from pipeline.core.completion.work_list import BACKFILLED, REPAIRED, listing, work_row
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
+from pipeline.core.rows.newest_row import latest_key
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy
@@ -35,7 +38,8 @@ from pipeline.core.windows.calendars import parse_window
 from pipeline.core.windows.tier_sources import sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, following, joining, scope
+from pipeline.repair import claims, following, joining, recompute_longer, report, scope, settling
+from pipeline.repair import newest as newest_repair
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
@@ -113,7 +117,7 @@ class World(Judge):
         )
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, following)),
-            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims)),
+            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, recompute_longer, settling)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, newest_rows, repairing)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, following)),
             *((module, "tables", of_tables) for module in (checks, scope)),
@@ -128,6 +132,7 @@ class World(Judge):
             (repair, "_inspect", self._inspect),
             (repair, "read_findings", lambda prefix, **_: iter(self._found[prefix])),
             (repair, "read_foreign", lambda _: (set(), {})),
+            (repair, "read_left", lambda *_: set()),
         ]
         with ExitStack() as stack:
             for module, name, value in patches:
@@ -460,21 +465,23 @@ class World(Judge):
         for number, *window in self.job.pending(name) | self.job.kept(name):
             self.beside.add((name, self.schemas[name].tiers[number].window.text, *window))
 
-    def _inspect(self, request, scope, part, options, prefix):
-        tasks = list(repair._tasks(scope, part))
+    def _inspect(self, request, scope, longer, part, options, prefix):
+        tasks = list(repair._tasks(scope, part, []))
         extents, spans = tuple(part.extents), tuple(part.spans)
         joined_by = joining.Joining.of(scope.schema, extents[-1])
-        raw = repairing._ReadRawFn(request.table, spans, scope.schema, joined_by, scope.retention)
+        raw = repairing._ReadRawFn(request.table, spans, scope.schema, joined_by)
         stored = repairing._ReadAggregatesFn(request.table, spans, joined_by, extents)
         compare = repairing._CompareFn(request.table, scope.schema, scope.retention, extents)
-        for fn in (raw, stored, compare):
+        listed = settling._ReadListedFn(request.table, scope.schema)
+        for fn in (raw, stored, compare, listed):
             fn.setup()
+        newest = []
         readings = defaultdict(list)
         joined = defaultdict(lambda: {repairing._RECOMPUTED: [], repairing._STORED: [], repairing._HELD_UP: []})
         for task in tasks:
             for output in (raw if task.extent is None else stored).process(task):  # none of them is foreign
                 if isinstance(output, TaggedOutput):
-                    self.tables[request.table].write_rows([] if request.dry_run else output.value)
+                    newest += output.value[1]
                     continue
                 key, element = output
                 (readings[key] if task.extent is None else joined[key][repairing._STORED]).append(element)
@@ -489,16 +496,59 @@ class World(Judge):
         findings = [finding for element in joined.items() for finding in compare.process(element)]
         self._found[prefix] = [finding.record() for finding in findings]
         counters = {metrics.REPAIR_WINDOWS_CHECKED: len(joined), metrics.REPAIR_WINDOWS_WRONG: len(findings)}
-        if not request.dry_run and findings:
+        if request.dry_run:
+            changed = [settling._changed_of_finding(finding, scope.schema.tiers) for finding in findings]
+        else:
             # Roll-ups of rewritten windows are not modelled: none of the tiers has any.
-            rewrite = repairing._RewriteFn(request.table, scope.schema.tiers[0], {}, listing(BACKFILLED, self.now_us))
+            rewrite = repairing._RewriteFn(request.table, frozenset(), longer, listing(REPAIRED, self.now_us))
             rewrite.setup()
             rewrite.start_bundle()
             for finding in findings:
                 rewrite.process(finding)
-            assert not list(rewrite.finish_bundle())
+            written = [each.value for each in rewrite.finish_bundle()]
             counters[metrics.REPAIR_WINDOWS_REWRITTEN] = len(findings)
+            changed = [settling._changed_of_written(each) for each in written]
+        for window in (each for span in spans for each in listed.process(span)):
+            changed += settling._changed_of_listed(window, scope.schema.tiers, extents)
+        self._found[prefix] += self._recomputed(request, scope, longer, changed)
+        if not request.dry_run:
+            unlist = settling._UnlistFn(request.table, scope.schema, listing(REPAIRED, self.now_us))
+            unlist.setup()
+            unlist.start_bundle()
+            for each in written:
+                unlist.process(each, 0.0)
+            unlist.finish_bundle()
+            self._put_newest_right(request.table, scope, part, newest)
         return counters
+
+    def _recomputed(self, request, scope, longer, changed):
+        """Brings longer windows in line, and returns the records of what was found."""
+        schema, by_sensor = scope.schema, defaultdict(list)
+        for each in changed:
+            by_sensor[each.sensor_id].append(tuple(each))
+        recompute = recompute_longer._RecomputeFn(
+            request.table, schema, scope.retention, longer, dry_run=request.dry_run
+        )
+        recompute.setup()
+        recompute.start_bundle()
+        for element in by_sensor.items():
+            assert not list(recompute.process(element))
+        outputs = [each for each in recompute.finish_bundle() if not isinstance(each, TaggedOutput)]
+        return [json.loads(report.line_of_longer(each.value)) for each in outputs]
+
+    def _put_newest_right(self, name, scope, part, newest):
+        table, spans = self.tables[name], newest_repair.within(part.spans, part.extents[0])
+        if scope.schema.latest is None or not spans:
+            return
+        audit = NewestAudit(scope.schema, scope.retention, table, spans, self.now_us)
+        found = defaultdict(list)
+        for sensor_id, cells in newest:
+            found[sensor_id] += cells
+        for sensor_id, cells in found.items():
+            wrong = audit.wrong_cells(sensor_id, table.newest(latest_key(sensor_id)).values(), cells)
+            assert all(each.stale_us is None for each in wrong), "raw rows do not vanish"
+            if (row := audit.row(sensor_id, wrong)) is not None:
+                table.write_encoded(row)
 
     # Changes
 

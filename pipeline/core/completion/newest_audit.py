@@ -43,7 +43,7 @@ class NewestAudit:
         schema: the table's schema, with a family of newest readings.
         retention: the table's retention.
         read: reads the table's rows.
-        spans: the spans of time whose raw rows were read.
+        spans: the spans of time whose raw rows were read, and which no job writes any longer.
         now_us: the current time.
     """
 
@@ -52,14 +52,15 @@ class NewestAudit:
     ) -> None:
         self._schema, self._read, self._spans = schema, read, SpansInOrder(spans)
         self._family = schema.latest or ""
+        self._kept_us = retention.readings_from_us(now_us)
         self._from_us = retention.cells_stay_from_us(self._family, now_us)
         self._neighbours = Neighbours(schema, retention, read, _LOOKBACK_US)
 
     def wrong_cells(self, sensor_id: str, stored: Iterable[Cell], found: Iterable[NewestCell]) -> list[WrongCell]:
         """Returns what is wrong with a sensor's row, given its cells and the newest readings of the spans.
 
-        A stored reading from outside the spans counts as right, unless the spans have a newer one. So does metadata
-        that raw rows don't have.
+        A stored reading from outside the spans, or whose raw row may be collected, counts as right unless the spans
+        have a newer one. So does metadata that raw rows don't have.
         """
         right: dict[bytes, NewestCell] = {}
         for name, time_us, value in found:
@@ -71,7 +72,7 @@ class NewestAudit:
             if own is not None and own[1] >= at_us:
                 if own[1:] != (at_us, value):
                     wrong.append(WrongCell(qualifier, own))
-            elif self._spans.include(sensor_id, at_us) and not tells_metadata(qualifier):
+            elif at_us >= self._kept_us and self._spans.include(sensor_id, at_us) and not tells_metadata(qualifier):
                 wrong.append(WrongCell(qualifier, None, at_us))
         wrong += [WrongCell(qualifier, own) for qualifier, own in right.items()]
         return [each for each in wrong if each.right is None or each.right[1] >= self._from_us]
