@@ -99,7 +99,8 @@ def repair(
     Reports foreign rows, which the schema never writes. Leaves a foreign raw row as it is, and puts the windows that it
     may belong to on the work list instead of repairing them. Rewrites a foreign aggregate row.
 
-    Roll-ups follow the aggregates that are rewritten, and those of listed windows that are audited. With --rollups,
+    Longer windows around those that are rewritten follow, and then the roll-ups of all; so do those around listed
+    windows that are audited. Rows of newest readings get the newest readings that raw rows have. With --rollups,
     audits the rows of roll-ups instead: computes them from the aggregate rows of all sensors, and rewrites those that
     differ. This also computes the past of a roll-up that was added to a table with data: aggregate rows that do not
     tell the metadata of its groups are computed again from their raw rows first. Those whose raw rows may be collected

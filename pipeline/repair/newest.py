@@ -82,7 +82,7 @@ class AuditNewest(beam.PTransform):
     keys: Sequence[tuple[KeyRange, ...]]
     dry_run: bool
 
-    def expand(self, given: tuple[PCollection, PCollection]) -> PCollection:
+    def expand(self, given: Any) -> PCollection:  # two collections; Beam takes the annotation for a type hint and warns
         found, repaired = given
         stored = (
             found.pipeline

@@ -11,6 +11,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
 from tests.cli.commands import all_commands
 from tests.faults.bigtable_proxy import BigtableProxy
+from tests.repair.tables import delete_rows
 
 DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
 
@@ -87,6 +88,9 @@ def test_commands_take_the_route(bigtable, monkeypatch, tmp_path) -> None:
         (["repair", *DAY], {"ReadRows", "MutateRows", "SampleRowKeys"}),
         (["forget", "a", "--yes"], {"ReadRows", "MutateRows"}),
     ):
+        if words[0] == "repair":  # which writes what is wrong
+            monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
+            delete_rows(name, [b"agg#hourly#a#2026-02-17T10"])
         with BigtableProxy(bigtable) as proxy:
             monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
             ran = CliRunner().invoke(main, [*map(str, words), *where])
