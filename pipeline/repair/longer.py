@@ -71,7 +71,7 @@ class LongerWindows:
             return OPEN
         return COLLECTED_ROWS if start_us < self.from_us[of_tier] else None
 
-    def follow(self, tier: int, sensor_id: str, start_us: int) -> bool:
+    def follow(self, tier: int, start_us: int, sensor_id: str) -> bool:
         """Returns whether a window that is rewritten changes longer ones that the repair does not audit."""
         return any(
             not self.are_audited(index, sensor_id, longer_us) and self.why_left(index, longer_us) != KEPT_NO_LONGER

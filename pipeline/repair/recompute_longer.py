@@ -1,7 +1,7 @@
 """Computes the longer windows around changed ones again: the days and months around an hour, from the rows in them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,6 +48,17 @@ class Changed(NamedTuple):
     start_us: int
     rewritten: bool = True
     cells: tuple[Cell, ...] | None = None
+
+
+def is_followed(window: WrittenWindow, longer: LongerWindows, rolled_up: Collection[int]) -> bool:
+    """Returns whether longer windows or roll-ups follow a rewritten window, which is listed until then.
+
+    Args:
+        window: the rewritten window.
+        longer: the longer windows of the repair.
+        rolled_up: the indexes of the tiers whose roll-ups follow.
+    """
+    return window.tier in rolled_up or longer.follow(*window)
 
 
 class LongerOutputs(NamedTuple):

@@ -17,7 +17,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.longer import LongerWindows
-from pipeline.repair.recompute_longer import Changed, RecomputeLonger
+from pipeline.repair.recompute_longer import Changed, RecomputeLonger, is_followed
 from pipeline.repair.rollups import ignore
 from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
@@ -98,7 +98,8 @@ class SettleRepaired(_Following, beam.PTransform):
         else:
             settled = computed | "Computed" >> beam.CombineGlobally(_nothing_written)
         unlist_fn = _UnlistFn(self.table, self.schema, self.listing)
-        _ = rewritten | "Settled" >> beam.ParDo(unlist_fn, AsSingleton(settled))
+        followed = rewritten | "Followed" >> beam.Filter(is_followed, self.longer, self.rolled_up)
+        _ = followed | "Settled" >> beam.ParDo(unlist_fn, AsSingleton(settled))
         return found
 
 

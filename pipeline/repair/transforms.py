@@ -32,6 +32,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute
 from pipeline.repair.longer import LongerWindows
 from pipeline.repair.newest import by_group
+from pipeline.repair.recompute_longer import is_followed
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
@@ -375,14 +376,11 @@ class _RewriteFn(_RowsFn):
         self._findings.append(element)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        tiers, longer = self._longer.tiers, self._longer
+        tiers = self._longer.tiers
         written = [WrittenWindow(tiers.index(each.tier), each.start_us, each.sensor_id) for each in self._findings]
-        listed = {
-            (sensor_id, start_us)
-            for tier, start_us, sensor_id in written
-            if tier in self._rolled_up or longer.follow(tier, sensor_id, start_us)
-        }
-        self._rewriter.add(work_row(tiers[0], *each, self._listing) for each in sorted(listed))
+        followed = (each for each in written if is_followed(each, self._longer, self._rolled_up))
+        listed = sorted({(each.sensor_id, each.start_us) for each in followed})
+        self._rewriter.add(work_row(tiers[0], *each, self._listing) for each in listed)
         self._rewriter.replace(Replacement(each.key, each.tier.family, each.cells) for each in self._findings)
         self._rewritten.inc(len(self._findings))
         yield from map(GlobalWindows.windowed_value, written)
