@@ -14,10 +14,13 @@ from pipeline.cli.options import schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
+from pipeline.core.panes.noted_windows import notes_range, without_sensors
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rollups.settling import STILL_WRITTEN
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.forget.rollups import ContributionsOfSensors, contribution_keys
 
 if TYPE_CHECKING:
@@ -127,6 +130,9 @@ class _Rows:
             while batch := list(islice(keys, _BATCH)):
                 writer.delete_rows(batch)
                 progress.advance(task, len(batch))
+            if self._schema.tiers:
+                cells = CellSelection((self._schema.tiers[0].family,), versions=1)
+                writer.add(without_sensors(list(self._read(RowSelection(notes_range(), cells))), counted))
             # After the aggregate rows: contributions are what these tell.
             contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}
             of_rollups = ContributionsOfSensors(self._schema, self._read, writer)

@@ -6,8 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from datetime import timedelta
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -25,6 +24,7 @@ from pipeline.job.status import ShownStatus, StatusOf
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.private_apis.job_failures import cause_of, hide
 from pipeline.transforms.metrics import results_of, totals_of
+from pipeline.transforms.noted_windows import NOTES_HERE
 from pipeline.transforms.windows_here import HERE
 
 # A stop may take 40 seconds. The rest is for the runner's threads to end.
@@ -33,7 +33,6 @@ _DRAIN_TIMEOUT_S = 33.0
 _LOOK_S = 2.0
 # Beam's connector retries silently for ten minutes: without progress for this long, we report why.
 _STALL_S = 15.0
-_MICROSECOND = timedelta(microseconds=1)
 # The runner's thread may outlive a job that failed. Without the gate, it would acknowledge what it has not processed.
 _until_exit = ExitStack()
 _LEFT = "what is not written comes again, and aggregates may lack events of the last firing interval"
@@ -54,9 +53,11 @@ def run_until_stopped(
         The exit code: 0 after an orderly stop, 1 if the job failed or could not write all messages.
     """
     claim = ReadingClaim(settings, targets, say)
-    _tell_of_crash(claim.take(), targets, settings)
+    if (last_us := claim.take()) is not None:
+        _tell_of_crash(last_us)
     stop = _StopSignal()
-    HERE.watched = True
+    HERE.watched, HERE.after_crash = True, last_us is not None
+    NOTES_HERE.clear()
     hide(AnotherTable)  # each of the runner's attempts would log it
     with renewed_line() as line:
         gate = _until_exit.enter_context(patched_direct_runner(claim.is_held))
@@ -86,6 +87,8 @@ def run_until_stopped(
             _exit_at_once(1)
         result.cancel()
     if flushed:
+        with suppress(ServerProblem):  # then the next process restores a few windows more
+            NOTES_HERE.finish()
         claim.release()  # otherwise the next process tells what this one left
     _print_metrics(result)
     if flushed and settings.early_firing:
@@ -97,26 +100,15 @@ def run_until_stopped(
     return 0
 
 
-def _tell_of_crash(last_us: int | None, targets: Sequence[Target], settings: Settings) -> None:
-    """Tells what a process that did not stop in order may have left, and the repair that completes it."""
-    tables = [target for target in targets if target.schema.tiers]
-    if last_us is None or not tables:
-        return
-    since_us = last_us - max(settings.early_firing, settings.late_firing, timedelta(minutes=1)) // _MICROSECOND
+def _tell_of_crash(last_us: int) -> None:
+    """Tells what follows from a process that did not stop in order."""
     seen = format_time(last_us // 10**6 * 10**6)
     say(
-        f"the process before this one did not stop in order; it was last seen at {seen}. Windows that receive nothing "
-        "more may lack its last readings: repair them once they are over, and older ones if it was reading older "
-        "events:",
+        f"the process before this one did not stop in order; it was last seen at {seen}. "
+        "The windows that it had begun continue from their raw rows; those whose raw rows can't serve are listed for "
+        "tidetable repair --listed",
         "WARNING",
     )
-    for name, schema, *_ in tables:
-        start = format_time(schema.tiers[0].window.start_of(since_us))
-        say(
-            f"  tidetable repair --project {name.project} --instance {name.instance} --table {name.table} "
-            f"--from {start} --to now",
-            "WARNING",
-        )
 
 
 def _end_as_lost(why: str) -> None:

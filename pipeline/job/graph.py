@@ -70,6 +70,8 @@ def build_graph(
     began_us: int | None = None,
     types: MessageTypes | None = None,
     write_raw_rows: Callable[[TableSteps, PCollection], Written] = TableSteps.write_raw_rows,
+    *,
+    noted: bool = False,
 ) -> Outputs:
     """Builds everything between the source and the sinks; raw rows are written on the way.
 
@@ -82,6 +84,7 @@ def build_graph(
             tables that were empty when it began.
         types: the message types; the built-in ones by default.
         write_raw_rows: adds the step that writes a table's raw rows.
+        noted: whether the job notes in its tables which windows are open: this process alone has their state.
     """
     raw_rows, dead_letters = messages | "ProcessMessages" >> _process_messages(targets, settings, clock, types)
     letters, derived, results, alerts = [dead_letters], list[DerivedRows | None](), None, None
@@ -91,7 +94,7 @@ def build_graph(
         if not table.target.schema.tiers:
             derived.append(None)
             continue
-        aggregate_rows, aggregated = table.aggregate(readings, began_us, clock)
+        aggregate_rows, aggregated = table.aggregate(readings, began_us, clock, noted=noted)
         results = aggregated.results if results is None else results
         watched = table.watch(readings, aggregated.results, began_us, clock)
         alerts = watched.alerts if watched else alerts
@@ -108,15 +111,18 @@ def assemble(
     types: MessageTypes | None = None,
 ) -> None:
     """Builds the whole job: the source, the graph and the sinks. For the arguments see :func:`build_graph`."""
+    here = runs_here(pipeline.options)
     messages = pipeline | "ReadMessages" >> ReadFromPubSub(
         topic=settings.input_topic,
         subscription=settings.input_subscription,
         id_label=settings.id_attribute,
         with_attributes=True,
         # On the DirectRunner, the watermark is the clock anyway; and a time that Beam can't parse would end the job.
-        timestamp_attribute=None if runs_here(pipeline.options) else settings.timestamp_attribute,
+        timestamp_attribute=None if here else settings.timestamp_attribute,
     )
-    write(build_graph(messages, targets, settings, began_us=began_us, types=types), targets, settings)
+    noted = here and settings.input_subscription is not None
+    outputs = build_graph(messages, targets, settings, began_us=began_us, types=types, noted=noted)
+    write(outputs, targets, settings)
 
 
 def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> None:

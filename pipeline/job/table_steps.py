@@ -23,6 +23,7 @@ from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteRows
 from pipeline.transforms.collect import CollectRows
 from pipeline.transforms.confirm import WriteRawRows, Written
+from pipeline.transforms.noted_windows import NoteWindows, NotingTable
 from pipeline.transforms.rollups import RollUp
 from pipeline.transforms.write import WriteRows
 
@@ -51,7 +52,9 @@ class TableSteps:
         marks = ["", *(f"[{target.name.table}]" for target in targets[1:])]
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
-    def aggregate(self, readings: PCollection, began_us: int | None, clock: Clock) -> tuple[PCollection, Any]:
+    def aggregate(
+        self, readings: PCollection, began_us: int | None, clock: Clock, *, noted: bool = False
+    ) -> tuple[PCollection, Any]:
         """Aggregates ``(group, readings)`` in the windows of all tiers.
 
         Returns ``EncodedRows`` of aggregates, and all outputs, :class:`pipeline.transforms.aggregate.Aggregated`. There
@@ -66,7 +69,13 @@ class TableSteps:
             wants_results = partial(may_watch_windows, self.target.name, began_us or 0)
         aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, began_us)
         table = self.target.name, schema, self.target.effective_retention
-        found = readings | self._label("AggregateWindows") >> AggregateWindows(table, aggregation, clock, wants_results)
+        aggregate = AggregateWindows(table, aggregation, clock, wants_results)
+        if noted:
+            notes = readings | self._label("NoteWindows") >> NoteWindows(self._noting(), clock)
+            readings = (readings, notes.wakes) | self._label("WithNoted") >> beam.Flatten()
+        found = readings | self._label("AggregateWindows") >> aggregate
+        if noted:
+            found = found._replace(listed=(found.listed, notes.rows) | self._label("WithNotes") >> beam.Flatten())
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found
 
@@ -126,6 +135,19 @@ class TableSteps:
     def _guard(self, options: PipelineOptions) -> TableGuard:
         """Returns the guard of the table. On one machine, it checks each bundle; a worker of many has too many."""
         return self.target.guard(0.0 if runs_here(options) else _GUARD_EVERY_S)
+
+    def _noting(self) -> NotingTable:
+        """Returns the table to note open windows in."""
+        settings = self.settings
+        return NotingTable(
+            self.target.name,
+            self.target.schema,
+            self.target.effective_retention,
+            settings.input_subscription or "",
+            settings.allowed_lateness // _MICROSECOND,
+            settings.late_firing // _MICROSECOND,
+            settings.deduplicate,
+        )
 
     def _before_us(self, began_us: int | None) -> int | None:
         """Returns the time before which windows start that the table may store already; None if it stores none.

@@ -26,10 +26,11 @@ class WindowsHere:
 
     Attributes:
         watched: whether to count. Counting passes over readings once more, so jobs on Dataflow do not.
+        after_crash: whether the process before this one did not stop in order.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.watched = False
+        self.watched = self.after_crash = False
         self._lock = threading.Lock()
         self._open: dict[Group, int] = {}
         self._left: dict[tuple[Group, int], set[str]] = {}

@@ -3,14 +3,10 @@
 import random
 
 import pytest
-from google.protobuf import json_format
 
-from pipeline.core.rows.aggregate_rows import parse_aggregate_key
-from pipeline.core.windows.fixed import HOURLY
-from pipeline.proto.window_result_pb2 import WindowResult
 from tests.faults.feed import HOUR_US, Feed, batches, now_us, series
 from tests.job.running import running_job
-from tests.support.results import newest_columns
+from tests.support.results import columns, decoded, newest_columns
 from tests.support.waiting import eventually
 
 
@@ -40,13 +36,7 @@ def test_results_of_killed_jobs(resources, tmp_path, which, encoding):
     with running_job(flags, tmp_path / "last.log") as job:
         feed.wait_counted(90)
         assert job.stop() == 0
-    rows = {
-        (HOURLY.text, *parse_aggregate_key(HOURLY, key.encode())): {
-            column.partition(":")[2]: float(value) for column, value in row.items()
-        }
-        for key, row in resources.rows().items()
-        if key.startswith("agg#")
-    }
+    rows = columns(resources.rows())
     assert len(rows) == 3 * 4
     if which == "final":  # the DirectRunner stops without an end of time, so this hour is still to be published
         rows = {window: row for window, row in rows.items() if window[2] < start_us + 3 * HOUR_US}
@@ -56,10 +46,3 @@ def test_results_of_killed_jobs(resources, tmp_path, which, encoding):
         assert contents.setdefault(message.attributes["event_id"], message.data) == message.data
     kinds = {message.attributes["kind"] for message in results}
     assert kinds - {"late"} == ({"on_time", "early"} if which == "all" else {"on_time"})
-
-
-def decoded(message):
-    is_json = message.data.startswith(b"{")
-    result = json_format.Parse(message.data, WindowResult()) if is_json else WindowResult.FromString(message.data)
-    assert message.attributes["event_id"] == result.event_id
-    return result

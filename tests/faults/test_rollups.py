@@ -37,7 +37,7 @@ def moving(events):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("writer", ["connector", "bulk"])
 def test_rollups_of_drained_and_killed_jobs(resources, tmp_path, writer):
-    """A drain in mid-hour, and kill -9 with redelivery: groups have all their sensors, and nothing twice."""
+    """A drain in mid-hour, kill -9, and redelivery: groups have all their sensors, and nothing twice."""
     schema = parse_schema(SCHEMA)
     name, events = resources.table_of(schema), moving(180)
     flags = resources.flags(bigtable_table=name.table, bigtable_writer=writer)
@@ -54,7 +54,12 @@ def test_rollups_of_drained_and_killed_jobs(resources, tmp_path, writer):
             return differences(found_rollups(schema, reader.read_selection), expected)
 
         for number, (published, counted, ends) in enumerate(
-            [(events[:70], 70, "drained"), (events[70:120], 120, "killed"), (events[60:], 180, "drained")]
+            [
+                (events[:70], 70, "drained"),
+                (events[70:120], 120, "killed"),
+                ([], 120, "drained"),
+                (events[60:], 180, "drained"),
+            ]
         ):
             resources.publish([message_of(published[i : i + 10]) for i in range(0, len(published), 10)])
             with running_job(flags, tmp_path / f"{number}.log") as job:

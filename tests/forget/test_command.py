@@ -11,6 +11,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
+from pipeline.core.panes.noted_windows import noted_row, notes_range, windows_of
 from pipeline.core.rollups.settling import ShardSettling
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema
@@ -75,6 +76,18 @@ def test_nothing_is_left(table):
         "rows_of_alerts": 0,
         "contributions_to_rollups": 0,
     }
+
+
+def test_notes_of_open_windows(table):
+    """Sensors are removed from what a job notes of its windows, so that the next process restores none."""
+    family = TableSchema.default().tiers[0].family
+    keys = [notes_range().start + b"x#%016d#1" % n for n in range(3)]
+    noted = [{T: ["a", "ab"], T + 60 * MINUTE: ["a"]}, {T: ["ab"]}, {T: ["a"]}]
+    write(table, [noted_row(key, family, windows) for key, windows in zip(keys, noted, strict=True)])
+    assert forget(table, "a", "--yes").exit_code == 0
+    with RowReader.open(table) as reader:
+        left = [windows_of(row) for row in reader.read(notes_range())]
+    assert [{sensor for of_start in each.values() for sensor in of_start} for each in left] == [{"ab"}, {"ab"}, set()]
 
 
 def test_contributions_to_roll_ups(bigtable, monkeypatch):

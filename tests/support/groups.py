@@ -87,11 +87,15 @@ class Group:
             self.store(*events)
         gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity, fields=self.schema.member_fields)
         gathered.add(events)
+        self.take([part.data for part in gathered.take_groups()])
+
+    def take(self, parts):
+        """Takes readings, encoded as a job gathers them."""
         schedule = Schedule.from_bytes(self.schedule or None)
-        for part in gathered.take_groups():
-            start_us = start_of_readings(part.data)
+        for part in parts:
+            start_us = start_of_readings(part)
             late = self.aggregation.firing.closes(start_us, schedule.closed_us)
-            (self.bags.late_parts if late else self.bags.parts).add(part.data)
+            (self.bags.late_parts if late else self.bags.parts).add(part)
             schedule.expect(start_us, self.now_us, self.aggregation.firing)
         self.schedule = schedule.to_bytes()
 

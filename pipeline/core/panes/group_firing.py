@@ -181,10 +181,12 @@ class GroupFiring:
             received = [each for each in received if each.sensor_id not in left]
         for sensor_id, metrics, times, values, members in received:
             entry = self._begun.entry(window, sensor_id)
+            entry.dirty = True
+            if not times:
+                continue
             entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
             if members:
                 entry.moved |= entry.accumulator.note(*members)
-            entry.dirty = True
             if self._latest is not None:
                 newest = newest_of(times)
                 begin = len(metrics) * (len(times) - 1 - times[::-1].index(newest))  # the last value counts

@@ -58,7 +58,7 @@ class GroupReadings(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """Readings of one sensor in a window.
+    """Readings of one sensor in a window. Without any, they make the window's pane fire, as the table has it.
 
     Attributes:
         sensor_id: the sensor.
@@ -164,10 +164,11 @@ class _Encoding:
     ) -> None:
         index = self._sets.setdefault(metrics, len(self._sets))
         count = len(times)
-        size = _TIME if max(times) < _LONG_END else _WIDE_TIME
-        self.least_us = min(
-            self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
-        )
+        size = _WIDE_TIME if times and max(times) >= _LONG_END else _TIME
+        if times:
+            self.least_us = min(
+                self.least_us, time_of_key(min(times, key=time_of_key) if size == _WIDE_TIME else min(times))
+            )
         of_times = times if size == _TIME else [time.to_bytes(_WIDE_TIME, "little") for time in times]
         if text:
             if text not in self._texts:
@@ -177,7 +178,7 @@ class _Encoding:
             block = _layout(count, len(metrics), size).pack(self._texts[text], *of_times, *values)
         else:
             block = _layout(count, len(metrics), size).pack(*of_times, *values)
-        self.size_bytes += len(block)
+        self.size_bytes += _BLOCK.size + len(sensor_id) + len(block)
         self._blocks += (_BLOCK.pack(len(sensor_id), index, count, size), sensor_id, block)
 
     def finish(self, start_us: int) -> bytes:

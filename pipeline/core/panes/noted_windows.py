@@ -1,0 +1,226 @@
+"""Notes in the table which windows a process on one machine is yet to finish.
+
+Such a process has its open windows in memory. When it has ended, however that came, the next one finds the notes, reads
+the raw rows of these windows, and fires their panes. A note is written before the messages of a window's first readings
+are acknowledged. It is removed when the last panes of its windows have certainly been written:
+those of the longer windows too, for the first readings of each.
+
+The notes of a bundle are rows of the table's own, one for each time at which notes are removed:
+
+    key    schema#windows#{subscription, hashed}#{time of removal, 16 digits}#{number, 16 digits}
+    cell   {shortest tier's family}:windows = by zlib, JSON: the sensors of each window, by the window's start in µs
+
+The cell's timestamp is the latest possible, so no policy by age collects it.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from pipeline.core.events.event import LATEST_US
+from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_values, start_of_readings
+from pipeline.core.rows.mutation_bytes import delete_row, encoded
+from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, KeyRange, Row, prefix_range
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.table_schema import Tier
+
+_PREFIX = b"schema#windows#"
+_COLUMN = b"windows"
+_LATEST_TIMESTAMP_US = LATEST_US - LATEST_US % 1000
+_MOST_WINDOWS = 20_000  # of a row
+_SPARE_US = 120_000_000  # for which a note of late readings also covers those that come later
+_LOOK_US = 20_000_000
+_LOOKS = 4
+
+Windows = Mapping[int, Collection[str]]
+"""The sensors of windows of the shortest tier, by the windows' start in µs."""
+
+
+def notes_range() -> KeyRange:
+    """Returns the keys of all notes."""
+    return prefix_range(_PREFIX)
+
+
+def noted_row(key: bytes, family: str, windows: Windows) -> Row:
+    """Returns the row of a note."""
+    content = json.dumps({str(start_us): list(sensors) for start_us, sensors in windows.items()})
+    return Row(key, [Cell(family, _COLUMN, _LATEST_TIMESTAMP_US, zlib.compress(content.encode(), 1))])
+
+
+def windows_of(row: Row) -> Windows:
+    """Returns the windows of a note."""
+    found = next((cell.value for cell in row.cells if cell.qualifier == _COLUMN), None)
+    return {} if found is None else {int(start): ids for start, ids in json.loads(zlib.decompress(found)).items()}
+
+
+def without_sensors(rows: Iterable[Row], sensors: Collection[str]) -> Iterator[Row]:
+    """Yields the notes that have windows of these sensors, without them."""
+    for row in rows:
+        found = windows_of(row)
+        left = {start_us: [each for each in of_start if each not in sensors] for start_us, of_start in found.items()}
+        if left != found:
+            yield noted_row(row.key, row.cells[0].family, left)
+
+
+def wakes_of(windows: Windows, groups: int) -> Iterator[tuple[int, bytes]]:
+    """Yields ``(group, readings)`` without any reading, which make the panes of windows fire as the table has them."""
+    found: dict[tuple[int, int], list[Readings]] = defaultdict(list)
+    for start_us, sensors in windows.items():
+        for sensor_id in sensors:
+            found[group_of(sensor_id.encode(), groups), start_us].append(Readings(sensor_id, (), (), ()))
+    for (group, start_us), readings in found.items():
+        for part in encoded_readings(start_us, readings):
+            yield group, part
+
+
+class _Until(NamedTuple):
+    """The time until which a note stays.
+
+    Attributes:
+        time_us: the time.
+        late: whether its windows are closed, and wait for late panes alone.
+    """
+
+    time_us: int
+    late: bool
+
+
+class NotedWindows:
+    """The notes of a process in one table.
+
+    Several threads may use them.
+
+    Args:
+        tiers: the table's tiers, shortest first.
+        subscription: the subscription from which the process writes the table.
+        lateness_us: the time for which a window stays open after its end.
+        late_us: the time from late readings to their pane.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], subscription: str, lateness_us: int, late_us: int) -> None:
+        self._tiers, self._lateness_us, self._late_us = tiers, lateness_us, late_us
+        self._prefix = b"%b%b#" % (_PREFIX, hashlib.sha256(subscription.encode()).hexdigest()[:16].encode())
+        self._noted: list[dict[int, dict[str, int]]] = [{} for _ in tiers]  # of each tier: start, sensor, until when
+        self._new: dict[_Until, dict[int, dict[str, None]]] = {}
+        self._rows: dict[bytes, _Until] = {}
+        self._number = 0
+        self._looks_us: list[int] = []
+        self._lock = Lock()
+
+    @property
+    def range(self) -> KeyRange:
+        """The keys of these notes, and of those of the processes before."""
+        return prefix_range(self._prefix)
+
+    def read(self, row: Row, now_us: int, certain_us: int) -> Windows:
+        """Takes over a note of the process before. It stays at least until panes have fired that restore its windows.
+
+        Args:
+            row: the note's row.
+            now_us: the current time.
+            certain_us: the start of the first window of which the table certainly has all raw rows.
+
+        Returns:
+            The windows to wake: not those that were over, of which the note stayed for a longer window, if raw rows may
+            be gone. A repair would have to check them for no reason.
+        """
+        until_us = int(row.key[len(self._prefix) :].partition(b"#")[0])
+        with self._lock:
+            self._rows[row.key] = _Until(max(until_us, self._late_until_us(now_us)), until_us <= now_us)
+        over_us = min(until_us, now_us - self._late_us) - self._lateness_us
+        end_of = self._tiers[0].window.end_of
+        return {
+            start_us: sensors
+            for start_us, sensors in windows_of(row).items()
+            if start_us >= certain_us or end_of(start_us) >= over_us
+        }
+
+    def add(self, part: bytes, now_us: int) -> None:
+        """Adds the windows of readings, encoded by :mod:`pipeline.core.panes.grouped_readings`, to the next notes."""
+        start_us, fires_us, late = start_of_readings(part), now_us + self._late_us, self._late_until_us(now_us)
+        with self._lock:
+            spans = []
+            for tier, noted in zip(self._tiers, self._noted, strict=True):
+                of_us = tier.window.start_of(start_us)
+                closes_us = tier.window.end_of(of_us) + self._lateness_us
+                least_us = max(closes_us, fires_us)
+                spans.append((noted.setdefault(of_us, {}), least_us, closes_us if closes_us == least_us else late))
+            for sensor_id, *_ in read_group_values(part):
+                last_us = 0
+                for sensors, least_us, until_us in spans:
+                    if sensors.get(sensor_id, 0) < least_us:
+                        sensors[sensor_id] = until_us
+                        last_us = max(last_us, until_us)
+                if last_us:
+                    of_time = self._new.setdefault(_Until(last_us, last_us == late), {})
+                    of_time.setdefault(start_us, {})[sensor_id] = None
+
+    def take(self, now_us: int) -> EncodedRows:
+        """Returns the rows of new notes, and the removal of those that are over."""
+        rows = EncodedRows()
+        with self._lock:
+            for until, windows in self._new.items():
+                for some in _in_rows(windows):
+                    self._number = max(self._number + 1, now_us)
+                    key = b"%b%016d#%016d" % (self._prefix, until.time_us, self._number)
+                    self._rows[key] = until
+                    rows.append(encoded(noted_row(key, self._tiers[0].family, some)))
+            self._new = {}
+            over_us = self._over_us(now_us)
+            rows += self._removed(key for key, until in self._rows.items() if until.time_us <= over_us)
+        return rows
+
+    def finish(self, now_us: int) -> EncodedRows:
+        """Returns the removal of all notes but those of open windows, when every pane that waited has been written."""
+        with self._lock:
+            return self._removed(key for key, until in self._rows.items() if until.late or until.time_us <= now_us)
+
+    def _late_until_us(self, now_us: int) -> int:
+        """Returns the time until which a note of late readings stays that come now."""
+        return -(-(now_us + self._late_us + _SPARE_US) // _LOOK_US) * _LOOK_US
+
+    def _over_us(self, now_us: int) -> int:
+        """Returns the time by which notes are over, as this is called in one bundle after the other.
+
+        A bundle begins when everything is written that was due before. Panes wait for others, at most 10 seconds at
+        each of a few steps, and no bundle begins while a server is away. So several bundles have to begin, with some
+        time between them, after the time at which a note is over.
+        """
+        looks_us = self._looks_us
+        if looks_us and now_us < looks_us[-1]:
+            looks_us.clear()  # the clock was set back
+        if not looks_us or now_us >= looks_us[-1] + _LOOK_US:
+            looks_us.append(now_us)
+            del looks_us[:-_LOOKS]
+        return looks_us[0] if len(looks_us) == _LOOKS else 0
+
+    def _removed(self, keys: Iterable[bytes]) -> EncodedRows:
+        rows = EncodedRows(EncodedRow(key, delete_row(), 1) for key in keys)
+        last_us = max((self._rows.pop(row.key).time_us for row in rows), default=0)
+        for noted in self._noted if rows else ():
+            for start_us, sensors in list(noted.items()):
+                left = {sensor_id: until_us for sensor_id, until_us in sensors.items() if until_us > last_us}
+                if left:
+                    noted[start_us] = left
+                else:
+                    del noted[start_us]
+        return rows
+
+
+def _in_rows(windows: Mapping[int, Collection[str]]) -> Iterator[Windows]:
+    """Yields the windows of several rows."""
+    found: dict[int, list[str]] = {}
+    count = 0
+    for start_us, sensors in windows.items():
+        for sensor_id in sensors:
+            found.setdefault(start_us, []).append(sensor_id)
+            count += 1
+            if count == _MOST_WINDOWS:
+                yield found
+                found, count = {}, 0
+    if found:
+        yield found
