@@ -24,6 +24,7 @@ from pipeline.core.alerts.alert_rows import (
 )
 from pipeline.core.alerts.group_alerts import WindowValue, windows_part
 from pipeline.core.alerts.known_values import known_values
+from pipeline.core.alerts.machine import NEVER_US
 from pipeline.core.alerts.newest_metadata import NewestMetadata
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
@@ -47,6 +48,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
+from pipeline.transforms.windows_here import HERE
 
 _RULES_EVERY_S = 30.0
 _RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
@@ -172,16 +174,20 @@ class AlertTableFn(TableReadingFn):
     def _stored(self) -> dict[int, StoredAlerts]:
         open_alerts: dict[int, list[AlertRecord]] = {}
         over: dict[int, dict[AlertKey, int]] = {}
+        unsure: dict[int, list[AlertRecord]] = {}
+        lately_us = self._table.began_us - _LATELY_US
         for record in _alerts_of(self._read(RowSelection(alert_range(), LATELY))):
-            if not record.transitions:
-                continue
-            group, last_us = group_of(record.sensor_id.encode(), self._groups), record.transitions[-1].time_us
+            group = group_of(record.sensor_id.encode(), self._groups)
+            last_us = record.transitions[-1].time_us if record.transitions else NEVER_US
             if record.is_open:
                 open_alerts.setdefault(group, []).append(record)
-            elif last_us >= self._table.began_us - _LATELY_US:
+            elif last_us >= lately_us:
                 over.setdefault(group, {})[record.rule, record.sensor_id] = last_us
-        groups = open_alerts.keys() | over.keys()
-        return {group: StoredAlerts(open_alerts.get(group, []), over.get(group, {})) for group in groups}
+            if HERE.after_crash and (record.is_open or max(last_us, record.told_us) >= lately_us):
+                unsure.setdefault(group, []).append(record)
+        groups = open_alerts.keys() | over.keys() | unsure.keys()
+        found = ((open_alerts.get(group, []), over.get(group, {}), unsure.get(group, [])) for group in groups)
+        return {group: StoredAlerts(*each) for group, each in zip(groups, found, strict=True)}
 
     def records(self, keys: Sequence[AlertKey]) -> dict[AlertKey, AlertRecord]:
         """Returns the alerts that have rows, with one request for hundreds."""

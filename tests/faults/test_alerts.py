@@ -64,11 +64,45 @@ def test_alerts_of_killed_jobs(resources, tmp_path):
         assert contents.setdefault(each.message.attributes["event_id"], content) == content
 
 
+@pytest.mark.timeout(300)
+def test_alerts_whose_messages_waited(resources, tmp_path):
+    """Killed as soon as alerts fire, and nothing is published again: each has its message, which tells its row."""
+    schema = TableSchema.for_new_table()
+    topic, subscription = resources.feed("alerts")
+    resources.table = resources.table_of(schema)
+    add_families(resources.table, schema)
+    write_rules_text(resources.table, _RULES)
+    flags = resources.flags(alerts_topic=topic)
+    sensors = {f"s{number}" for number in range(10, 20)}
+    events = [sensor_event(sensor, now_us(), {"t": 11.0}, {}) for sensor in sensors]
+    Feed(resources).publish(batches(events, 5))
+    with running_job(flags, tmp_path / "killed.log") as job:
+        eventually(lambda: _firing(resources.table))
+        job.process.kill()
+    told = []
+
+    def firing():
+        told.extend(json.loads(each.message.data) for each in resources.pull(subscription))
+        return {each["sensor_id"] for each in told if each["rule"] == "warm" and each["kind"] == "firing"}
+
+    with running_job(flags, tmp_path / "last.log") as job:
+        eventually(lambda: firing() == sensors)
+        assert job.stop() == 0
+    with RowReader.open(resources.table) as reader:
+        numbers = {
+            (each.rule, each.sensor_id): each.version for each in map(parse_alert_row, reader.read(alert_range()))
+        }
+    assert {(each["rule"], each["sensor_id"]): each["number"] for each in told} == numbers
+
+
 def _course(rng, start_us):
     return [Value(start_us + step * 5_000_000, rng.choice([5.0, 9.0, 11.0, 12.0])) for step in range(60)]
 
 
 def _firing(table):
+    return {(record.rule, record.sensor_id) for record in _records(table) if record.is_firing}
+
+
+def _records(table):
     with RowReader.open(table) as reader:
-        records = [parse_alert_row(row) for row in reader.read(alert_range())]
-    return {(record.rule, record.sensor_id) for record in records if record.is_firing}
+        return [parse_alert_row(row) for row in reader.read(alert_range())]

@@ -66,6 +66,7 @@ class WatchedGroup:
         self.is_slow = False
         self._unwritten: list[tuple[int, Row]] = []
         self._number = 0
+        self._killed, self._latest_before = False, self.latest
         self.use(*rules)
         self._alerts = GroupAlerts("table", LATENESS_US, self)
         self.restart()
@@ -111,10 +112,13 @@ class WatchedGroup:
             self._run(lambda state, at_us=at_us: self._alerts.pass_watermark(0, at_us, state, self.now_us))  # type: ignore[misc]
 
     def happen(self, what: str) -> None:
-        """Time passes, or a new job begins."""
+        """Time passes, or a new job begins, perhaps because the one before was killed."""
         self.now_us += {"later": 3_600_000_000, "soon": 400_000_000}.get(what, 1_000_000)
-        if what == "restart":
+        if what == "kill":  # the rows of the last bundle were written, and its messages waited
+            self.latest, self._killed = self._latest_before, True
+        if what in ("restart", "kill"):
             self.restart()
+            self._killed = False
 
     def write(self, before_us: int = 1 << 62) -> None:
         """Rows that have waited since before that time are in the table."""
@@ -177,7 +181,7 @@ class WatchedGroup:
             for each in records
             if each.transitions and not each.is_open
         }
-        return StoredAlerts([record for record in records if record.is_open], over)
+        return StoredAlerts([each for each in records if each.is_open], over, records if self._killed else ())
 
     def records(self, keys: Sequence[AlertKey]) -> dict[AlertKey, AlertRecord]:
         self.reads += 1
@@ -222,9 +226,15 @@ class WatchedGroup:
         self._unwritten += [(self.now_us, decoded(row)) for row in found.rows]
         if not self.is_slow:
             self.write()
+        self._latest_before = dict(self.latest)
         for alert in found.alerts:
             content = json.loads(alert.content)
             key = content["rule"], content["sensor_id"]
+            if self._killed:  # what is told once more is what was told, or what its row tells
+                same = content["number"] == self.latest.get(key, content)["number"]
+                assert not same or content["kind"] == self.latest.get(key, content)["kind"]
+                self.latest[key] = content
+                continue
             before_it = self.latest.get(key, {"kind": RESOLVED, "number": 0, "event_time": ""})
             assert content["kind"] != before_it["kind"]
             assert content["number"] > before_it["number"]

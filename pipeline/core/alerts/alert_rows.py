@@ -90,6 +90,12 @@ class AlertRecord:
         return (each for each in self.transitions if each.kind in (FIRING, RESOLVED))
 
     @property
+    def last_told(self) -> Transition | None:
+        """The transition that was told last: if none is left, that what was told did not take place."""
+        withdrawn = None if self.told_us == NEVER_US else Transition(self.told_us, RESOLVED, None, self.told_us)
+        return next(reversed(list(self.alerts)), withdrawn)
+
+    @property
     def is_firing(self) -> bool:
         """Whether the alert fires."""
         return bool(self.transitions) and self.transitions[-1].kind == FIRING

@@ -69,7 +69,12 @@ class Evaluation:
         self.changed = False
 
     def restore(self, stored: StoredAlerts) -> None:
-        """Restores the tracks of alerts that fire, or are about to, from their rows."""
+        """Restores the tracks of alerts that fire, or are about to, from their rows. Tells unsure ones once more."""
+        for record in stored.unsure:
+            if (told := record.last_told) is not None:
+                gone = Rule(record.rule, severity=record.severity, gone=True)
+                of = self.rules.by_name.get(record.rule, gone)
+                self.found.alerts.append(alert_of(of, record.sensor_id, told, self._name, record.version))
         for record in stored.open:
             rule, last = self.rules.by_name.get(record.rule), record.transitions[-1]
             if rule is not None and rule.silent_for_us and rule.revision == record.revision:

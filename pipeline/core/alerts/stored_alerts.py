@@ -20,10 +20,12 @@ class StoredAlerts(NamedTuple):
     Attributes:
         open: the alerts that fire, or are about to.
         over: the times of the last transitions of others that were over lately: late readings may change them.
+        unsure: alerts whose last message may not have been published, because the process before was killed.
     """
 
     open: Sequence[AlertRecord]
     over: Mapping[AlertKey, int]
+    unsure: Sequence[AlertRecord] = ()
 
 
 class ValuesWanted(NamedTuple):

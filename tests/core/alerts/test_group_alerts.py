@@ -1,4 +1,4 @@
-"""Tests of a group of sensors, through every history: late, twice, in any bundles, with restarts and changed rules."""
+"""Tests of a group of sensors, through every history: late, twice, in any bundles, with restarts, kills, new rules."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ _READINGS = st.tuples(
     st.sampled_from(("freezer-1", "freezer-1", *_SENSORS)),
     st.lists(st.tuples(st.integers(0, 8), _VALUES), min_size=1, max_size=3),
 )
-_HAPPENS = st.sampled_from(["restart", "again", "later", "soon", "watermark", "", ""])
+_HAPPENS = st.sampled_from(["restart", "kill", "again", "later", "soon", "watermark", "", ""])
 _Part = tuple[str, list[tuple[int, float]]]
 
 
@@ -36,7 +36,7 @@ _Part = tuple[str, list[tuple[int, float]]]
 def test_any_history_leads_to_what_the_definition_says(
     history: list[tuple[str, _Part]], for_us: int, clears: float | None, is_slow: bool
 ) -> None:
-    """Whatever comes late, twice or with another value, over pauses and restarts, rows are those of readings in order.
+    """Whatever comes late, twice or with another value, over pauses, restarts and kills, rows are those of readings.
 
     Messages tell the same state.
     """
