@@ -40,8 +40,9 @@ def run(bigtable, tmp_path_factory):
     for name, values in ("sensors", "text"), ("doubles", "float64"):
         schema = parse_schema(f'latest = "latest"\nvalues = "{values}"\n{STATISTICS}')
         tables[name] = created(schema)
-        write(tables[name], rows_of(schema, EVENTS))
-        for event in EVENTS:  # a cell each: nothing has been collected yet
+        for panes in range(1, len(EVENTS) + 1):  # a cell each: nothing has been collected yet
+            write(tables[name], rows_of(schema, EVENTS[:panes]))
+        for event in EVENTS:
             newest = NewestReadings()
             newest.add(event.sensor_id, event.event_time_us, event.readings.items())
             write(tables[name], map(decoded, newest.rows("latest")))
@@ -72,7 +73,7 @@ def test_cbt(run):
     assert cells(newest_readings) == {
         "latest:door": ['"0"'], "latest:temperature": ['"25.5"'], "latest:time_t": ['"5"']
     }  # fmt: skip
-    assert cells(day)["stats:avg_temperature"] == ['"24.5"']
+    assert (cells(day)["stats:avg_temperature"], cells(day)["stats:reading_count"]) == (['"24.5"'], ['"3"'])
     assert (cells(day)["stats:first@time_t"], "stats:first_time_t" in cells(day)) == (['"5"'], False)
     assert cells(doubles) == {"raw:door": ["0"], "raw:temperature": ["25.5"], "raw:time_t": ["5"]}
     assert cells(several)["latest:temperature"] == ['"25.5"', '"24.5"', '"23.5"']
@@ -86,10 +87,11 @@ def cells(printed):
 
 
 def test_python(run):
-    """Eight bytes, big-endian, and the newest readings as text."""
-    *rows, newest = run(sys.executable, "-W", "ignore", "-", program=blocks("python")[0]).splitlines()
+    """Eight bytes, big-endian, and the newest aggregates and readings as text."""
+    *rows, hour, newest = run(sys.executable, "-W", "ignore", "-", program=blocks("python")[0]).splitlines()
     assert len(rows) == 3
     assert rows[0].endswith("{b'door': 0.0, b'temperature': 25.5, b'time_t': 5.0}")
+    assert "b'reading_count': 3.0" in hour
     assert newest == "{b'door': 0.0, b'temperature': 25.5, b'time_t': 5.0}"
 
 
@@ -104,12 +106,16 @@ def test_node(run):
     lines = [line.split()[-2:] for line in run("node", "-", program=blocks("js")[0]).splitlines()]
     assert lines[:3] == [["door", "0"], ["temperature", "25.5"], ["time_t", "5"]]
     assert lines[3:6] == [["door", "1"], ["temperature", "24.5"], ["time_t", "5"]]
-    assert lines[9:] == [["door", "0"], ["temperature", "25.5"], ["time_t", "5"]]
+    assert ["reading_count", "3"] in lines[9:-3]
+    assert lines[-3:] == [["door", "0"], ["temperature", "25.5"], ["time_t", "5"]]
 
 
 @pytest.mark.skipif(find_spec("google.cloud.happybase") is None, reason="google-cloud-happybase is not installed")
 def test_happybase(run):
     """One cell of each column."""
-    *_, newest, door = run(sys.executable, "-W", "ignore", "-", program=blocks("python happybase")[0]).splitlines()
+    *_, events, newest, door = run(
+        sys.executable, "-W", "ignore", "-", program=blocks("python happybase")[0]
+    ).splitlines()
+    assert events == "b'3'"
     assert newest == "{b'latest:door': b'0', b'latest:temperature': b'25.5', b'latest:time_t': b'5'}"
     assert door == "[b'0']"

@@ -247,7 +247,7 @@ class _WritingFn(CompletingFn):
         completed = self._each_completed(dict(enumerate(pending)))
         changed = {index: each for index, each in completed.items() if each is not None}
         while changed:
-            self._replace([(pending[index], found.stats) for index, found in changed.items()])
+            self._write_rows([(pending[index], found.stats) for index, found in changed.items()])
             written, changed = changed, {}
             # All that the written rows count is fresh now, from the files or from the table.
             known = {index: pending[index]._replace(fresh=it.known, written=True) for index, it in written.items()}
@@ -317,15 +317,16 @@ class _WritingFn(CompletingFn):
         end_us = self._tier.window.end_of(self._tier.window.start_of(start_us))
         return bool(self._late_us) and end_us + self._late_us > now_us()
 
-    def _replace(self, windows: list[tuple[_Pending, WindowStats]]) -> None:
+    def _write_rows(self, windows: list[tuple[_Pending, WindowStats]]) -> None:
         if self._rewriter is None:
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         tier = self._tier
-        rows = (
-            aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
-            for (sensor_id, start_us, *_), stats in windows
-        )
-        self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells)) for row in rows)
+        replacements = list[Replacement]()
+        for (sensor_id, start_us, *_), stats in windows:
+            row = aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
+            deletes = self._retention.may_repeat(start_us, tier.window.end_of(start_us))  # the old row counts more
+            replacements.append(Replacement(row.key, tier.family, tuple(row.cells), deletes))
+        self._rewriter.replace(replacements)
 
 
 class _CompleteFn(_WritingFn):

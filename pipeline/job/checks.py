@@ -22,7 +22,7 @@ from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.panes.group_sizes import commit_problem
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.gc_policies import Policy, format_policy, same_policy
+from pipeline.core.schema.gc_policies import Policy, format_policy, keeps_one_version, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -198,20 +198,34 @@ def _read_target(name: TableName, settings: Settings) -> Target:
     return Target(name, schema, retention)
 
 
+def _warn_of_versions(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
+    """Warns of each family of aggregates that keeps older versions of cells. Readers take the newest in any case."""
+    for family in [tier.family for tier in schema.tiers if tier.family in present]:
+        if not keeps_one_version(present[family]):
+            _warn(
+                f"table {name}: the policy of family {family} is {format_policy(present[family])}, so the table keeps "
+                "each row that was written for a window, of which only the newest is read; tidetable table create "
+                "--apply adds maxversions=1"
+            )
+
+
 def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[str, Policy]) -> None:
-    """Warns of each policy of the table that differs from its schema's."""
-    different = [
-        family
-        for family in schema.families
-        if family in present and not same_policy(present[family], schema.policies[family])
-    ]
-    for family in different:
+    """Warns of each policy of the table that differs from its schema's, in more than the versions that it keeps."""
+    for family in _different(schema, present):
         actual, stored = (format_policy(policies[family]) for policies in (present, schema.policies))
         _warn(
             f"table {name}: the policy of family {family} is {actual}, but {stored} in the table's schema; the job "
             "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
             "create --apply sets the schema's policy"
         )
+
+
+def _different(schema: TableSchema, present: Mapping[str, Policy]) -> list[str]:
+    return [
+        family
+        for family in schema.families
+        if family in present and not same_policy(schema.completed(family, present[family]), schema.policies[family])
+    ]
 
 
 def _warn_of_no_note(problem: ServerProblem) -> None:
@@ -233,6 +247,7 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
             f"add the missing families with: {_create_command(target, declared, present)} --apply"
         )
+    _warn_of_versions(target.name, target.schema, present)
 
 
 def _state_problem(schema: TableSchema, settings: Settings) -> str | None:
@@ -258,9 +273,7 @@ def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[s
     else:
         families["--stats-family"] = declared.stats
     words += [f"{flag} {family}" for flag, family in families.items() if family]
-    for family in schema.families:
-        if family in present and not same_policy(present[family], schema.policies[family]):
-            words.append(f"--gc '{family}={format_policy(present[family])}'")
+    words += [f"--gc '{family}={format_policy(present[family])}'" for family in _different(schema, present)]
     return " ".join(words)
 
 

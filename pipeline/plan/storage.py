@@ -57,5 +57,5 @@ def nodes_for_storage(workload: Workload, size: float) -> int:
 def counts_versions_of(workload: Workload) -> list[str]:
     """Returns the families whose cells a limit on versions may collect sooner than estimated."""
     schema = workload.schema
-    replaced = (schema.latest, FAMILY)  # whose older versions nobody reads
+    replaced = (schema.latest, FAMILY, *(tier.family for tier in schema.tiers))  # whose older versions nobody reads
     return [family for family, policy in schema.policies.items() if family not in replaced and counts_versions(policy)]

@@ -15,7 +15,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, Stored, Untouched, audit, stored_of
+from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, audit
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
@@ -277,7 +277,7 @@ class _ReadAggregatesFn(_ReadFn):
         tier, start_us, end_us = element.extent
         span, index = self._spans[element.span], self._tiers.index(tier)
         foreign = ForeignRows()
-        found: dict[Key, list[tuple[str, int, int, Stored]]] = defaultdict(list)
+        found: dict[Key, list[tuple[str, int, int, StoredRow]]] = defaultdict(list)
         held = 0
         rows = window_rows(
             self._read,
@@ -289,7 +289,7 @@ class _ReadAggregatesFn(_ReadFn):
             foreign.add,
         )
         for key, row in rows:
-            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, stored_of(row)))
+            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, StoredRow.of(row)))
             held += 1
             if held == _MOST_ROWS:
                 yield from found.items()
@@ -314,7 +314,7 @@ class _CompareFn(TableReadingFn):
     def process(self, element: tuple[Key, Mapping[str, Iterable[Any]]]) -> Iterator[Any]:
         _, found = element
         recomputed = by_sensor(found[_RECOMPUTED])
-        stored: dict[str, dict[tuple[Tier, int], Stored]] = defaultdict(dict)
+        stored: dict[str, dict[tuple[Tier, int], StoredRow]] = defaultdict(dict)
         for sensor_id, tier, start_us, row in chain.from_iterable(found[_STORED]):
             stored[sensor_id][self._extents[tier].tier, start_us] = row
         held_up: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -329,7 +329,7 @@ class _CompareFn(TableReadingFn):
         self,
         sensor_id: str,
         recomputed: Mapping[int, Recomputed],
-        stored: Mapping[tuple[Tier, int], Stored],
+        stored: Mapping[tuple[Tier, int], StoredRow],
         held_up: Collection[tuple[int, int]],
     ) -> Iterator[Any]:
         if self._schema.statistics.carries:
@@ -381,7 +381,7 @@ class _RewriteFn(_RowsFn):
         followed = (each for each in written if is_followed(each, self._longer, self._rolled_up))
         listed = sorted({(each.sensor_id, each.start_us) for each in followed})
         self._rewriter.add(work_row(tiers[0], *each, self._listing) for each in listed)
-        self._rewriter.replace(Replacement(each.key, each.tier.family, each.cells) for each in self._findings)
+        self._rewriter.replace(Replacement(it.key, it.tier.family, it.cells, it.deletes) for it in self._findings)
         self._rewritten.inc(len(self._findings))
         yield from map(GlobalWindows.windowed_value, written)
 

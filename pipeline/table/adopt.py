@@ -78,8 +78,11 @@ def _with_policies_of(actual: Mapping[str, Policy], requested: TableSchema, repo
         policy = requested.policies[family]
         if family not in actual:
             report.mismatch("families", f"family {family} is missing; create it, or name the existing one")
-        elif same_policy(policy, actual[family]) or same_policy(policy, defaults[family]):
-            report.families.append(f"family {family}: policy is {format_policy(actual[family])}")
+            continue
+        completed = requested.completed(family, actual[family])
+        if same_policy(policy, completed) or same_policy(policy, defaults[family]):
+            adds = "" if completed == actual[family] else "; 'tidetable table create --apply' adds maxversions=1"
+            report.families.append(f"family {family}: policy is {format_policy(actual[family])}{adds}")
         else:
             difference = tables.Difference(family, actual[family], policy)
             report.mismatch("families", f"{difference}; change the policy, or do not request one")

@@ -19,6 +19,8 @@ from pipeline.core.rows.aggregate_rows import (
     AggregateKey,
     parse_aggregate_key,
     parse_statistic,
+    size_of,
+    version_us,
 )
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import Cell, KeyRange, Row, after_prefix
@@ -75,7 +77,8 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
         families: the schema's families. Ignores cells in others.
 
     Raises:
-        Mismatch: the key is not that of a window, or the cells are not exactly its statistics at the window's start.
+        Mismatch: the key is not that of a window, or the cells are not exactly its statistics, from the window's start
+            to the version of what they count.
     """
     key = _parsed(lambda key: parse_aggregate_key(tier.window, key), row.key)
     _check_valid(RawRecord(key.sensor_id, key.start_us, {}))
@@ -91,6 +94,11 @@ def aggregate_window(tier: Tier, row: Row, families: Iterable[str]) -> Aggregate
         elif name != READING_COUNT:
             _, metric = split_qualifier(name)
             names |= {qualifier_of(each.name, metric) for each in tier.statistics.of(metric)}
+    newest_us = version_us(key.start_us, size_of(row))
+    cells = [
+        cell._replace(timestamp_us=key.start_us) if key.start_us <= cell.timestamp_us <= newest_us else cell
+        for cell in cells
+    ]
     _check_cells(cells, {(tier.family, name.encode(), key.start_us) for name in names})
     if missing := sorted(names - {cell.qualifier.decode() for cell in cells}):
         raise Mismatch(f"it lacks {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}")

@@ -12,7 +12,7 @@ from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.completion.audit import Audited, Finding, Recomputed, Stored, audit, stored_of
+from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredRow, audit
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
@@ -46,6 +46,7 @@ _ROWS_A_SAMPLE = 100  # rows to read for comparing windows, for each row of the 
 _STILL_WRITTEN = timedelta(hours=1)  # for so long after its end, a window may be incomplete
 _KEYS_ALONE = row_filter(CellSelection((), keys_only=True))
 _MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # a bucket's row may have very many
+_NEWEST = RowFilter(cells_per_column_limit_filter=1)
 
 
 @dataclass
@@ -110,7 +111,7 @@ class Inspection:
                 self._report.mismatch("raw rows", f"{shown_key(row.key)}: {mismatch}")
         for tier in self._schema.tiers:
             kind, prefix = _kind(tier), aggregate_prefix(tier.window).encode()
-            for row in self._rows(kind, [prefix_range(prefix)], len(prefix)):
+            for row in self._rows(kind, [prefix_range(prefix)], len(prefix), _NEWEST):
                 try:
                     self._pick(*aggregate_window(tier, row, self._schema.families))
                 except Mismatch as mismatch:
@@ -258,11 +259,11 @@ class Inspection:
                 of_window.add(time_us, record.readings, discriminator)
                 if fields:
                     of_window.note(Member(event_key(time_us, discriminator), member_text(fields, record.metadata)))
-        stored: dict[tuple[Tier, int], Stored] = {}
+        stored: dict[tuple[Tier, int], StoredRow] = {}
         for tier, first_us, last_us in extents:
             keys = aggregate_range(tier.window, sensor_id, first_us, last_us)
             for row in self._read(RowSelection(keys, CellSelection((tier.family,), versions=1))):
-                stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = stored_of(row)
+                stored[tier, parse_aggregate_key(tier.window, row.key).start_us] = StoredRow.of(row)
         statistics = tiers[0].statistics
         recomputed = {window_us: Recomputed.of(readings, statistics) for window_us, readings in shortest.items()}
         return [each for each in audit(sensor_id, extents, recomputed, stored) if isinstance(each, Audited)]

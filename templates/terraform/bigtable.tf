@@ -121,9 +121,14 @@ resource "google_bigtable_gc_policy" "stats" {
   table           = google_bigtable_table.sensors.name
   column_family   = var.stats_family
   deletion_policy = "ABANDON"
+  mode            = "UNION"
 
   max_age {
     duration = "${var.stats_max_age_days * 24}h"
+  }
+
+  max_version { # a window's row is written again and again; the newest counts
+    number = 1
   }
 }
 

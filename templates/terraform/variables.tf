@@ -350,7 +350,7 @@ variable "raw_max_age_days" {
 }
 
 variable "stats_max_age_days" {
-  description = "Age in days, by the window's start, at which Bigtable collects aggregates."
+  description = "Age in days, by the window's start, at which Bigtable collects aggregates. Of each, it keeps the newest version."
   type        = number
   default     = 730
 

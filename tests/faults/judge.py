@@ -116,13 +116,19 @@ def _inexact(raw: Mapping[str, Mapping[str, str]], published: Mapping[str, Mappi
 
 
 def _wrong_versions(cells: Cells) -> Iterator[str]:
-    """Yields columns with several versions, and cells whose timestamp is not the event's or window's."""
+    """Yields columns of raw rows with several versions, and newest cells whose timestamp is not their row's."""
     for key, row in cells.items():
         start, _, last = key.rpartition("#")
         if start == "latest":
             continue  # older versions are collected later
         if start.startswith("agg#"):
-            time_us = int(datetime.strptime(last, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 10**6
+            start_s = int(datetime.strptime(last, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp())
+            time_us = start_s * 10**6 + 1000 * sum(
+                int(versions[0][1])
+                for column, versions in row.items()
+                if column.startswith(("stats:reading_count", "stats:count_"))
+            )
+            row = {column: versions[:1] for column, versions in row.items()}  # older ones are collected later
         else:
             time_us = (_NEWEST - int(last)) // 1000 * 1000
         for column, versions in row.items():

@@ -38,7 +38,7 @@ def stored(table, tier):
     with RowReader.open(TableName(PROJECT, "instance", table)) as reader:
         for sensor in "ab":
             keys = aggregate_range(tier.window, sensor, 0, 1 << 52)
-            for row in reader.read_selection(RowSelection(keys, CellSelection((tier.family,)))):
+            for row in reader.read_selection(RowSelection(keys, CellSelection((tier.family,), versions=1))):
                 record = parse_aggregate_row(tier.window, row)
                 found[sensor, record.start_us] = record.reading_count, record.metrics["t"].sum
     return found

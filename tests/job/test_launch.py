@@ -118,11 +118,28 @@ def test_the_advice_keeps_policies_and_names(resources, capsys, no_run):
     assert run_advice(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
     assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
-        "numbers": "maxage=730d",
+        "numbers": "maxage=730d || maxversions=1",
         "meta": "maxage=90d",
         "latest": "maxage=730d || maxversions=1",
         "tidetable": "never",
     }
+
+
+def test_a_table_that_keeps_older_rows_of_windows(resources, capsys, ran):
+    """The launch names the command that makes the table collect them; the job starts, since readers take the newest."""
+    name = resources.table_of(TableSchema.default())
+    kept = {family: "never" if family == "stats" else "maxage=90d" for family in ("raw", "meta", "stats")}
+    tables.apply(
+        name, tables.differences(tables.describe(name), {family: parse_policy(text) for family, text in kept.items()})
+    )
+    assert main(resources.flags(bigtable_table=name.table)) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if "older" in line or "newest" in line]
+    assert len(warned) == 1
+    assert "the policy of family stats is never" in warned[0]
+    assert "tidetable table create --apply adds maxversions=1" in warned[0]
+    tables.apply(name, tables.differences(tables.describe(name), tables.policies_of(TableSchema.default())))
+    assert main(resources.flags(bigtable_table=name.table)) == 0
+    assert "policy" not in capsys.readouterr().err
 
 
 def test_the_advice_creates_a_matching_table(resources, capsys, ran):

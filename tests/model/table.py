@@ -61,8 +61,8 @@ class Table(Memory):
         hook, self.before_write = self.before_write, None
         if hook is not None:
             hook()
-        for key, family, cells in replacements:
-            self._delete(key, lambda cell, family=family: cell.family == family)
+        for key, family, cells, deletes in replacements:
+            self._delete(key, lambda cell, family=family, deletes=deletes: deletes and cell.family == family)
             self.write(Row(key, list(cells)))
             self._drop_empty(key)
 

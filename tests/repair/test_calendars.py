@@ -15,6 +15,7 @@ from tests.repair.tables import (
     assert_right,
     delete_rows,
     events,
+    put,
     raw_rows,
     repaired,
     rows_of,
@@ -50,7 +51,7 @@ def spoil(name, schema):
         aggregate_row(tier.window, "a", start_us, wrong, tier.family)
         for tier, start_us in zip(schema.tiers, starts, strict=True)
     ]
-    write(name, rows[:-1])
+    put(name, rows[:-1])
     months = schema.tiers[-1].window
     delete_rows(name, [aggregate_key(months, "a", starts[-1])])
     return {

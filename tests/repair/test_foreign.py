@@ -4,7 +4,7 @@ import json
 
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.aggregate_rows import aggregate_key, version_us
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.windows.fixed import DAILY, HOURLY
 from tests.repair.tables import (
@@ -53,7 +53,7 @@ def test_foreign_rows(written):
     wrong = {"reading_count": b"inf", "count_t": b"-1", "stddev_t": b"1e200", "x" * 300: b"1"}
     # Odd cells under a key of ours are a wrong row, which raw rows make right.
     write(name, [Row(aggregate_key(HOURLY, "b", T + 3 * HOUR), [
-        Cell(hours.family, column.encode(), T + 3 * HOUR, value) for column, value in wrong.items()
+        Cell(hours.family, column.encode(), version_us(T + 3 * HOUR, 3), value) for column, value in wrong.items()
     ])])  # fmt: skip
     write(name, [work_row(hours, "a", T), work_row(hours, "a", odd_hour)])
     before = rows_of(name)

@@ -165,7 +165,7 @@ def test_an_hour_beside_it_that_is_wrong(table, kind):
     name, schema = table
     key = aggregate_key(HOURLY, "a", T + DAY)
     if kind == "foreign":
-        write(name, [Row(key, [Cell("hours", b"sum_t", T + DAY, b"junk")])])
+        write(name, [Row(key, [Cell("hours", b"sum_t", T + 2 * DAY, b"junk")])])
     else:
         delete_rows(name, [key])
     before = rows_of(name)

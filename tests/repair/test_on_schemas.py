@@ -21,6 +21,7 @@ from tests.repair.tables import (
     delete_rows,
     events,
     of,
+    put,
     raw_rows,
     repaired,
     rows_of,
@@ -109,6 +110,6 @@ def test_events_of_one_moment(bigtable, text):
     write(name, [*raw_rows(schema, given), *aggregates(schema, given)])
     assert repaired(name, *TWO_DAYS)[0] == []
     spoilt = [row for row in aggregates(schema, given[::2]) if row.key == aggregate_key(HOURLY, "a", T)]
-    write(name, spoilt)
+    put(name, spoilt)
     assert [finding["start"] for finding in repaired(name, *TWO_DAYS)[0]] == [format_time(T)]
     assert_right(name, schema, given)

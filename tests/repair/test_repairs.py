@@ -6,6 +6,8 @@ from dataclasses import replace
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_key, work_row
+from pipeline.core.events.event import Event
+from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.statistics.courses import At
 from pipeline.core.windows.fixed import HOURLY
 from pipeline.repair import run as job
@@ -13,13 +15,16 @@ from pipeline.repair import scope
 from tests.repair.tables import (
     BOTH_TIERS,
     DAY,
+    MINUTE,
     SENSORS,
     TWO_DAYS,
     WRONG,
     T,
+    aggregates,
     assert_right,
     events,
     of,
+    put,
     raw_rows,
     repaired,
     rows_of,
@@ -80,6 +85,28 @@ def test_wrong_rows_are_found_and_repaired(written, tmp_path):
         days = list(table.aggregates("b", T, T + 2 * DAY, tier="1d"))
     assert [day.reading_count for day in days] == [8, 8]
     assert replace(days[0], start_us=0).metrics["wind"].min == 0.0
+
+
+def test_a_fuller_row_that_a_job_writes_meanwhile(written, monkeypatch):
+    """It stays: a repair whose rows count more than those that it has read deletes nothing."""
+    name, schema = written
+    late = Event("a", T + MINUTE, {"t": 1.0}, {})
+    fuller = [row for row in aggregates(schema, [*events(), late]) if row.key == aggregate_key(HOURLY, "a", T)]
+    put(name, [row for row in aggregates(schema, [late]) if row.key == fuller[0].key])
+    replace_all = Rewriter.replace
+
+    def overtaken(self, replacements):
+        write(name, [*raw_rows(schema, [late]), *fuller])
+        replace_all(self, replacements)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rewriter, "replace", overtaken)
+        assert of(repaired(name, *TWO_DAYS)[0])[0] == ("a", "1h", "2026-02-17T00:00:00Z", "differs")
+    assert {(fuller[0].key, *cell[:2], cell.value) for cell in fuller[0].cells} <= {
+        (key, *cell[:2], cell.value) for key, cells in rows_of(name).items() for cell in cells
+    }
+    repaired(name, *TWO_DAYS)  # the day, which the job had still to write
+    assert_right(name, schema, [*events(), late])
 
 
 def test_newest_readings(bigtable):

@@ -18,7 +18,7 @@ DEFAULTS = {
     "latest": NEWEST,
     "meta": "maxage=90d",
     "raw": "maxage=90d",
-    "stats": "maxage=730d",
+    "stats": NEWEST,
     "tidetable": "never",
 }
 LONG_POLICY = "maxage=1500ms || maxage=1500ms && " * 18 + "maxage=1d"
@@ -45,9 +45,9 @@ meta = ["*"]
 logs = "maxage=7d"
 raw = "maxage=90d"
 meta = "maxage=90d"
-quarters = "maxage=30d"
-hours = "maxage=730d"
-days = "never"
+quarters = "maxage=30d || maxversions=1"
+hours = "maxage=730d || maxversions=1"
+days = "maxversions=1"
 latest = "maxage=730d || maxversions=1"
 
 [rate]

@@ -18,14 +18,14 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Row
-from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.table import inspection
 from tests.table.running import create, in_file, overtake, policies, run
 
-FAMILIES = {"raw": "never", "stats": "never", "meta": "never"}
+FAMILIES = {"raw": "never", "stats": "maxversions=1", "meta": "never"}
 NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -112,7 +112,7 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
         "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
         "family raw: policy is never",
         "family meta: policy is never",
-        "family stats: policy is never",
+        "family stats: policy is maxversions=1",
         "checked all 36 raw rows",
         "checked all 9 aggregate rows of 1h",
         "checked 0 rows of the work list",
@@ -126,7 +126,7 @@ def test_a_table_in_the_default_format(foreign: TableName) -> None:
     schema = read_schema(foreign)
     assert schema is not None
     assert (schema.key, schema.layout) == (TableSchema.default().key, TableSchema.default().layout)
-    assert set(schema.policies.values()) == {parse_policy("never")}
+    assert {family: format_policy(policy) for family, policy in schema.policies.items()} == FAMILIES
     assert run("diff", foreign).exit_code == 0
 
 
@@ -287,6 +287,21 @@ def test_json(foreign: TableName) -> None:
     assert record["windows_compared"] == 9
 
 
+def test_a_table_that_keeps_older_rows(name: TableName) -> None:
+    """Adopt leaves the policy of aggregates, and names the command that makes it keep one version."""
+    create(name, **FAMILIES | {"stats": "maxage=30d"})
+    write(name, filled(1, 1))
+    for options in ([], ["--gc", "stats=maxage=30d"]):
+        result = run("adopt", name, *options, "--dry-run")
+        assert result.exit_code == 0, result.output
+        says = "family stats: policy is maxage=30d; 'tidetable table create --apply' adds maxversions=1"
+        assert says in result.stdout.splitlines()
+    assert run("adopt", name).exit_code == 0
+    assert policies(name)["stats"] == "maxage=30d"
+    assert run("create", name, "--apply").exit_code == 0
+    assert policies(name)["stats"] == "maxage=30d || maxversions=1"
+
+
 def test_a_missing_family(name: TableName) -> None:
     """Adopt names it, and does not create it."""
     create(name, raw="never", stats="never", extra="never")
@@ -362,14 +377,15 @@ def test_windows_of_time_zones_are_compared(name: TableName, tmp_path: Path) -> 
         for event in events:
             stats[tier, tier.window.start_of(event.event_time_us)].add(event.readings)
     aggregates = [aggregate_row(tier.window, "s", at_us, of, tier.family) for (tier, at_us), of in stats.items()]
-    write_rows(name, [*rows, *aggregates])
-    weeks = schema.tiers[-1]
+    weeks, fewer = schema.tiers[-1], WindowStats()
     (week_us,) = (at_us for tier, at_us in stats if tier == weeks)
-    stats[weeks, week_us].add({"t": 1.0})
-    write_rows(name, [aggregate_row(weeks.window, "s", week_us, stats[weeks, week_us], weeks.family)])
+    for event in events[1:]:
+        fewer.add(event.readings)
+    week = aggregate_row(weeks.window, "s", week_us, fewer, weeks.family)
+    write_rows(name, [*rows, week, *(row for row in aggregates if row.key != week.key)])
     result = run("adopt", name, "--schema", in_file(tmp_path, text))
     assert result.exit_code == 1
-    assert "'agg#weekly@Europe/Berlin#s#2026-02-16': reading_count is 11.0, but 10.0 by its raw rows" in result.stdout
+    assert "'agg#weekly@Europe/Berlin#s#2026-02-16': reading_count is 9.0, but 10.0 by its raw rows" in result.stdout
     write_rows(name, aggregates)
     result = run("adopt", name, "--schema", in_file(tmp_path, text))
     assert result.exit_code == 0, result.output

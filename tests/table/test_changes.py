@@ -25,13 +25,13 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
     assert run("diff", name, "--schema", in_file(tmp_path, described)).exit_code == 0
 
     changed = described.replace('logs = ["log_*"]', 'logs = ["log_*", "debug"]\nevents = ["event_*"]')
-    path = in_file(tmp_path, changed.replace('days = "never"', 'days = "maxage=3650d"').replace("10ms", "20ms"))
+    path = in_file(tmp_path, changed.replace('days = "maxversions=1"', 'days = "maxage=3650d"').replace("10ms", "20ms"))
     reported = [
         "schema: metrics.logs is ['log_*'], wanted ['log_*', 'debug']",
         "schema: metrics.events is absent, wanted ['event_*']",
         "schema: rate is {'every': '10ms', 'metrics': 3, 'metadata': 0}, wanted "
         "{'every': '20ms', 'metrics': 3, 'metadata': 0}",
-        "family days: policy is never, wanted maxage=3650d",
+        "family days: policy is maxversions=1, wanted maxage=3650d || maxversions=1",
         "family events is missing, wanted with policy maxage=90d",
     ]
     before = run("diff", name, "--schema", path)
@@ -66,8 +66,8 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
     result = run("create", name, "--tier", "1d=days", "--tier", "1h=hours", "--gc", "hours=never", "--apply")
     assert result.exit_code == 0, result.output
     assert policies(name) == {
-        "days": "maxage=730d",
-        "hours": "never",
+        "days": "maxage=730d || maxversions=1",
+        "hours": "maxversions=1",
         "latest": NEWEST,
         "meta": "maxage=90d",
         "r": "maxage=1d",

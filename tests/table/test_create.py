@@ -18,7 +18,7 @@ def test_create_makes_the_default_table_and_says_so(name: TableName) -> None:
         "schema: key {sensor_id}#{reverse_us}, layout wide, values text",
         "family raw: policy is maxage=90d",
         "family meta: policy is maxage=90d",
-        "family stats: policy is maxage=730d",
+        f"family stats: policy is {NEWEST}",
         f"family latest: policy is {NEWEST}",
         "family tidetable: policy is never",
     ]
@@ -32,7 +32,7 @@ def test_create_takes_names_and_policies(name: TableName) -> None:
     families = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m", "--latest-family", "n"]
     result = run("create", name, *families, "--gc", "r=maxage=3d and maxversions=2", "--gc", "m=never")
     assert result.exit_code == 0, result.output
-    wanted = {"m": "never", "r": "maxage=3d && maxversions=2", "s": "maxage=730d", "n": NEWEST, "tidetable": "never"}
+    wanted = {"m": "never", "r": "maxage=3d && maxversions=2", "s": NEWEST, "n": NEWEST, "tidetable": "never"}
     assert policies(name) == wanted
     schema = read_schema(name)
     assert schema is not None
@@ -68,6 +68,7 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
         f"family latest is missing, wanted with policy {NEWEST}",
         "family meta is missing, wanted with policy maxage=90d",
         "family raw: policy is maxage=30d, wanted maxage=90d",
+        f"family stats: policy is maxage=730d, wanted {NEWEST}",
         "family tidetable is missing, wanted with policy never",
         f"table {name} is unchanged; --apply would make these changes",
     ]

@@ -111,7 +111,7 @@ def test_describe_as_json_has_the_schema(name: TableName) -> None:
             "metrics": {"raw": ["*"]},
             "metadata": {"meta": ["*"]},
             "tiers": {"1h": "stats"},
-            "policies": {"raw": "maxage=90d", "meta": "maxage=90d", "stats": "maxage=730d", "latest": NEWEST},
+            "policies": {"raw": "maxage=90d", "meta": "maxage=90d", "stats": NEWEST, "latest": NEWEST},
         },
         "examples": {
             "event": "e#sensor-1#8228675799749999",

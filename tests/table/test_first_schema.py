@@ -8,7 +8,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.core.schema.table_schema import TableSchema
-from tests.table.running import TALL_FLAGS, create, in_file, overtake, policies, run, write
+from tests.table.running import NEWEST, TALL_FLAGS, create, in_file, overtake, policies, run, write
 
 
 @pytest.mark.parametrize("wanted", [[], TALL_FLAGS])
@@ -36,10 +36,12 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
+        f"family s: policy is maxage=730d, wanted {NEWEST}",
         "family tidetable is missing, wanted with policy never",
         f"table {name} is unchanged; --apply would make these changes",
     ]
     assert run("create", name, *families, "--apply").exit_code == 0
+    assert policies(name)["s"] == NEWEST
     assert read_schema(name) == TableSchema.default("r", "s", "m")
 
 

@@ -107,8 +107,13 @@ def test_what_is_aggregated_fits(readings: list[dict[str, float]]) -> None:
     assert aggregate_window(tier, row, schema.families) == ("s", T)
     with pytest.raises(Mismatch, match="it lacks "):
         aggregate_window(tier, Row(row.key, row.cells[:-1]), schema.families)
-    with pytest.raises(Mismatch, match="has the timestamp"):
-        aggregate_window(tier, Row(row.key, [row.cells[0]._replace(timestamp_us=T + 1000)]), schema.families)
+    earlier = [cell._replace(timestamp_us=T) for cell in row.cells]  # as earlier releases wrote it
+    assert aggregate_window(tier, Row(row.key, earlier), schema.families) == ("s", T)
+    for time_us in (T - 1000, row.cells[0].timestamp_us + 1000):
+        with pytest.raises(Mismatch, match="has the timestamp"):
+            aggregate_window(
+                tier, Row(row.key, [*row.cells[1:], row.cells[0]._replace(timestamp_us=time_us)]), ["stats"]
+            )
     check_listed(tier, work_row(tier, "s", T).key)
 
 

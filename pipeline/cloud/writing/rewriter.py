@@ -13,15 +13,19 @@ from pipeline.core.rows.mutation_bytes import delete_column, delete_family, dele
 from pipeline.core.rows.rows import Cell, EncodedRow, Row
 
 _TIMEOUT_S = 60.0  # for a row with all retries
-_MAX_MUTATIONS = 50_000  # in a request; Bigtable accepts 100,000
+_MAX_MUTATIONS = 50_000  # in a request of several rows; Bigtable accepts 100,000, more than any row has
 
 
 class Replacement(NamedTuple):
-    """The cells that replace all cells of a row in a family. Without any, a row that has no other family goes."""
+    """The cells that replace all cells of a row in a family. Without any, a row that has no other family goes.
+
+    ``deletes`` is whether the other cells go. If not, newer versions of these cells stay, and hide them.
+    """
 
     key: bytes
     family: str
     cells: tuple[Cell, ...]
+    deletes: bool = True
 
 
 class Rewriter:
@@ -43,13 +47,9 @@ class Rewriter:
 
     def replace(self, replacements: Iterable[Replacement]) -> None:
         """Replaces all cells of rows in a family, old columns and versions included. Pass each row at most once."""
-        for key, family, cells in replacements:
-            first, rest = cells[: _MAX_MUTATIONS - 1], cells[_MAX_MUTATIONS - 1 :]
-            self._add(key, delete_family(family) + mutations_of(first), 1 + len(first))
-            for start in range(0, len(rest), _MAX_MUTATIONS):  # of a huge row, which no request takes at once
-                self._finish()
-                some = rest[start : start + _MAX_MUTATIONS]
-                self._add(key, mutations_of(some), len(some))
+        for key, family, cells, deletes in replacements:
+            deletion = delete_family(family) if deletes else b""
+            self._add(key, deletion + mutations_of(cells), deletes + len(cells))
         self._finish()
 
     def add(self, rows: Iterable[Row]) -> None:

@@ -17,6 +17,7 @@ from pipeline.core.rows.aggregate_rows import (
     aggregate_row,
     parse_statistic,
     values_of,
+    version_us,
     was_quantile,
 )
 from pipeline.core.rows.rows import Cell, Row
@@ -32,27 +33,32 @@ _GREATEST_DOUBLE = float_info.max
 FOREIGN = "foreign raw rows"
 TOO_WIDE = "too many metrics"
 
-Stored = Mapping[str, bytes]
-"""The values of an aggregate row by column, as :func:`stored_of` returns them."""
 
+class StoredRow(dict[str, bytes]):
+    """The values of an aggregate row by column, and the timestamps of its cells, in µs."""
 
-def stored_of(row: Row) -> Stored:
-    """Returns the values of an aggregate row by column; a foreign value for a cell with another version than the row.
+    def __init__(self, values: Mapping[str, bytes] | None = None, times_us: Mapping[str, int] | None = None) -> None:
+        super().__init__(values or {})
+        self.times_us = times_us or {}
 
-    Such a cell would hide later ones.
-    """
-    version = version_of(row)
-    return {
-        cell.qualifier.decode(errors="backslashreplace"): cell.value
-        if cell.timestamp_us == version
-        else b"timestamp %d: %b" % (cell.timestamp_us, cell.value)
-        for cell in row.cells
-    }
+    @classmethod
+    def of(cls, row: Row) -> "StoredRow":
+        """Returns the newest cells of a row."""
+        names = [cell.qualifier.decode(errors="backslashreplace") for cell in row.cells]
+        times_us = {name: cell.timestamp_us for name, cell in zip(names, row.cells, strict=True)}
+        return cls({name: cell.value for name, cell in zip(names, row.cells, strict=True)}, times_us)
 
+    def hides(self, version_us: int) -> bool:
+        """Returns whether a cell is newer than those of a row with this version."""
+        return any(time_us > version_us for time_us in self.times_us.values())
 
-def version_of(row: Row) -> int | None:
-    """Returns the timestamp that every cell of an aggregate row has: that of its number of events."""
-    return next((cell.timestamp_us for cell in row.cells if cell.qualifier == READING_COUNT.encode()), None)
+    def told(self, version_us: int) -> Mapping[str, bytes]:
+        """Returns the values; another one for a cell that would hide those of the right row, which has this version."""
+        times_us = self.times_us
+        return {
+            name: b"timestamp %d: %b" % (times_us[name], value) if times_us[name] > version_us else value
+            for name, value in self.items()
+        }
 
 
 class Extent(NamedTuple):
@@ -123,6 +129,8 @@ class Finding:
         start_us: the window's start.
         differences: the wrong statistics, in order; all of them if the row is missing or the window has no raw rows.
         cells: the correct cells; empty if the window has no raw rows.
+        deletes: whether the row's other cells have to go: some are newer than these, since the row counts more or
+            another program wrote them, or are in other columns.
     """
 
     tier: Tier
@@ -130,6 +138,7 @@ class Finding:
     start_us: int
     differences: tuple[WrongStatistic, ...]
     cells: tuple[Cell, ...]
+    deletes: bool = True
 
     @property
     def key(self) -> bytes:
@@ -185,7 +194,7 @@ def audit(
     sensor_id: str,
     extents: Iterable[Extent],
     shortest: Mapping[int, Recomputed],
-    stored: Mapping[tuple[Tier, int], Stored],
+    stored: Mapping[tuple[Tier, int], StoredRow],
     foreign: Collection[tuple[int, int]] = (),
 ) -> Iterator[Audited | Untouched]:
     """Audits every window of a sensor that has raw rows or an aggregate row, tier by tier, in order of time.
@@ -210,7 +219,7 @@ def audit(
         for start_us in sorted((starts | recomputed.keys()) - left):
             found = recomputed.get(start_us)
             if found is None or found.fits(tier.statistics):
-                row = stored.get((tier, start_us), {})
+                row = stored.get((tier, start_us), StoredRow())
                 yield Audited(tier, finding_of(tier, sensor_id, start_us, found, row))
             else:  # the work list contains windows of the shortest tier
                 for each in dict.fromkeys((tier, extents[0].tier)):
@@ -232,7 +241,9 @@ def _overlapping_starts(tier: Tier, spans: Iterable[tuple[int, int]]) -> set[int
     return {each_us for start_us, end_us in spans for each_us in window.starts(window.start_of(start_us), end_us)}
 
 
-def differences(recomputed: Recomputed, stored: Stored, tier: Tier, start_us: int) -> Iterator[WrongStatistic]:
+def differences(
+    recomputed: Recomputed, stored: Mapping[str, bytes], tier: Tier, start_us: int
+) -> Iterator[WrongStatistic]:
     """Yields what differs in a row by more than the contract allows: the event count, statistics by name, the member.
 
     Counts, minima and maxima must be equal. Sums may differ by 1e-9 · Σ|x|, averages and deviations by that divided by
@@ -263,7 +274,7 @@ def _event_count_first(name: str) -> tuple[bool, str]:
 
 
 def finding_of(
-    tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: Stored
+    tier: Tier, sensor_id: str, start_us: int, recomputed: Recomputed | None, stored: StoredRow
 ) -> Finding | None:
     """Returns what is wrong with a window's row; None if it is right.
 
@@ -280,12 +291,17 @@ def finding_of(
         values = {name: _value(name, value) for name, value in sorted(stored.items()) if name not in OF_WRITERS}
         superfluous = tuple(WrongStatistic(name, value, None) for name, value in values.items())
         return Finding(tier, sensor_id, start_us, superfluous, ())
+    version = version_us(start_us, recomputed.stats.size)
     found = tuple(differences(recomputed, stored, tier, start_us))
+    if not found and stored.hides(version):  # another program's cells, which would hide what comes
+        found = tuple(differences(recomputed, stored.told(version), tier, start_us))
     if not found:
         return None
     recomputed.stats.sizes = recomputed.sizes
     row = aggregate_row(tier.window, sensor_id, start_us, recomputed.stats, tier.family, tier.statistics)
-    return Finding(tier, sensor_id, start_us, found, tuple(row.cells))
+    columns = {cell.qualifier.decode() for cell in row.cells}
+    deletes = stored.hides(version) or not stored.keys() <= columns
+    return Finding(tier, sensor_id, start_us, found, tuple(row.cells), deletes)
 
 
 def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed], source: Tier | None) -> dict[int, Recomputed]:
@@ -308,7 +324,9 @@ def _rolled_up(extent: Extent, shortest: Mapping[int, Recomputed], source: Tier 
     return {start_us: each for start_us, each in found.items() if each.stats.events or each.too_wide}
 
 
-def _agree(name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed, row: Stored) -> bool:
+def _agree(
+    name: str, stored: Value | str | None, expected: Value, recomputed: Recomputed, row: Mapping[str, bytes]
+) -> bool:
     if stored == expected:
         return True
     if name == READING_COUNT or stored is None:

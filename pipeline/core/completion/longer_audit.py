@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import inf
 
-from pipeline.core.completion.audit import Finding, Recomputed, Untouched, finding_of, stored_of
+from pipeline.core.completion.audit import Finding, Recomputed, StoredRow, Untouched, finding_of
 from pipeline.core.completion.longer_rows import sizes_within
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.foreign import ForeignRow
@@ -76,7 +76,7 @@ class LongerAudit:
         row = next(table.together(table.row_selection(tier, sensor_id, start_us, end_us)), None)
         if row is not None and self._counts_more(row, shorter, changed):
             return unsure
-        stored = {} if row is None else stored_of(row)
+        stored = StoredRow() if row is None else StoredRow.of(row)
         return finding_of(tier, sensor_id, start_us, right if right.stats.events else None, stored)
 
     def _counts_more(self, row: Row, shorter: Mapping[int, WindowStats], changed: Mapping[int, Row | None]) -> bool:

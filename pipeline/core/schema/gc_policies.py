@@ -153,6 +153,23 @@ def counts_versions(policy: Policy) -> bool:
     return False
 
 
+def keeps_one_version(policy: Policy) -> bool:
+    """Whether any newer cell of its column causes a cell to be collected, whatever its age."""
+    match policy:
+        case MaxVersions(versions):
+            return versions == 1
+        case Union(members):
+            return any(map(keeps_one_version, members))
+        case Intersection(members):
+            return bool(members) and all(map(keeps_one_version, members))
+    return False
+
+
+def of_newest(policy: Policy) -> Policy:
+    """Returns the policy that also collects each cell that has a newer one in its column."""
+    return policy if keeps_one_version(policy) else simplified(Union((policy, MaxVersions(1))))
+
+
 def collected_after(policy: Policy) -> timedelta | None:
     """Returns the age beyond which a cell is collected regardless of versions; None if age alone is never enough.
 

@@ -14,7 +14,7 @@ from pipeline.core.notation.text import shown
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, parse_policy
+from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, of_newest, parse_policy
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_space import KeyBindings, KeySpace
 from pipeline.core.schema.key_template import KeyTemplate
@@ -38,7 +38,6 @@ MAX_GROWTH = 128
 _FEW_METRICS = 8  # with no more metrics, the growth is not checked
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _READINGS_POLICY = parse_policy("maxage=90d")
-_AGGREGATES_POLICY = parse_policy("maxage=730d")
 _NEWEST_POLICY = parse_policy("maxage=730d || maxversions=1")  # of rows whose older versions nobody reads
 
 
@@ -79,7 +78,8 @@ class TableSchema:
         metadata: the families of metadata; none in a serializing layout.
         tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
             its windows consist: see :mod:`pipeline.core.windows.tier_sources`.
-        policies: garbage-collection policies by family; others have the default of their kind.
+        policies: garbage-collection policies by family; others have the default of their kind. Those of tiers
+            are :meth:`completed`.
         rate: the expected rate of a sensor, if known.
         statistics: the statistics of each metric in aggregate rows.
         latest: the family of the newest readings; None for a table without them.
@@ -134,14 +134,19 @@ class TableSchema:
         self._check_tiers()
         self._check_policies()
         defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
-        defaults |= dict.fromkeys((tier.family for tier in self.tiers), _AGGREGATES_POLICY)
+        defaults |= dict.fromkeys((tier.family for tier in self.tiers), _NEWEST_POLICY)
         if self.latest is not None:
             defaults[self.latest] = _NEWEST_POLICY
         if self.rollups:
             defaults[FAMILY] = _NEWEST_POLICY
-        object.__setattr__(self, "policies", defaults | dict(self.policies))
+        policies = (defaults | dict(self.policies)).items()
+        object.__setattr__(self, "policies", {family: self.completed(family, policy) for family, policy in policies})
         self._check_statistics()
         self._check_rollups()
+
+    def completed(self, family: str, policy: Policy) -> Policy:
+        """Returns a family's policy; that of a tier also collects older versions of cells, which nobody reads."""
+        return of_newest(policy) if any(tier.family == family for tier in self.tiers) else policy
 
     @property
     def reading_families(self) -> tuple[str, ...]:

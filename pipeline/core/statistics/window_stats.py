@@ -185,7 +185,7 @@ class WindowStats:
     @property
     def size(self) -> int:
         """The number of events and readings. It never decreases from one pane of a window to the next."""
-        return self.events + sum(stats.count for stats in self.metrics.values())
+        return self.events + sum([stats.count for stats in self.metrics.values()])
 
     def merge(self, other: "WindowStats") -> None:
         """Adds everything counted in ``other``, which stays unchanged."""

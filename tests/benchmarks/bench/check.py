@@ -53,7 +53,8 @@ def difference(name: TableName, feed: Feed, first: int | None = None) -> str:
     """
     expected = feed.aggregates(CHECKED, first)
     with RowReader.open(name) as reader:
-        rows = reader.read(prefix_range(f"agg#hourly#{CHECKED}#".encode()))
+        newest = RowFilter({"cells_per_column_limit_filter": 1})
+        rows = reader.read(prefix_range(f"agg#hourly#{CHECKED}#".encode()), newest)
         cells = {row.key.decode(): {cell.qualifier.decode(): cell.value for cell in row.cells} for row in rows}
     if any("sketch_temperature" in of_row for of_row in cells.values()):
         cells, expected = _counts(cells), _counts(expected)

@@ -56,7 +56,7 @@ def test_a_schemas_policies_and_the_tables_own() -> None:
     assert texts(tables.policies_of(TableSchema.default("r", "s", "m"))) == {
         "r": "maxage=90d",
         "m": "maxage=90d",
-        "s": "maxage=730d",
+        "s": "maxage=730d || maxversions=1",
         "tidetable": "never",
     }
 
@@ -66,8 +66,8 @@ def test_a_table_is_created_with_its_schema(name: TableName) -> None:
     schema = parse_schema('layout = "serialized"\n[tiers]\n1h = "hours"\n1d = "days"\n[policies]\nraw = "maxage=1d"')
     assert tables.create(name, schema)
     assert texts(tables.describe(name)) == {
-        "days": "maxage=730d",
-        "hours": "maxage=730d",
+        "days": "maxage=730d || maxversions=1",
+        "hours": "maxage=730d || maxversions=1",
         "raw": "maxage=1d",
         "tidetable": "never",
     }

@@ -50,12 +50,16 @@ def test_deleting_a_column(name):
     assert rows_of(name) == {b"a": [cell("one", b"r")], b"b": [cell("one", b"q"), cell("one", b"r")]}
 
 
-def test_rows_larger_than_a_request(name, monkeypatch):
-    """They take several requests, one after the other, and no request deletes what another wrote."""
+def test_rows_larger_than_a_request(name, bigtable, monkeypatch):
+    """A row with more cells than a request of several rows has is still replaced in one atomic step."""
     monkeypatch.setattr(rewriter, "_MAX_MUTATIONS", 7)
     rows = {b"%02d" % i: [cell("one", b"%03d" % j) for j in range(i + 1)] for i in range(30)}
     write(name, {key: [cell("one", b"stale")] for key in rows})
-    write(name, rows)
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        write(name, rows)
+        assert proxy.entries == len(rows)
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
     assert rows_of(name) == rows
 
 

@@ -13,6 +13,7 @@ from pipeline.core.completion.audit import (
     Audited,
     Extent,
     Recomputed,
+    StoredRow,
     Untouched,
     WrongStatistic,
     audit,
@@ -21,6 +22,7 @@ from pipeline.core.completion.audit import (
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.definitions import DEFAULT
 from pipeline.core.statistics.rules import Statistics
@@ -57,7 +59,7 @@ def stored_of(given_values, tier=HOURS):
 
 
 def stored_of_stats(stats, tier=HOURS):
-    return {cell.qualifier.decode(): cell.value for cell in aggregate_row(tier.window, "a", T, stats, "s").cells}
+    return StoredRow.of(aggregate_row(tier.window, "a", T, stats, "s"))
 
 
 @settings(max_examples=examples(300))
@@ -185,7 +187,7 @@ def test_after_its_own_repair_an_audit_finds_nothing(by_hour, lost, ghosts):
     wrong_hours = {(finding.start_us - T) // HOUR_US for finding in findings if finding.tier == HOURS}
     assert wrong_hours == ((by_hour.keys() & lost) - ghosts) | (ghosts - by_hour.keys())
     for finding in findings:
-        stored[finding.tier, finding.start_us] = {cell.qualifier.decode(): cell.value for cell in finding.cells}
+        stored[finding.tier, finding.start_us] = StoredRow.of(Row(finding.key, list(finding.cells)))
     stored = {where: row for where, row in stored.items() if row}
     assert [each for each in audit("a", EXTENTS, shortest, stored) if each.finding] == []
 
@@ -201,7 +203,7 @@ def test_windows_outside_the_extents_are_not_audited():
 def test_the_record():
     """A record contains the window, its problem, and both values of each wrong statistic. Infinity is text."""
     shortest = {T: recomputed_of([1.7e308, 1.7e308])}
-    stored = {(HOURS, T): stored_of([1.7e308]), (HOURS, T + HOUR_US): {"count_t": b"1"}}
+    stored = {(HOURS, T): stored_of([1.7e308]), (HOURS, T + HOUR_US): StoredRow({"count_t": b"1"})}
     del stored[HOURS, T]["sum_t"]
     hour, nothing = (each.finding for each in audit("a", EXTENTS[:1], shortest, stored))
     record = json.loads(json.dumps(hour.record(), allow_nan=False))
@@ -220,6 +222,26 @@ def test_the_record():
         "differences": {"count_t": {"stored": 1.0, "recomputed": None}},
     }
     assert (nothing.key, nothing.cells) == (b"agg#hourly#a#2026-02-17T01", ())
+
+
+@pytest.mark.parametrize(
+    ("stored", "later_us", "deletes"),
+    [
+        ([], 0, False),
+        ([1.0], 0, False),
+        ([1.0, 2.0, 4.0], 0, False),
+        ([1.0, 2.0, 3.0, 4.0], 0, True),
+        ([1.0], 3_000_000, True),
+    ],
+)
+def test_what_the_right_row_would_not_hide(stored, later_us, deletes):
+    """A row goes before the right one is written if it counts more, or has later cells or other columns."""
+    row = Row(b"", []) if not stored else aggregate_row(HOURLY, "a", T, stats_from(stored), "s")
+    row = Row(row.key, [cell._replace(timestamp_us=cell.timestamp_us + later_us) for cell in row.cells])
+    for more in ([], [Cell("s", b"sum_ghost", T, b"1")]):
+        found = {(HOURS, T): StoredRow.of(Row(row.key, row.cells + more))}
+        (audited,) = audit("a", EXTENTS[:1], {T: recomputed_of([1.0, 2.0, 3.0])}, found)
+        assert audited.finding.deletes is (deletes or bool(more))
 
 
 def test_windows_of_foreign_rows_are_left():

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.completion.audit import Audited, Extent, Recomputed, audit, stored_of
+from pipeline.core.completion.audit import Audited, Extent, Recomputed, StoredRow, audit
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, WINDOW_SIZES, parse_window_stats
 from pipeline.core.rows.rows import Row
@@ -37,7 +37,7 @@ def recomputed_hours():
 def audited(row=None):
     """Returns the finding of the day, whose row is this one."""
     extents = [Extent(HOURS, T, T), Extent(DAYS, T, T + DAILY.length_us)]
-    stored = {} if row is None else {(DAYS, T): stored_of(row)}
+    stored = {} if row is None else {(DAYS, T): StoredRow.of(row)}
     (found,) = (each for each in audit("a", extents, recomputed_hours(), stored) if isinstance(each, Audited))
     return found.finding
 

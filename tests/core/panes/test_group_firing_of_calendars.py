@@ -11,7 +11,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time, to_datetime
 from pipeline.core.panes.firing import END_US
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.aggregate_rows import parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import parse_aggregate_key, version_us
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.toml import parse_schema
@@ -62,8 +62,8 @@ def stored(group):
         keys = prefix_range(f"agg#{tier.window.label}#".encode())
         for row in group.table(RowSelection(keys, CellSelection((tier.family,), versions=1))):
             start_us = parse_aggregate_key(tier.window, row.key).start_us
-            assert {cell.timestamp_us for cell in row.cells} == {start_us}
-            found[row.key.decode()] = group.row(tier, "a", start_us)
+            found[row.key.decode()] = events, _ = group.row(tier, "a", start_us)
+            assert {cell.timestamp_us for cell in row.cells} == {version_us(start_us, 2 * events)}
     return found
 
 

@@ -94,14 +94,14 @@ def test_encoded_rows(events, start_us, sensor_id):
 
 
 def test_row_of_the_contract():
-    """One row contains the whole window, and every cell's timestamp is the window's start."""
+    """One row contains the whole window; its cells' timestamp is the window's start, and 1 ms for what each counts."""
     stats = WindowStats()
     stats.add({"temperature": 20.0})
     stats.add({"temperature": 23.0, "humidity": 50.0})
     key, cells = aggregate_row(HOURLY, "balloon-7", TEN, stats, "s")
     assert key == b"agg#hourly#balloon-7#2026-02-17T10"
-    assert cells[0] == Cell("s", b"reading_count", TEN, b"2")
-    assert {(cell.family, cell.timestamp_us) for cell in cells} == {("s", TEN)}
+    assert cells[0] == Cell("s", b"reading_count", TEN + 5_000, b"2")
+    assert {(cell.family, cell.timestamp_us) for cell in cells} == {("s", TEN + 5_000)}
     assert {cell.qualifier.decode(): cell.value.decode() for cell in cells} == {
         "reading_count": "2",
         "count_temperature": "2",

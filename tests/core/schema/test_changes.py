@@ -37,7 +37,11 @@ def test_nothing_changes():
     ("stored", "requested", "changed"),
     [
         ("", '[policies]\nraw = "maxage=7d"', ["policies.raw is 'maxage=90d', wanted 'maxage=7d'"]),
-        ("", '[policies]\nstats = "never"', ["policies.stats is 'maxage=730d', wanted 'never'"]),
+        (
+            "",
+            '[policies]\nstats = "never"',
+            ["policies.stats is 'maxage=730d || maxversions=1', wanted 'maxversions=1'"],
+        ),
         (
             "",
             '[metrics]\nraw = ["*"]\nlogs = ["log_*"]',
@@ -57,7 +61,7 @@ def test_nothing_changes():
         (
             "",
             '[tiers]\n1h = "stats"\n1d = "days"',
-            ["tiers.1d is absent, wanted 'days'", "policies.days is absent, wanted 'maxage=730d'"],
+            ["tiers.1d is absent, wanted 'days'", "policies.days is absent, wanted 'maxage=730d || maxversions=1'"],
         ),
         ("", '[rate]\nevery = "1s"', ["rate is absent, wanted {'every': '1s', 'metrics': 1, 'metadata': 0}"]),
         ("", "metadata_alone = true", ["metadata_alone is absent, wanted True"]),

@@ -15,6 +15,8 @@ from pipeline.core.schema.gc_policies import (
     collected_after,
     counts_versions,
     format_policy,
+    keeps_one_version,
+    of_newest,
     parse_policy,
     same_policy,
     simplified,
@@ -252,6 +254,32 @@ def test_a_compound_of_nothing_never_collects(policy: Policy) -> None:
 def test_whether_newer_versions_matter(policy: Policy, counts: bool) -> None:
     """A number of versions anywhere in a policy matters, unless it is combined with never."""
     assert counts_versions(policy) is counts
+
+
+@given(policies, ages)
+def test_keeping_one_version(policy: Policy, age: timedelta) -> None:
+    """A policy of newest cells collects each cell with a newer one, whatever its age, and others as before."""
+    newest = of_newest(policy)
+    assert keeps_one_version(newest)
+    assert of_newest(newest) == newest
+    assert collects(newest, age, 1)
+    assert collects(newest, age, 0) == collects(policy, age, 0)
+    assert not keeps_one_version(policy) or (newest == policy and collects(policy, age, 1))
+
+
+@pytest.mark.parametrize(
+    ("policy", "newest"),
+    [
+        ("never", "maxversions=1"),
+        ("maxage=30d", "maxage=30d || maxversions=1"),
+        ("maxversions=1 || maxage=30d", "maxversions=1 || maxage=30d"),
+        ("maxage=30d && maxversions=1", "(maxage=30d && maxversions=1) || maxversions=1"),
+        ("maxage=30d || maxversions=2", "maxage=30d || maxversions=2 || maxversions=1"),
+    ],
+)
+def test_policies_of_tiers(policy: str, newest: str) -> None:
+    """A policy gets a limit of one version, unless it has it."""
+    assert format_policy(of_newest(parse_policy(policy))) == newest
 
 
 @given(policies, ages, st.integers(0, 65_535), st.integers(0, 65_535))

@@ -15,7 +15,7 @@ from pipeline.core.notation.cell_values import Values, format_value
 from pipeline.core.notation.times import from_datetime
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.gc_policies import parse_policy
+from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
@@ -91,9 +91,20 @@ def test_default():
     assert default.policies == {
         "raw": parse_policy("maxage=90d"),
         "meta": parse_policy("maxage=90d"),
-        "stats": parse_policy("maxage=730d"),
+        "stats": parse_policy("maxage=730d || maxversions=1"),
     }
     assert default.tiers == (Tier(HOURLY, "stats"),)
+
+
+def test_families_of_aggregates_keep_one_version():
+    """Rows of a window are written again and again: whatever the policy says, a newer version replaces an older one."""
+    found = parse_schema('[tiers]\n1h = "h"\n1d = "d"\n[policies]\nraw = "maxage=9d"\nh = "maxage=9d"\nd = "never"')
+    assert {family: format_policy(policy) for family, policy in found.policies.items()} == {
+        "raw": "maxage=9d",
+        "meta": "maxage=90d",
+        "h": "maxage=9d || maxversions=1",
+        "d": "maxversions=1",
+    }
 
 
 def test_default_with_other_names():

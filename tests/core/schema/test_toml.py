@@ -30,7 +30,7 @@ meta = ["*"]
 [policies]
 raw = "maxage=90d"
 meta = "maxage=90d"
-stats = "maxage=730d"
+stats = "maxage=730d || maxversions=1"
 """
 
 WHOLE = """\

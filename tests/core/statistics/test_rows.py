@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.cloud.reading.frames import AggregateRecords
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.completion.audit import Audited, Extent, Recomputed, audit
+from pipeline.core.completion.audit import Audited, Extent, Recomputed, StoredRow, audit
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
 from pipeline.core.rows.rows import Row
@@ -107,7 +107,7 @@ def audited(group, readings, start_us=MIDNIGHT):
         for row in rows.values():
             if row.cells[0].family == tier.family:
                 record = parse_aggregate_row(tier.window, row, tier.statistics)
-                stored[tier, record.start_us] = {cell.qualifier.decode(): cell.value for cell in row.cells}
+                stored[tier, record.start_us] = StoredRow.of(row)
     extents = [Extent(tier, start_us, start_us + DAY) for tier in tiers]
     found = list(audit("s", extents, recomputed, stored))
     assert found
