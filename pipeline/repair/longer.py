@@ -12,7 +12,7 @@ from pipeline.core.windows.tier_sources import sources
 
 
 @dataclass(frozen=True)
-class LongerWindows:
+class WindowsAbove:
     """The longer windows of a table, and which of them a repair audits.
 
     Attributes:
@@ -30,7 +30,7 @@ class LongerWindows:
     @classmethod
     def of(
         cls, tiers: tuple[Tier, ...], bounds: Mapping[Tier, Bounds] | None, retention: Retention, now_us: int
-    ) -> "LongerWindows":
+    ) -> "WindowsAbove":
         """Returns the longer windows of a repair that audits nothing yet."""
         from_us = {
             tier: max(retention.aggregates_from_us(tiers[source], now_us), retention.added.get(tiers[source].family, 0))
@@ -38,7 +38,7 @@ class LongerWindows:
         }
         return cls(tiers, bounds, from_us, {})
 
-    def beside(self, audited: Iterable[tuple[Sequence[Extent], Sequence[Span]]]) -> "LongerWindows":
+    def beside(self, audited: Iterable[tuple[Sequence[Extent], Sequence[Span]]]) -> "WindowsAbove":
         """Returns the same beside an audit of extents in spans; those of one tier do not overlap."""
         found: dict[Tier, tuple[Extent, list[Span]]] = {}
         for extents, spans in audited:

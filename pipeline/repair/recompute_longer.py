@@ -21,7 +21,7 @@ from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.windows.tier_sources import sources
-from pipeline.repair.longer import LongerWindows
+from pipeline.repair.longer import WindowsAbove
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
@@ -50,7 +50,7 @@ class Changed(NamedTuple):
     cells: tuple[Cell, ...] | None = None
 
 
-def is_followed(window: WrittenWindow, longer: LongerWindows, rolled_up: Collection[int]) -> bool:
+def is_followed(window: WrittenWindow, longer: WindowsAbove, rolled_up: Collection[int]) -> bool:
     """Returns whether longer windows or roll-ups follow a rewritten window, which is listed until then.
 
     Args:
@@ -91,7 +91,7 @@ class RecomputeLonger(beam.PTransform):
     table: TableName
     schema: TableSchema
     retention: Retention
-    longer: LongerWindows
+    longer: WindowsAbove
     dry_run: bool
 
     def expand(self, changed: PCollection) -> Any:  # LongerOutputs; Beam takes the annotation for a type hint and warns
@@ -107,7 +107,7 @@ class RecomputeLonger(beam.PTransform):
 
 class _RecomputeFn(TableReadingFn):
     def __init__(
-        self, table: TableName, schema: TableSchema, retention: Retention, longer: LongerWindows, *, dry_run: bool
+        self, table: TableName, schema: TableSchema, retention: Retention, longer: WindowsAbove, *, dry_run: bool
     ) -> None:
         super().__init__(table, RETRY_S)
         self._schema, self._retention, self._longer, self._dry_run = schema, retention, longer, dry_run

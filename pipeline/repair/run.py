@@ -28,7 +28,7 @@ from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.following import windows_after
-from pipeline.repair.longer import LongerWindows
+from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.newest import AuditNewest, newest_keys, within
 from pipeline.repair.report import (
     WriteReport,
@@ -203,7 +203,7 @@ class _RepairRun:
 
 
 def _inspect(
-    request: Request, scope: RepairScope, longer: LongerWindows, part: Slice, options: PipelineOptions, prefix: str
+    request: Request, scope: RepairScope, longer: WindowsAbove, part: Slice, options: PipelineOptions, prefix: str
 ) -> dict[str, int]:
     """Finds the wrong windows of the spans and, unless it is a dry run, rewrites them. Returns the job's counters."""
     at = split_points(scope.samples)

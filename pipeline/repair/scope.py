@@ -36,7 +36,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import ListedWindow
-from pipeline.repair.longer import LongerWindows
+from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.request import Request
 from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
 
@@ -90,7 +90,7 @@ class RepairScope:
     bounds: Mapping[Tier, Bounds] | None
     retention: Retention
     foreign: ForeignRows
-    longer: LongerWindows
+    longer: WindowsAbove
     in_flight_from_us: int = LATEST_US
 
     @property
@@ -184,7 +184,7 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
     # On this machine, each slice has to fit in memory.
     most = min(1 + samples[-1].offset_bytes // SLICE_BYTES, MOST_SLICES) if samples and here else 1
     slices = _slices(extents, most, request.sensors, listed if request.listed else None)
-    longer = LongerWindows.of(schema.tiers, bounds, retention, now_us)
+    longer = WindowsAbove.of(schema.tiers, bounds, retention, now_us)
     return RepairScope(
         schema, extents, skipped, listed, slices, samples, bounds, retention, foreign, longer, in_flight_from_us
     )

@@ -30,7 +30,7 @@ from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, recompute
-from pipeline.repair.longer import LongerWindows
+from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.newest import by_group
 from pipeline.repair.recompute_longer import is_followed
 from pipeline.transforms import metrics
@@ -157,7 +157,7 @@ class RewriteWindows(beam.PTransform):
 
     table: TableName
     rolled_up: Collection[int]
-    longer: LongerWindows
+    longer: WindowsAbove
     listing: bytes
 
     def expand(self, findings: PCollection) -> PCollection:
@@ -364,7 +364,7 @@ class _RowsFn(beam.DoFn):
 
 @beam.typehints.with_output_types(WrittenWindow)
 class _RewriteFn(_RowsFn):
-    def __init__(self, table: TableName, rolled_up: Collection[int], longer: LongerWindows, listing: bytes) -> None:
+    def __init__(self, table: TableName, rolled_up: Collection[int], longer: WindowsAbove, listing: bytes) -> None:
         super().__init__(table)
         self._rolled_up, self._longer, self._listing = rolled_up, longer, listing
         self._rewritten = metrics.counter(metrics.REPAIR_WINDOWS_REWRITTEN)

@@ -20,7 +20,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
 from pipeline.repair import joining
 from pipeline.repair import transforms as repair
-from pipeline.repair.longer import LongerWindows
+from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
 from tests.support.bare_tables import rows_of, write
 from tests.support.lasting import lasting
@@ -115,7 +115,7 @@ def test_a_bundle_that_is_repeated(table):
     """Rewriting twice gives the same rows, and the next audit finds nothing."""
     name, schema, _ = table
     after = []
-    longer = LongerWindows.of(schema.tiers, None, Retention.of(schema), T)
+    longer = WindowsAbove.of(schema.tiers, None, Retention.of(schema), T)
     for _ in range(2):
 
         def build(pipeline):

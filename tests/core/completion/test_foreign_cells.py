@@ -11,8 +11,9 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.rules import Statistics
 from pipeline.core.windows.fixed import DAILY, HOURLY
-from tests.core.completion.test_audit import HOUR_US, T
 
+HOUR_US = HOURLY.length_us
+T = parse_time("2026-02-17T00:00:00Z")
 NAMES = (
     "count", "sum", "min", "max", "avg", "stddev", "first", "last", "increase", "rate", "time_weighted_mean:locf",
     "coverage", "p50", "p99.9",
