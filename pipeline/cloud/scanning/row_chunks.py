@@ -20,12 +20,29 @@ def assembled_rows(responses: Iterable[Any]) -> Iterator[Row]:
         Aborted: the responses end in the middle of a row.
         DataLoss: a chunk contradicts an earlier one.
     """
-    key = b""  # the current row's; empty between rows
-    cells: list[Cell] = []
-    family: str | None = None
-    qualifier: bytes | None = None
-    parts: list[Any] = []  # chunks with all but the last part of a value
+    assembler = RowAssembler()
     for response in responses:
+        yield from assembler.rows(response)
+    assembler.end()
+
+
+class RowAssembler:
+    """Assembles the rows of one request, response by response.
+
+    Attributes:
+        key: the key of the row of which a part has come; empty between rows.
+    """
+
+    def __init__(self) -> None:
+        self.key = b""
+        self._cells: list[Cell] = []
+        self._column: tuple[str | None, bytes | None] = None, None
+        self._parts: list[Any] = []  # chunks with all but the last part of a value
+
+    def rows(self, response: Any) -> Iterator[Row]:
+        """Yields the rows that the response completes or reports as scanned. Raises DataLoss."""
+        key, cells, parts = self.key, self._cells, self._parts
+        family, qualifier = self._column
         if response.last_scanned_row_key:
             yield _scanned(response.last_scanned_row_key, key)
         for chunk in response.chunks:
@@ -50,8 +67,12 @@ def assembled_rows(responses: Iterable[Any]) -> Iterator[Row]:
                     raise DataLoss(f"the server sent row {key!r} with a value in part")
                 yield _new(Row, (key, cells))
                 key, cells, family, qualifier = b"", [], None, None
-    if key:
-        raise Aborted(f"the server stopped in the middle of row {key!r}")
+        self.key, self._cells, self._column, self._parts = key, cells, (family, qualifier), parts
+
+    def end(self) -> None:
+        """Raises Aborted if the last row is incomplete."""
+        if self.key:
+            raise Aborted(f"the server stopped in the middle of row {self.key!r}")
 
 
 def _scanned(scanned: bytes, key: bytes) -> Row:

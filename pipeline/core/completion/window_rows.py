@@ -1,13 +1,18 @@
 """Reads the rows of windows, one by one or of many sensors together."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import neg
 
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.gathering import Columns
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.completion.backfill_runs import last_run_us
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.queries.events import Query, events_of, selections_of
+from pipeline.core.queries.columns import EventColumns, columns_of
+from pipeline.core.queries.events import Query, selections_of
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.queries.sensor_locator import SensorLocator
@@ -69,18 +74,23 @@ class WindowRows:
 
     def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
-        identity_of, fields = self._schema.identity.of_record, self._schema.member_fields
-        found: dict[int, WindowReadings] = {}
+        fields = self._schema.member_fields
+        found: dict[int, Columns] = defaultdict(dict)
+        members: dict[int, list[Member]] = defaultdict(list)
         for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
-            for record in events_of(self._schema, self._read, sensor_id, Query(start_us, end_us, metadata=metadata)):
-                if not record.readings:  # an event of metadata alone is in no window
-                    continue
-                of_window = found.setdefault(window.start_of(record.event_time_us), WindowReadings())
-                time_us, discriminator = identity_of(record)
-                of_window.add(time_us, record.readings, discriminator)
-                if fields:
-                    of_window.note(Member(event_key(time_us, discriminator), member_text(fields, record.metadata)))
-        return found
+            query = Query(start_us, end_us, metadata=metadata, with_metadata=bool(fields))
+            for events in columns_of(self._schema, self._read, sensor_id, query):
+                text = member_text(fields, events.metadata) if fields else ""
+                for each_us, keys, values in _by_window(window, events):
+                    of_metrics = found[each_us].setdefault(events.metrics, ([], []))
+                    of_metrics[0].extend(keys)
+                    of_metrics[1].extend(values)
+                    if fields:
+                        members[each_us].append(Member(keys[0], text))
+        of_windows = {each_us: WindowReadings.of(columns) for each_us, columns in found.items()}
+        for each_us, of_window in members.items():
+            of_windows[each_us].note(*of_window)
+        return of_windows
 
     def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
         """Reads the statistics of a window's aggregate row; a missing row counts nothing. Raises ForeignRow."""
@@ -111,4 +121,17 @@ class WindowRows:
         """Returns what :meth:`readings` reads; None if that depends on what the table contains."""
         if self._locator is not None:
             return None
-        return selections_of(self._schema, sensor_id, Query(start_us, end_us)) if self.can_read_readings else []
+        query = Query(start_us, end_us, with_metadata=bool(self._schema.member_fields))
+        return selections_of(self._schema, sensor_id, query) if self.can_read_readings else []
+
+
+def _by_window(window: Window, events: EventColumns) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
+    """Yields the starts of windows with the keys and the values of their events."""
+    times_us, width = events.times_us, len(events.metrics)
+    keys = [event_key(each_us, events.discriminator) for each_us in times_us] if events.discriminator else times_us
+    first, count = 0, len(times_us)
+    while first < count:
+        start_us = window.start_of(times_us[first])
+        end = bisect_right(times_us, -start_us, first, key=neg)  # the newest event is the first
+        yield start_us, keys[first:end], events.values[first * width : end * width]
+        first = end

@@ -2,7 +2,7 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 
@@ -36,6 +36,11 @@ class Values(StrEnum):
         """The function that parses a value. It raises ValueError for bytes that :attr:`pack` does not write."""
         return parse_value if self is Values.TEXT else _parse_float64
 
+    @property
+    def unpack_all(self) -> Callable[[Sequence[bytes]], list[float]]:
+        """The function that parses values, at less cost than one by one."""
+        return parse_values if self is Values.TEXT else _parse_float64s
+
 
 def _format_float64(value: float) -> bytes:
     return _FLOAT64.pack(value)  # a function, because a bound method of a struct does not pickle
@@ -52,6 +57,14 @@ def _parse_float64(data: bytes) -> float:
     if value - value != 0.0:
         raise ValueError(f"{shown_bytes(data)} is {value}, which is not finite")
     return value
+
+
+def _parse_float64s(data: Sequence[bytes]) -> list[float]:
+    if set(map(len, data)) <= {_FLOAT64.size}:
+        values = list(struct.unpack(f">{len(data)}d", b"".join(data)))
+        if all(map(math.isfinite, values)):
+            return values
+    return [_parse_float64(each) for each in data]  # tells what is wrong
 
 
 def format_value(value: float) -> bytes:
@@ -82,6 +95,16 @@ def parse_value(text: bytes) -> float:
     if text.strip(_NUMERIC) or value - value != 0.0:
         raise ValueError(f"{shown_bytes(text)} is not a finite decimal number")
     return value
+
+
+def parse_values(texts: Sequence[bytes]) -> list[float]:
+    """Parses texts, as :func:`parse_value` does each."""
+    if not b"".join(texts).translate(None, _NUMERIC):
+        with suppress(ValueError):
+            values = list(map(float, texts))
+            if all(map(math.isfinite, values)):
+                return values
+    return [parse_value(text) for text in texts]  # tells what is wrong
 
 
 def shown_bytes(data: bytes) -> str:

@@ -38,6 +38,7 @@ class Query:
         metrics: the only readings to return, without metadata; None for everything.
         limit: the number of newest events to return; None for all.
         metadata: the known values of the metadata fields in row keys.
+        with_metadata: whether to return the metadata that is not in row keys.
     """
 
     start_us: int = 0
@@ -45,6 +46,7 @@ class Query:
     metrics: tuple[str, ...] | None = None
     limit: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    with_metadata: bool = True
 
 
 def events_of(
@@ -395,4 +397,5 @@ def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
 
 
 def _selection(schema: TableSchema, query: Query) -> CellSelection:
-    return schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)
+    found = schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)
+    return found if query.with_metadata else found._replace(families=schema.metrics.families)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pipeline.core.queries.seeks import MOST_RANGE_BYTES, MOST_RANGES, ReadRows, RowSelection
+from pipeline.core.rows.row_blocks import Part, RowStream, cells_in, in_parts, most_cells, one_by_one, split
 from pipeline.core.rows.rows import Row
 
 MOST_CELLS = 50_000
@@ -25,12 +26,12 @@ class RowsTogether:
 
     def __init__(self, read: ReadRows) -> None:
         self._read = read
-        self._known: dict[RowSelection, list[Row]] = {}
+        self._known: dict[RowSelection, list[Part]] = {}
         self._widest = 0  # the most cells of a row whose page was limited
 
     def __call__(self, selection: RowSelection) -> Iterator[Row]:
-        rows = self._known.get(selection)
-        return self._read(selection) if rows is None else iter(rows)
+        parts = self._known.get(selection)
+        return self._read(selection) if parts is None else RowStream(one_by_one(parts), iter(parts))
 
     @contextmanager
     def kept(self, selections: Iterable[RowSelection]) -> Iterator[None]:
@@ -71,11 +72,11 @@ class RowsTogether:
         missing = Counter(owners.values())
         ready, cells, known = list[str](), 0, list[RowSelection]()
         try:
-            for selection, rows in self._answers(owners):
+            for selection, parts in self._answers(owners):
                 name = owners[selection]
-                self._known[selection] = rows
+                self._known[selection] = parts
                 known.append(selection)
-                cells += sum([len(row.cells) for row in rows])
+                cells += sum([cells_in(part) for part in parts])
                 missing[name] -= 1
                 if not missing[name]:
                     ready.append(name)
@@ -88,7 +89,7 @@ class RowsTogether:
         finally:
             self._forget(known)
 
-    def _answers(self, selections: Iterable[RowSelection]) -> Iterator[tuple[RowSelection, list[Row]]]:
+    def _answers(self, selections: Iterable[RowSelection]) -> Iterator[tuple[RowSelection, list[Part]]]:
         """Yields selections of the same cells with their rows, in the order of keys; no two that overlap."""
         ordered = sorted(selections, key=lambda each: each.ranges)
         some, size, end = list[RowSelection](), 0, b""
@@ -105,23 +106,27 @@ class RowsTogether:
         if some:
             yield from self._read_together(some)
 
-    def _read_together(self, selections: Sequence[RowSelection]) -> Iterator[tuple[RowSelection, list[Row]]]:
+    def _read_together(self, selections: Sequence[RowSelection]) -> Iterator[tuple[RowSelection, list[Part]]]:
         first = selections[0]
         page_rows = first.page_rows
         if page_rows is not None and self._widest:
             page_rows = max(page_rows, min(MOST_CELLS // self._widest, _MOST_PAGE_ROWS))
         ranges = tuple(keys for each in selections for keys in each.ranges)
-        found = self._read(RowSelection(ranges, first.cells, first.pattern, page_rows))
-        row = next(found, None)
+        found = in_parts(self._read(RowSelection(ranges, first.cells, first.pattern, page_rows)))
+        rest = next(found, None)
         for selection in selections:
             [keys] = selection.ranges
-            rows = list[Row]()
-            while row is not None and row.key < keys.end:
-                rows.append(row)
-                row = next(found, None)
+            parts = list[Part]()
+            while rest is not None:
+                of_selection, rest = split(rest, keys.end)
+                if of_selection is not None:
+                    parts.append(of_selection)
+                if rest is not None:
+                    break
+                rest = next(found, None)
             if page_rows is not None:
-                self._widest = max([self._widest, *(len(each.cells) for each in rows)])
-            yield selection, rows[::-1] if selection.reverse else rows
+                self._widest = max([self._widest, *map(most_cells, parts)])
+            yield selection, list[Part](one_by_one(parts))[::-1] if selection.reverse else parts
 
     def _forget(self, selections: Iterable[RowSelection]) -> None:
         for selection in selections:

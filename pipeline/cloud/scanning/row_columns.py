@@ -1,0 +1,104 @@
+"""Reads the rows of a response as a block, by one regular expression over the response's bytes.
+
+Rows with the same few columns repeat the same bytes, except for keys, timestamps and values. So one pattern finds all
+rows of a response, several times faster than a loop over its chunks. The pattern describes ``ReadRowsResponse`` in
+google/bigtable/v2/bigtable.proto, with fields in the order of their numbers. It never matches rows that were reset,
+values in parts, labels, several cells of a column, or several families: responses with these are read chunk by chunk.
+"""
+
+import re
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from pipeline.cloud.scanning.row_chunks import assembled_rows
+from pipeline.core.rows.row_blocks import RowBlock
+
+_MOST_COLUMNS = 64  # each takes time in every row, also in those without it
+
+_TEXT = rb"[0-9+\-.eE]+"  # no tag that may follow is one of these characters
+_VALUES = {"text": rb"([\x00-\x7f])(" + _TEXT + rb")", "float64": rb"(\x08)(.{8})"}  # with the length before it
+_LENGTH = rb"[\x80-\xff]?[\x00-\x7f]"
+_TIMESTAMP = rb"\x20[\x80-\xff]{7}[\x00-\x7f]"  # of the years 1987 to 4253
+
+
+class _Shape(NamedTuple):
+    """What the rows of a response have in common."""
+
+    family: str
+    qualifiers: tuple[bytes, ...]
+    values: str  # how values are encoded: a key of _VALUES
+
+
+class BlockReader:
+    """Reads responses as blocks. Expects a response to have the same columns as the one before. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._shape: _Shape | None = None
+
+    def block(self, response: Any) -> RowBlock | None:
+        """Returns the rows of a response; None if it must be read chunk by chunk.
+
+        Args:
+            response: a ReadRowsResponse as plain protobuf, which does not continue a row.
+        """
+        data, shape = response.SerializeToString(), self._shape
+        found = _rows(shape, data) if shape is not None else None
+        if found is None:
+            learned = _shape_of(response)
+            if learned is None or learned == shape:
+                return None
+            self._shape = shape = learned
+            found = _rows(shape, data)
+        if found is None or shape is None:
+            return None
+        columns = list(zip(*found, strict=True))
+        texts = columns[1::2]
+        for lengths, of_column in zip(columns[::2], texts, strict=True):
+            if b"".join(lengths) != bytes(map(len, filter(None, of_column))):
+                return None  # a key or a value contains bytes that look like those after it
+        rows = cache(lambda: list(assembled_rows([response])))
+        return RowBlock(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
+
+
+def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
+    """Returns the length and the text of the key, and of the value in each column, of each row; None without a match.
+
+    Both are empty where a row lacks the column.
+    """
+    found = _pattern(shape).findall(data)
+    return found if found and found[-1][0] else None
+
+
+@lru_cache(maxsize=256)
+def _pattern(shape: _Shape) -> re.Pattern[bytes]:
+    """Returns the pattern of a row. Whatever is no row matches it too, with an empty key, as far as the end."""
+    family = _named(b"\x12", shape.family.encode())
+    chunk = rb"(?:\n" + _LENGTH + rb"|(?<=" + family + rb"))"  # the first column stands in the chunk of the family
+    columns = [
+        rb"(?:" + chunk + _named(b"\x1a", qualifier) + _TIMESTAMP + rb"\x32" + _VALUES[shape.values] + rb")?+"
+        for qualifier in shape.qualifiers
+    ]
+    key = rb"\n" + _LENGTH + rb"\n([\x00-\x7f])([!-~]+)"
+    return re.compile(key + family + rb"(?=\x1a)" + b"".join(columns) + rb"\x48\x01|.+", re.DOTALL)
+
+
+def _shape_of(response: Any) -> _Shape | None:
+    chunks = response.chunks
+    if not chunks:
+        return None
+    qualifiers = tuple(sorted({chunk.qualifier.value for chunk in chunks}))
+    if len(qualifiers) > _MOST_COLUMNS:
+        return None
+    first = chunks[0]
+    values = "float64" if len(first.value) == 8 and re.fullmatch(_TEXT, first.value) is None else "text"
+    return _Shape(first.family_name.value, qualifiers, values)
+
+
+def _named(tag: bytes, name: bytes) -> bytes:
+    """Returns the pattern of a field with the name of a family or a column, which has a message of its own."""
+    value = b"\n" + _varint(len(name)) + name if name else b""
+    return re.escape(tag + _varint(len(value)) + value)
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
