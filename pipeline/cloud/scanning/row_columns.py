@@ -1,18 +1,20 @@
-"""Reads the rows of a response as a block, by one regular expression over the response's bytes.
+"""Reads the rows of responses as a block, by one regular expression over the responses' bytes.
 
 Rows with the same few columns repeat the same bytes, except for keys, timestamps and values. So one pattern finds all
-rows of a response, several times faster than a loop over its chunks. The pattern describes ``ReadRowsResponse`` in
+rows, several times faster than a loop over its chunks. The pattern describes ``ReadRowsResponse`` in
 google/bigtable/v2/bigtable.proto, with fields in the order of their numbers. It never matches rows that were reset,
 values in parts, labels, several cells of a column, or several families: responses with these are read chunk by chunk.
 """
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from pipeline.cloud.scanning.row_chunks import assembled_rows
 from pipeline.core.rows.row_blocks import RowBlock
 
+_CHUNKS = 256  # of responses that are read together
 _MOST_COLUMNS = 64  # each takes time in every row, also in those without it
 
 _TEXT = rb"[0-9+\-.eE]+"  # no tag that may follow is one of these characters
@@ -29,22 +31,41 @@ class _Shape(NamedTuple):
     values: str  # how values are encoded: a key of _VALUES
 
 
+def batches(responses: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yields responses, as many together as a block needs to pay; also those before a failure, which is then raised."""
+    batch, chunks = list[Any](), 0
+    try:
+        for response in responses:
+            batch.append(response)
+            chunks += len(response.chunks)
+            if chunks >= _CHUNKS:
+                yield batch
+                batch, chunks = [], 0
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
 class BlockReader:
-    """Reads responses as blocks. Expects a response to have the same columns as the one before. Thread-safe."""
+    """Reads responses as blocks. Expects the same columns as in the block before. Thread-safe."""
 
     def __init__(self) -> None:
         self._shape: _Shape | None = None
 
-    def block(self, response: Any) -> RowBlock | None:
-        """Returns the rows of a response; None if it must be read chunk by chunk.
+    def block(self, responses: Sequence[Any]) -> RowBlock | None:
+        """Returns the rows of consecutive responses; None if they must be read chunk by chunk.
 
         Args:
-            response: a ReadRowsResponse as plain protobuf, which does not continue a row.
+            responses: ReadRowsResponse as plain protobuf, of which the first does not continue a row.
         """
-        data, shape = response.SerializeToString(), self._shape
+        # Such bytes, one after the other, are those of one response with the chunks of all.
+        data, shape = b"".join([response.SerializeToString() for response in responses]), self._shape
         found = _rows(shape, data) if shape is not None else None
         if found is None:
-            learned = _shape_of(response)
+            learned = _shape_of([chunk for response in responses for chunk in response.chunks])
             if learned is None or learned == shape:
                 return None
             self._shape = shape = learned
@@ -56,7 +77,7 @@ class BlockReader:
         for lengths, of_column in zip(columns[::2], texts, strict=True):
             if b"".join(lengths) != bytes(map(len, filter(None, of_column))):
                 return None  # a key or a value contains bytes that look like those after it
-        rows = cache(lambda: list(assembled_rows([response])))
+        rows = cache(lambda: list(assembled_rows(responses)))
         return RowBlock(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
 
 
@@ -73,7 +94,8 @@ def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
 def _pattern(shape: _Shape) -> re.Pattern[bytes]:
     """Returns the pattern of a row. Whatever is no row matches it too, with an empty key, as far as the end."""
     family = _named(b"\x12", shape.family.encode())
-    chunk = rb"(?:\n" + _LENGTH + rb"|(?<=" + family + rb"))"  # the first column stands in the chunk of the family
+    # The first column stands in the chunk of the key. Other chunks may repeat the key and the family.
+    chunk = rb"(?:\n" + _LENGTH + rb"(?:\n\1\2)?(?:" + family + rb")?|(?<=" + family + rb"))"
     columns = [
         rb"(?:" + chunk + _named(b"\x1a", qualifier) + _TIMESTAMP + rb"\x32" + _VALUES[shape.values] + rb")?+"
         for qualifier in shape.qualifiers
@@ -82,8 +104,7 @@ def _pattern(shape: _Shape) -> re.Pattern[bytes]:
     return re.compile(key + family + rb"(?=\x1a)" + b"".join(columns) + rb"\x48\x01|.+", re.DOTALL)
 
 
-def _shape_of(response: Any) -> _Shape | None:
-    chunks = response.chunks
+def _shape_of(chunks: Sequence[Any]) -> _Shape | None:
     if not chunks:
         return None
     qualifiers = tuple(sorted({chunk.qualifier.value for chunk in chunks}))

@@ -26,7 +26,7 @@ from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_chunks import RowAssembler
-from pipeline.cloud.scanning.row_columns import BlockReader
+from pipeline.cloud.scanning.row_columns import BlockReader, batches
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.row_blocks import Part, RowBlock, RowStream, cells_in
@@ -211,14 +211,17 @@ class RowReader:
         try:
             self._check_stopped()
             stream = self._client.read_rows(request, timeout=timeout_s, retry=None, metadata=_METADATA)
-            responses, assembler = map(ReadRowsResponse.pb, stream), RowAssembler()
-            for response in responses if self._stopped is None else self._until_stopped(stream, responses):
-                block = self._blocks.block(response) if in_blocks and not assembler.key else None
+            responses: Iterable[Any] = map(ReadRowsResponse.pb, stream)
+            if self._stopped is not None:
+                responses = self._until_stopped(stream, responses)
+            assembler = RowAssembler()
+            for batch in batches(responses) if in_blocks else ([each] for each in responses):
+                block = self._blocks.block(batch) if in_blocks and not assembler.key else None
                 if block is not None:
                     remaining.resume_after_all(block.keys)
                     page.add_block(block)
                     continue
-                for row in assembler.rows(response):
+                for row in chain.from_iterable(map(assembler.rows, batch)):
                     remaining.resume_after(row.key, scanned=not row.cells)
                     if row.cells:
                         page.add(row)

@@ -87,7 +87,7 @@ class WindowRows:
                     of_metrics[1].extend(values)
                     if fields:
                         members[each_us].append(Member(keys[0], text))
-        of_windows = {each_us: WindowReadings.of(columns) for each_us, columns in found.items()}
+        of_windows = {each_us: WindowReadings.of(_newest_first(columns)) for each_us, columns in found.items()}
         for each_us, of_window in members.items():
             of_windows[each_us].note(*of_window)
         return of_windows
@@ -123,6 +123,11 @@ class WindowRows:
             return None
         query = Query(start_us, end_us, with_metadata=bool(self._schema.member_fields))
         return selections_of(self._schema, sensor_id, query) if self.can_read_readings else []
+
+
+def _newest_first(columns: Columns) -> Columns:
+    """Returns columns in the order of their newest events, so that sums are the same however rows came."""
+    return dict(sorted(columns.items(), key=lambda each: -each[1][0][0]))
 
 
 def _by_window(window: Window, events: EventColumns) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
