@@ -25,7 +25,8 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.groups import HOUR, MINUTE, SECOND, Group
-from tests.support.row_server import chunks_of, response
+from tests.support.row_server import response
+from tests.support.served import terse_chunks
 
 T = 1_771_286_400_000_000  # midnight
 FLEETS = [(MINUTE, 10**4), (MINUTE, 10**6), (MINUTE, 10**8), (MINUTE // 60, 10**6)]
@@ -54,7 +55,8 @@ class _Served:
     def write(self, row: Row) -> None:
         if row.key not in self._encoded:
             insort(self._keys, row.key)
-        self._encoded[row.key] = ReadRowsResponse.serialize(response(*chunks_of(row)))
+        in_order = row._replace(cells=sorted(row.cells))
+        self._encoded[row.key] = ReadRowsResponse.serialize(response(*terse_chunks(in_order)))
 
     def __call__(self, selection: RowSelection) -> Iterator[Row]:
         return self._reader.read_selection(selection)

@@ -21,6 +21,7 @@ from tests.core.queries.feeds import each_schema
 from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE
 from tests.support.memory import Memory
+from tests.support.served import InBlocks
 
 TIERS = (Tier(HOURLY, "hours"), Tier(DAILY, "days"))
 SENSORS = [f"s{n}" for n in range(8)]
@@ -76,7 +77,8 @@ def test_reading_together_is_reading_one_by_one(schema, stored, rows, most_cells
         expected = restored(schema, table, tier, SENSORS, start_us, one_by_one=True)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(together, "MOST_CELLS", most_cells)
-            assert restored(schema, table, tier, SENSORS, start_us) == expected
+            for read in (table, InBlocks(table, 50)):
+                assert restored(schema, read, tier, SENSORS, start_us) == expected
 
 
 @pytest.mark.parametrize(

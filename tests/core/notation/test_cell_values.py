@@ -22,8 +22,10 @@ def test_text_round_trip(value):
 
 @given(st.lists(doubles | st.integers(-9, 10**17).map(float)), st.sampled_from(Values))
 def test_many_values(values, kind):
-    """Many values are packed like each of them."""
-    assert kind.pack_all(values) == [kind.pack(value) for value in values]
+    """Many values are packed and unpacked like each of them."""
+    packed = [kind.pack(value) for value in values]
+    assert kind.pack_all(values) == packed
+    assert list(map(repr, kind.unpack_all(packed))) == list(map(repr, values))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,8 @@ def test_text_that_only_python_accepts(text):
     """Only the decimal text of a finite number is a value, although float() accepts more."""
     with pytest.raises(ValueError, match=r"is not a number|is not a finite decimal number"):
         parse_value(text)
+    with pytest.raises(ValueError, match=r"is not a number|is not a finite decimal number"):
+        Values.TEXT.unpack_all([b"1", text])
 
 
 @pytest.mark.parametrize("text", [b"+1.5", b"1.", b".5", b"1E3", b"007", b"-0"])
@@ -87,6 +91,8 @@ def test_bytes_that_are_not_a_value(values, data):
     with pytest.raises(ValueError, match=problem) as error:
         values.unpack(data)
     assert len(str(error.value)) < 200
+    with pytest.raises(ValueError, match=problem):
+        values.unpack_all([values.pack(1.0), data])
 
 
 @pytest.mark.parametrize(
