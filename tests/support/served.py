@@ -5,7 +5,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.row_blocks import RowBlock, RowStream, in_parts
+from pipeline.core.rows.row_blocks import BlockOfRows, RowStream, in_parts
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import chunk, response
@@ -51,7 +51,7 @@ def parts_of(responses):
 
 
 def blocks_in(parts):
-    return [part for part in parts if isinstance(part, RowBlock)]
+    return [part for part in parts if isinstance(part, BlockOfRows)]
 
 
 class InBlocks:
@@ -71,5 +71,5 @@ class InBlocks:
         chunks = [each for row in rows for each in terse_chunks(row, names=self._names)]
         sent = [response(*chunks[n : n + self._size]) for n in range(0, len(chunks), self._size)]
         for part in parts_of(map(ReadRowsResponse, sent)):
-            self.blocks += isinstance(part, RowBlock)
+            self.blocks += isinstance(part, BlockOfRows)
             yield part

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from pipeline.cloud.scanning.row_chunks import assembled_rows
-from pipeline.core.rows.row_blocks import RowBlock
+from pipeline.core.rows.row_blocks import BlockOfRows
 
 _CHUNKS = 256  # of responses that are read together
 _MOST_COLUMNS = 64  # each takes time in every row, also in those without it
@@ -55,7 +55,7 @@ class BlockReader:
     def __init__(self) -> None:
         self._shape: _Shape | None = None
 
-    def block(self, responses: Sequence[Any]) -> RowBlock | None:
+    def block(self, responses: Sequence[Any]) -> BlockOfRows | None:
         """Returns the rows of consecutive responses; None if they must be read chunk by chunk.
 
         Args:
@@ -78,7 +78,7 @@ class BlockReader:
             if b"".join(lengths) != bytes(map(len, filter(None, of_column))):
                 return None  # a key or a value contains bytes that look like those after it
         rows = cache(lambda: list(assembled_rows(responses)))
-        return RowBlock(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
+        return BlockOfRows(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
 
 
 def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:

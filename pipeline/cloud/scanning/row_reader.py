@@ -29,7 +29,7 @@ from pipeline.cloud.scanning.row_chunks import RowAssembler
 from pipeline.cloud.scanning.row_columns import BlockReader, batches
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.row_blocks import Part, RowBlock, RowStream, cells_in
+from pipeline.core.rows.row_blocks import BlockOfRows, Part, RowStream, cells_in
 from pipeline.core.rows.rows import KeyRange, Row, disjoint
 
 PAGE_ROWS = 1000
@@ -263,7 +263,7 @@ class _Page:
         self.rows += 1
         self.cells += len(row.cells)
 
-    def add_block(self, block: RowBlock) -> None:
+    def add_block(self, block: BlockOfRows) -> None:
         self.parts.append(block)
         self.rows += len(block.keys)
         self.cells += cells_in(block)
@@ -277,11 +277,11 @@ class _Page:
 
 
 def _rows_in(part: Part) -> int:
-    return len(part.keys) if isinstance(part, RowBlock) else 1
+    return len(part.keys) if isinstance(part, BlockOfRows) else 1
 
 
 def _bytes_of(part: Part) -> int:
-    values = chain.from_iterable(part.values) if isinstance(part, RowBlock) else [cell.value for cell in part.cells]
+    values = chain.from_iterable(part.values) if isinstance(part, BlockOfRows) else [cell.value for cell in part.cells]
     return sum(len(value) + _CELL_BYTES for value in values)
 
 

@@ -12,7 +12,7 @@ from pipeline.core.events.event import name_of
 from pipeline.core.queries.events import Query, events_of, selections_of
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.rows.records import RawRecord
-from pipeline.core.rows.row_blocks import RowBlock, in_parts
+from pipeline.core.rows.row_blocks import BlockOfRows, in_parts
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.key_tokens import ReverseToken
 from pipeline.core.schema.layouts import Wide
@@ -61,7 +61,7 @@ def columns_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query
     [selection] = selections
     rows: list[Row] = []  # consecutive ones that are in no block
     for part in in_parts(read(selection)):
-        if not isinstance(part, RowBlock):
+        if not isinstance(part, BlockOfRows):
             rows.append(part)
             continue
         yield from by_event(rows)
@@ -101,7 +101,7 @@ def _by_event(schema: TableSchema, events: Iterable[RawRecord]) -> Iterator[Even
         yield latest
 
 
-def _columns_in(schema: TableSchema, block: RowBlock) -> list[EventColumns]:
+def _columns_in(schema: TableSchema, block: BlockOfRows) -> list[EventColumns]:
     """Returns the events of a block. Raises ValueError if the schema may not write one of its rows."""
     if block.family not in schema.metrics.families:
         raise ValueError(f"{block.family} is no family of readings")
@@ -123,7 +123,7 @@ def _columns_in(schema: TableSchema, block: RowBlock) -> list[EventColumns]:
     return found
 
 
-def _by_columns(block: RowBlock) -> Iterator[tuple[Sequence[int], list[int] | None]]:
+def _by_columns(block: BlockOfRows) -> Iterator[tuple[Sequence[int], list[int] | None]]:
     """Yields indices of columns, and of the rows that have just these; None for all rows."""
     everything = range(len(block.values))
     if not any(b"" in column for column in block.values):

@@ -251,8 +251,7 @@ class _QueriedTable:
 
     def records(self, scan: Scan, selection: CellSelection, query: Query, known: KeyBindings) -> Iterator[RawRecord]:
         """Yields the events of a scan, each sensor's newest first."""
-        merges_rows = self.schema.keys.shares_times(known)
-        matches = _matcher(query)
+        merges_rows, matches = self.schema.keys.shares_times(known), _matcher(query)
         for parsed in map(self.parsed, _selections(self.schema, scan, selection, query, known)):
             for events in _events_of_times(self.schema, parsed) if merges_rows else _events_of_rows(parsed):
                 yield from filter(matches, events)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pipeline.core.rows.rows import Row
 
 
-class RowBlock:
+class BlockOfRows:
     """Consecutive rows, in the order of keys, whose cells are in the same columns of one family.
 
     A row may lack some of the columns. It has one cell in each of the others.
@@ -40,13 +40,13 @@ class RowBlock:
         """Returns the rows one by one."""
         return self._rows()[self._first : self._first + len(self.keys)]
 
-    def part(self, start: int, end: int) -> "RowBlock":
+    def part(self, start: int, end: int) -> "BlockOfRows":
         """Returns the rows from index ``start`` to ``end``, exclusive."""
         values = [of_column[start:end] for of_column in self.values]
-        return RowBlock(self.keys[start:end], self.family, self.qualifiers, values, self._rows, self._first + start)
+        return BlockOfRows(self.keys[start:end], self.family, self.qualifiers, values, self._rows, self._first + start)
 
 
-Part = Row | RowBlock
+Part = Row | BlockOfRows
 """One row, or many."""
 
 
@@ -77,7 +77,7 @@ def in_parts(rows: Iterator[Row]) -> Iterator[Part]:
 def one_by_one(parts: Iterable[Part]) -> Iterator[Row]:
     """Yields the rows of all parts."""
     for part in parts:
-        if isinstance(part, RowBlock):
+        if isinstance(part, BlockOfRows):
             yield from part.rows()
         else:
             yield part
@@ -85,7 +85,7 @@ def one_by_one(parts: Iterable[Part]) -> Iterator[Row]:
 
 def split(part: Part, end: bytes) -> tuple[Part | None, Part | None]:
     """Returns the rows with keys before ``end``, and the others; None for no rows."""
-    if not isinstance(part, RowBlock):
+    if not isinstance(part, BlockOfRows):
         return (part, None) if part.key < end else (None, part)
     index, count = bisect_left(part.keys, end), len(part.keys)
     if index in (0, count):
@@ -95,11 +95,11 @@ def split(part: Part, end: bytes) -> tuple[Part | None, Part | None]:
 
 def cells_in(part: Part) -> int:
     """Returns the number of cells in all rows."""
-    if isinstance(part, RowBlock):
+    if isinstance(part, BlockOfRows):
         return sum(len(of_column) - of_column.count(b"") for of_column in part.values)
     return len(part.cells)
 
 
 def most_cells(part: Part) -> int:
     """Returns the greatest number of cells that a row may have."""
-    return len(part.qualifiers) if isinstance(part, RowBlock) else len(part.cells)
+    return len(part.qualifiers) if isinstance(part, BlockOfRows) else len(part.cells)

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cloud.scanning.row_chunks import assembled_rows
+from pipeline.core.rows.row_blocks import one_by_one
 from pipeline.core.rows.rows import Cell, Row
 from tests.support.row_server import chunk, response
+from tests.support.served import parts_of
 
 FULL = {"row_key": b"a", "family_name": "f", "qualifier": b"q"}
 
@@ -98,6 +100,7 @@ def _chunks_in_any_form(row: Row, coin: random.Random) -> list[ReadRowsResponse.
 
 @given(rows_and_chunks())
 def test_any_split_yields_the_same_rows(sent: tuple[list[Row], list[ReadRowsResponse]]) -> None:
-    """Random rows in random chunks of random responses arrive unchanged."""
+    """Random rows in random chunks of random responses arrive unchanged, also if they are read in blocks."""
     rows, responses = sent
     assert merge(*responses) == rows
+    assert list(one_by_one(parts_of(responses))) == rows

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.scanning import row_columns, row_reader
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.row_blocks import RowBlock, one_by_one, split
+from pipeline.core.rows.row_blocks import BlockOfRows, one_by_one, split
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
-from tests.cloud.scanning.test_row_chunks import rows_and_chunks
 from tests.support.row_server import chunk, response
 from tests.support.served import Responses, blocks_in, parts_of, reader_of, terse_chunks
 
@@ -65,7 +64,7 @@ def cut(chunks, size):
 def told(parts):
     """Returns the keys and the values of the rows, from the columns of blocks."""
     for part in parts:
-        if not isinstance(part, RowBlock):
+        if not isinstance(part, BlockOfRows):
             yield part.key, [(cell.family, cell.qualifier, cell.value) for cell in part.cells]
             continue
         for key, *values in zip(part.keys, *part.values, strict=True):
@@ -82,13 +81,6 @@ def test_blocks_contain_the_rows(rows, size, names, together):
         parts = parts_of(responses)
     assert list(one_by_one(parts)) == rows
     assert list(told(parts)) == [(row.key, [(cell[0], cell[1], cell[3]) for cell in row.cells]) for row in rows]
-
-
-@given(rows_and_chunks())
-def test_any_chunks_yield_the_same_rows(sent):
-    """Rows that were dropped and sent again, values in parts, and names that chunks leave out or repeat."""
-    rows, responses = sent
-    assert list(one_by_one(parts_of(responses))) == rows
 
 
 @pytest.mark.parametrize("names", [False, True])

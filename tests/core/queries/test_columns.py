@@ -70,6 +70,7 @@ def columns_and_events(schema, table, read, query=QUERY):
 @settings(max_examples=examples(3), deadline=None)
 @given(feeds(), st.integers(1, 30), st.booleans())
 def test_columns_are_the_events_in_every_schema(schema, events, size, with_metadata):
+    """In every key, layout and encoding, with rows in blocks and one by one."""
     table = table_of(schema, events)
     query = replace(QUERY, with_metadata=with_metadata)
     for read in (table, InBlocks(table, size)):
