@@ -18,10 +18,9 @@ from pipeline.core.panes.noted_windows import notes_range, without_sensors
 from pipeline.core.queries.foreign import ForeignRows
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rollups.settling import STILL_WRITTEN
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.forget.rollups import ContributionsOfSensors, contribution_keys
+from pipeline.forget.rollups import contribution_keys, remove_contributions
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
@@ -135,13 +134,8 @@ class _Rows:
                 writer.add(without_sensors(list(self._read(RowSelection(notes_range(), cells))), counted))
             # After the aggregate rows: contributions are what these tell.
             contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}
-            of_rollups = ContributionsOfSensors(self._schema, self._read, writer)
-            for number in of_rollups.remove(contributions):
+            for number in remove_contributions(self._schema, self._read, writer, contributions):
                 progress.advance(task, number)
-                if not number:
-                    progress.update(task, description="waiting for what a job may have on its way")
-        if of_rollups.written:
-            click.echo(f"Warning: {STILL_WRITTEN}", err=True)
 
     def report(self) -> None:
         """Names the rows that were left because the schema never writes them."""

@@ -30,8 +30,7 @@ from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import firing as schedule
 from pipeline.core.panes import group_windows, grouped_readings, row_batches
-from pipeline.core.rollups import bucket_parts, contributions, shard_windows, sums
-from pipeline.core.rollups import group_windows as rollup_windows
+from pipeline.core.rollups import due
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
@@ -68,13 +67,7 @@ _FORMATS = {
     "accumulators": accumulator_bytes.VERSION,
     "panes": row_batches.VERSION,
 }
-_ROLLUP_FORMATS = {
-    "contributions": contributions.VERSION,
-    "sums": sums.VERSION,
-    "buckets": bucket_parts.VERSION,
-    "shards": shard_windows.STATE_VERSION,
-    "groups": rollup_windows.STATE_VERSION,
-}
+_ROLLUP_FORMATS = {"due": due.VERSION}
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")
 _GCS = re.compile(r"gs://[a-z0-9][-._a-z0-9]{1,61}[a-z0-9](/.*)?")

@@ -142,7 +142,6 @@ class Settings:
         schema: TableSchema,
         before_us: int | None = None,
         results: ResultRules | None = None,
-        began_us: int | None = None,
     ) -> Aggregation:
         """Returns the settings by which a table's windows are aggregated.
 
@@ -150,7 +149,6 @@ class Settings:
             schema: the schema of a table with windows.
             before_us: the time before which windows start that the table may store already; None if it stores none.
             results: the rules by which results are published; None to publish none.
-            began_us: the time at which the job began, in microseconds since the epoch; None as in ``build_graph``.
         """
         firing = FiringRules(
             schema.tiers[0].window,
@@ -159,7 +157,7 @@ class Settings:
             self.allowed_lateness // _MICROSECOND,
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
         )
-        rollups = RollupRules.of(schema, began_us or 0)
+        rollups = RollupRules.of(schema)
         return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results, rollups)
 
 

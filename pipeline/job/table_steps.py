@@ -3,7 +3,7 @@
 Every label is fixed: Dataflow matches the steps of a running job to those of its update by their labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,15 +17,16 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target, runs_here
+from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
 from pipeline.transforms.aggregate import AggregateWindows, Clock, always
 from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
-from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
 from pipeline.transforms.collect import CollectRows
 from pipeline.transforms.confirm import WriteRawRows, Written
 from pipeline.transforms.noted_windows import NoteWindows, NotingTable
-from pipeline.transforms.rollups import RollUp
-from pipeline.transforms.write import WriteRows
+from pipeline.transforms.rollups import RolledUp, RollUp, WriteThenDueFn, WrittenRows, write_then_due
+from pipeline.transforms.write import CELLS_PER_REQUEST, WriteRows
 
 _MICROSECOND = timedelta(microseconds=1)
 # In each process of a worker: a thousand of them read one row 500 times a second, and a check takes 0.5 ms of CPU.
@@ -67,7 +68,7 @@ class TableSteps:
         if rules is None and not self.mark and settings.alerts_topic:
             rules = ResultRules(began_us or 0, early=False)
             wants_results = partial(may_watch_windows, self.target.name, began_us or 0)
-        aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, began_us)
+        aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules)
         table = self.target.name, schema, self.target.effective_retention
         aggregate = AggregateWindows(table, aggregation, clock, wants_results)
         if noted:
@@ -79,13 +80,24 @@ class TableSteps:
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found
 
-    def roll_up(self, contributions: PCollection | None, began_us: int | None, clock: Clock) -> PCollection | None:
-        """Rolls up ``(shard, contributions)`` to ``EncodedRows``; returns None for a table without roll-ups."""
+    def roll_up(
+        self,
+        contributions: PCollection | None,
+        clock: Clock,
+        write: "Callable[[TableSteps, PCollection, str], WrittenRows]",
+    ) -> RolledUp | None:
+        """Rolls up contributions; returns None for a table without roll-ups.
+
+        Args:
+            contributions: rows of members.
+            clock: the function that returns the current time.
+            write: adds a step that writes rows, like :meth:`write_rollups`.
+        """
         if contributions is None:
             return None
-        roll_up = RollUp(self.target.name, self.target.schema, self._before_us(began_us), clock)
-        rows: PCollection = contributions | self._label("RollUp") >> roll_up
-        return rows
+        roll_up = RollUp(self.target.name, self.target.schema, partial(write, self), clock)
+        rolled_up: RolledUp = contributions | self._label("RollUp") >> roll_up
+        return rolled_up
 
     def watch(
         self, readings: PCollection, results: PCollection | None, began_us: int | None, clock: Clock
@@ -127,6 +139,15 @@ class TableSteps:
             return [rows | label >> BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)]
         _ = rows | label >> WriteRows(self.target.name, guard)
         return []
+
+    def write_rollups(self, rows: PCollection, label: str) -> WrittenRows:
+        """Writes rows of roll-ups with the configured writer; returns what is due once they are written."""
+        (name, schema), guard = self.target[:2], self._guard(rows.pipeline.options)
+        if self._writes_in_bulk:
+            write_fn = WriteThenDueFn(BulkWriteFn(name, label, schema=schema, guard=guard))
+        else:
+            write_fn = WriteThenDueFn(ConnectorWriteFn(name, CELLS_PER_REQUEST, guard))
+        return write_then_due(rows, label, write_fn, refuses=self._writes_in_bulk)
 
     @property
     def _writes_in_bulk(self) -> bool:

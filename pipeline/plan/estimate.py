@@ -112,7 +112,7 @@ class Estimate:
         storage_after: bytes by family, after each of :data:`pipeline.plan.storage.YEARS`.
         growth: bytes a day by family, before collection.
         state_bytes: bytes of state of all windows, and of the readings that wait, when they take most.
-        rollups: rows, reads, CPU time and state of roll-ups; None if the table has none.
+        rollups: rows, reads and CPU time of roll-ups; None if the table has none.
         hottest_tablet: the share of raw writes that go to the hottest tablet; see :func:`hottest_share`.
     """
 
@@ -167,7 +167,7 @@ def estimate_of(workload: Workload) -> Estimate:
     for_panes += 0.0 if results is None else results.per_second * RESULT_US / 1_000_000 * _ON_DATAFLOW
     vcpus = vcpus_for_events(workload) + for_panes
     worker, workers = workers_for(vcpus)
-    state = state_bytes(workload, groups) + (rollups.state_bytes if rollups else 0)
+    state = state_bytes(workload, groups)
     traffic = state_traffic(workload, groups) + late.traffic_per_second
     traffic += rollups.traffic_per_second if rollups else 0
     return Estimate(

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES, commit_problem
-from pipeline.core.rollups.bucket_parts import buckets_for
+from pipeline.core.panes.group_sizes import commit_problem
 from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.plan.estimate import Estimate, on_dataflow
 from pipeline.plan.storage import YEARS
@@ -29,12 +28,6 @@ def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
     schema = replace(workload.schema, rate=workload.rate)
     found = [state_problem(schema), rollup_problem(schema)]
     found += [commit_problem(workload.aggregation, schema.rate)] if schema.tiers else []
-    if estimate.rollups and (bucket_bytes := estimate.rollups.bucket_bytes) > MAX_COMMIT_BYTES:
-        found.append(
-            f"{estimate.rollups.groups:,} groups of roll-ups have {bucket_bytes / 1e6:,.0f} MB of state in each of "
-            f"{buckets_for(schema.shards_of_rollups):,} buckets, over the {MAX_COMMIT_BYTES // 10**6} MB that Dataflow "
-            "commits at once; declare the number of sensors in [rate], or roll up to fewer groups or metrics"
-        )
     per_minute = estimate.streaming_bytes_per_second * 60
     if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
         found.append(

@@ -1,15 +1,13 @@
-"""Estimates the rows, reads, CPU time and state of roll-ups, for shards and groups that change as panes are written.
+"""Estimates the rows, reads and CPU time of roll-ups, for shards and groups that change as panes are written.
 
-Each firing of groups of sensors changes shards. A change of a shard writes its row of sensors, and changes groups. The
-changes of a group wait for each other; then the row of its parts and its own are written.
+Each firing of groups of sensors writes rows of members. Such a row is read then, and writes parts of groups. The
+changes of a group wait for each other; then the row of its parts is read, and its own is written.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from pipeline.core.panes.firing import KEPT_US
-from pipeline.core.rollups.bucket_parts import buckets_for
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.rollup_rows import (
     DELETES_EVERY,
@@ -31,15 +29,15 @@ from pipeline.plan.workload import START_US, Workload
 ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""
 
-_TOGETHER_US = 8_000_000  # the time for which changes of a group wait for each other
-_SENSOR_US, _PART_US = (5.5, 0.7, 27.0, 9.0), (0.3, 0.3, 23.0, 7.0)
-"""CPU time in µs of a sensor's change in its shard, and of a shard's part in a change of its group: for each, and for
-each metric, also each with quantiles and each of counters. Measured.
+_TOGETHER_US = 30_000_000  # the time for which changes of a group in progress wait for each other
+_SENSOR_US, _PART_US = (7.0, 0.7, 16.0, 7.0), (2.8, 0.4, 27.0, 3.0)
+"""CPU time in µs of a sensor in a change of its shard, and of a shard's part in a change of its group: for each, and
+for each metric, also each with quantiles and each of counters. Measured, with 2 µs for reading a cell.
 """
 _HEAD_BYTES, _METRIC_BYTES, _PARTS_BYTES = 25, 49, 4  # of a contribution, and of each metric beside its name
 _SKETCH_BYTES, _RISES_BYTES = 16, (24, 45)  # of a metric's parts; of counters with one reading, and with more
 _FIELD_BYTES = 6  # of a field, beside its name and value
-_STATE_ENTRY_BYTES = 17  # of a sensor or a part in state, beside its id and itself
+_DUE_BYTES = 45  # of a group that is due, in state and on its way
 _CELLS = 1 + 1 / DELETES_EVERY  # mutations of a cell
 _DELETION_BYTES = 19  # of the older versions of a cell, beside its family and column
 
@@ -53,8 +51,6 @@ class Rollups:
         writes: the writes in a second.
         reads_per_second: the rows that are read in a second.
         cpu_us_per_second: the CPU time in µs in a second, without that of writing rows.
-        state_bytes: the bytes of contributions and parts in state.
-        bucket_bytes: the bytes of the groups in a bucket, which are read and committed together.
         traffic_per_second: the bytes of state that are read and written in a second.
         streaming_bytes_per_second: the bytes that pass through Streaming Engine in a second, with that state and rows.
         stored_per_day: the bytes that a day adds to the family of roll-ups, if no version is kept but the newest.
@@ -64,8 +60,6 @@ class Rollups:
     writes: Writes
     reads_per_second: float
     cpu_us_per_second: float
-    state_bytes: float
-    bucket_bytes: float
     traffic_per_second: float
     streaming_bytes_per_second: float
     stored_per_day: float
@@ -80,46 +74,36 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
     """
     if not workload.schema.rollups:
         return None
-    rows = cells = encoded = reads = cpu_us = of_shards = of_groups = stored = 0.0
-    most_changes = most_updates = 0.0
+    rows = cells = encoded = reads = cpu_us = due = stored = 0.0
     shards = min(workload.schema.shards_of_rollups, workload.sensors)
     for tier in workload.schema.tiers:
         if not (rollups := workload.schema.rollups_of(tier.window)):
             continue
         panes, length_us = tiers[tier.window.text].rows, window_us(tier)
         windows, changes = 1_000_000 / length_us, shard_changes(workload, tier, panes)
-        kept = 1 + KEPT_US / length_us
-        sensor = contribution_bytes(workload, tier)
         of_members = members_size(workload, tier, panes / changes)
         rows, cells, encoded = rows + changes, cells + _CELLS * panes, encoded + changes * of_members.encoded
-        reads += 2 * shards * windows  # a window begins; and is over, when others may have written it
-        cpu_us += panes * _cpu_us(workload, tier, _SENSOR_US)
-        of_shards += kept * workload.sensors * (sensor + ID_BYTES + _STATE_ENTRY_BYTES)
-        most_changes = max(most_changes, changes)
+        reads += changes
+        cpu_us += changes * workload.sensors / shards * _cpu_us(workload, tier, _SENSOR_US)
         stored += 86_400 * windows * shards * members_size(workload, tier, workload.sensors / shards).stored[FAMILY]
         for rollup in rollups:
             groups = groups_in(workload, rollup)
             parts = min(shards, workload.sensors / groups)  # of a group
             updates = changes * min(groups, panes / changes)
-            most_updates = max(most_updates, updates)
             writes = updates / (1 + updates / groups * _TOGETHER_US / 1_000_000)
             of_part = part_bytes(workload, tier, workload.sensors / groups / parts)
             of_group = group_size(workload, tier, rollup)
-            of_parts = parts_size(tier, rollup, of_part, updates / writes)
-            rows, cells = rows + 2 * writes, cells + _CELLS * (updates + writes + of_group.cells * writes)
-            encoded += writes * (of_parts.encoded + of_group.encoded)
-            reads += groups * windows * (1 + min(parts, 3))  # the last changes, when the window is over
+            of_parts = parts_size(tier, rollup, of_part, 1)
+            rows, cells = rows + updates + writes, cells + _CELLS * (updates + of_group.cells * writes)
+            encoded += updates * of_parts.encoded + writes * of_group.encoded
+            reads += writes
             cpu_us += writes * parts * _cpu_us(workload, tier, _PART_US)
-            of_groups += kept * groups * parts * (of_part + _STATE_ENTRY_BYTES)
+            due += 2 * updates * _DUE_BYTES  # what makes a shard due names as many groups
             whole = parts_size(tier, rollup, of_part, parts)
             stored += 86_400 * windows * groups * (whole.stored[FAMILY] + of_group.stored[FAMILY])
     groups_of_all = sum(groups_in(workload, rollup) for rollup in workload.schema.rollups)
-    together = min(most_updates, 1_000_000 / _TOGETHER_US)  # state of groups is read for several of them
-    traffic = 2 * (most_changes * of_shards / shards + together * of_groups)
-    writes_of_all = Writes(rows, cells, encoded)
-    of_bucket = of_groups / buckets_for(workload.schema.shards_of_rollups)
-    streaming, state = traffic + 3 * encoded, of_shards + of_groups
-    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, state, of_bucket, traffic, streaming, stored)
+    traffic, writes_of_all = 2 * due, Writes(rows, cells, encoded)
+    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, traffic, traffic + due + 3 * encoded, stored)
 
 
 def groups_in(workload: Workload, rollup: Rollup) -> int:

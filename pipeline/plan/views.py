@@ -234,7 +234,6 @@ def _rollups(rollups: Rollups) -> list[list[str]]:
         ["groups", f"{rollups.groups:,}"],
         ["rows read a second", _number(rollups.reads_per_second)],
         ["vCPUs, without Dataflow's own work and writing rows", _number(rollups.cpu_us_per_second / 1_000_000)],
-        ["their state, at most", size(rollups.state_bytes)],
     ]
 
 

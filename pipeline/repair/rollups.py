@@ -22,16 +22,16 @@ from pipeline.core.completion.audit import Extent
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, window_rows
-from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import NOTHING
-from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.group_settling import GroupWindow, StoredGroup, WrongGroup
+from pipeline.core.rollups.audit import WrongGroup, audit_group
+from pipeline.core.rollups.contributions import NOTHING, Contributions
+from pipeline.core.rollups.group_rules import Group, GroupRules
+from pipeline.core.rollups.levels import NEWEST, NO_MEMBERS, Members, ShardWindow, parts_in, parts_of
 from pipeline.core.rollups.rollup_differences import same_sums
-from pipeline.core.rollups.settling import NEWEST, Members, RowContributions, Settled, ShardWindow, settled_parts
 from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import (
     PARTS,
     ROLLUP,
+    Versioned,
     groups_range,
     members_range,
     parse_members_key,
@@ -39,21 +39,19 @@ from pipeline.core.rows.rollup_rows import (
     rollup_key,
     versions_in,
 )
-from pipeline.core.rows.rows import KeyRange, Row
+from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.member import tells
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import (
     MOST_SENSORS,
     MOST_WINDOWS,
     GroupKey,
-    GroupPart,
     SettlingFn,
     ShardKey,
     group_window,
-    keyed_parts,
-    parts_by_shard,
 )
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
@@ -181,8 +179,8 @@ class _ReadRowsFn(TableReadingFn):
 
     def _aggregates(self, tier: int, task: RowsTask) -> Iterator[Any]:
         of_tier, first_us, end_us = task.extent
-        contributions, shards = RowContributions(self._rules, tier), self._schema.shards_of_rollups
-        found: dict[ShardKey, list[tuple[bytes, bytes]]] = defaultdict(list)
+        contributions, shards = Contributions(self._rules, tier), self._schema.shards_of_rollups
+        found: dict[ShardKey, list[tuple[bytes, int, bytes]]] = defaultdict(list)
         held = lacking = 0
         rows = window_rows(
             self._read,
@@ -194,16 +192,17 @@ class _ReadRowsFn(TableReadingFn):
             ignore,
         )
         for (sensor_id, start_us), row in rows:
-            data, tells = contributions.of(row)
-            if not tells:
+            window = contributions.stats_of(row)
+            if window is None:
+                continue  # another program's
+            if not tells(window[1].member, contributions.fields):
                 if start_us >= self._recomputable_us[tier]:
                     lacking += 1
                     self._lacking.inc()
                 else:
                     self._left_out.inc()
-            if data:
-                sensor = sensor_id.encode()
-                found[tier, start_us, group_of(sensor, shards)].append((sensor, data))
+            sensor = sensor_id.encode()
+            found[tier, start_us, group_of(sensor, shards)].append((sensor, *contributions.of(*window).cell))
             held += 1
             if held == _MOST_ROWS:
                 yield from found.items()
@@ -249,7 +248,7 @@ class _ComparingFn(SettlingFn):
         self._writes, self._waits = writes, waits
 
 
-@beam.typehints.with_output_types(tuple[GroupKey, GroupPart])
+@beam.typehints.with_output_types(tuple[GroupKey, tuple[int, int, bytes]])
 class _CompareShardsFn(_ComparingFn):
     """Compares contributions with those that are stored, and yields the parts of all groups."""
 
@@ -265,14 +264,13 @@ class _CompareShardsFn(_ComparingFn):
             return
         key, found = element
         of = ShardWindow(*key)
-        contributions = {sensor: data for some in found[_CONTRIBUTIONS] for sensor, data in some}
-        members = next((Members.of(row, of.start_us) for row in found[_MEMBERS]), Members(0, {}, ()))
-        sensors = contributions.keys() | {sensor for sensor, data in members.contributions.items() if data}
+        right = {sensor: Versioned(*cell) for some in found[_CONTRIBUTIONS] for sensor, *cell in some}
+        members = next((Members.of(row, of.start_us) for row in found[_MEMBERS]), NO_MEMBERS)
+        unreadable = members.unreadable
         wrong = [
             sensor
-            for sensor in sensors | members.unreadable
-            if sensor in members.unreadable
-            or not same_sums(contributions.get(sensor, NOTHING), members.contributions.get(sensor, NOTHING))
+            for sensor in right.keys() | members.cells.keys()
+            if sensor in unreadable or not _is_same(members.cells.get(sensor), right.get(sensor))
         ]
         self._wrong.inc(len(wrong))
         if wrong and self._writes:
@@ -280,16 +278,22 @@ class _CompareShardsFn(_ComparingFn):
             if len(self._waiting) >= MOST_WINDOWS or sum(map(len, self._waiting.values())) >= MOST_SENSORS:
                 yield from self._settle()
         else:
-            yield from keyed_parts(settled_parts(self._rules, of, Settled(members.version, contributions.values())))
+            cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in unreadable}
+            yield from self._parts(of, members._replace(cells=cells))
 
     def finish_bundle(self) -> Iterator[Any]:
         """Settles what is waiting. Beam asks for windowed values here."""
         return map(GlobalWindows.windowed_value, self._settle())
 
-    def _settle(self) -> Iterator[tuple[GroupKey, GroupPart]]:
+    def _settle(self) -> Iterator[Any]:
         waiting, self._waiting = self._waiting, {}
-        for of, settled in self._shards.settle(waiting).items():
-            yield from keyed_parts(settled_parts(self._rules, of, settled))
+        self._settling.members(waiting, less=True)
+        for of, members in self._settling.stored(waiting).items():
+            yield from self._parts(of, members)
+
+    def _parts(self, of: ShardWindow, members: Members) -> Iterator[tuple[GroupKey, tuple[int, int, bytes]]]:
+        for (name, value), part in parts_of(self._rules, of.tier, members).items():
+            yield (of.tier, of.start_us, name, value), (of.shard, *part)
 
 
 class _CompareGroupsFn(_ComparingFn):
@@ -302,28 +306,41 @@ class _CompareGroupsFn(_ComparingFn):
         self._written = metrics.counter(metrics.ROLLUP_ROWS)
 
     def start_bundle(self) -> None:
-        self._waiting: dict[GroupWindow, dict[int, Part]] = {}
+        self._waiting: list[WrongGroup] = []
 
     def process(self, element: tuple[GroupKey, Mapping[str, Iterable[Any]]], lacking: int) -> Iterator[WrongGroup]:
         if self._waits and lacking:
             return
         key, found = element
-        of = group_window(key)
-        rows: dict[str, Row] = dict(found[_STORED])
-        parts = parts_by_shard(of, found[_PARTS])
-        state = StoredGroup(*(versions_in(rows[kind], of.start_us) if kind in rows else {} for kind in (PARTS, ROLLUP)))
-        wrong, exists = self._groups.audit(of, parts, state)
+        of, rows = group_window(key), dict(found[_STORED])
+        stored = parts_in(rows[PARTS], of.start_us) if PARTS in rows else {}
+        row = versions_in(rows[ROLLUP], of.start_us) if ROLLUP in rows else {}
+        parts = {shard: Versioned(*part) for shard, *part in found[_PARTS]}
+        wrong, exists = audit_group(self._rules, of, parts, stored, row)
         self._checked.inc(exists)
         if wrong is None:
             return
         self._wrong.inc()
         yield wrong
         if self._writes:
-            self._waiting[of] = parts
+            self._waiting.append(wrong)
             if len(self._waiting) >= MOST_WINDOWS:
                 self.finish_bundle()
 
     def finish_bundle(self) -> None:
         """Settles what is waiting."""
-        waiting, self._waiting = self._waiting, {}
-        self._written.inc(len(self._groups.settle(waiting, complete=True)))
+        waiting, self._waiting = self._waiting, []
+        shards: dict[ShardWindow, list[Group]] = defaultdict(list)
+        for wrong in waiting:
+            for shard in wrong.shards:
+                shards[ShardWindow(*wrong.of[:2], shard)].append(wrong.of.group)
+        self._settling.parts(shards, resets=True)
+        self._settling.groups([wrong.of for wrong in waiting], resets=True)
+        self._written.inc(sum(bool(wrong.columns) for wrong in waiting))
+
+
+def _is_same(stored: Versioned | None, right: Versioned | None) -> bool:
+    """Returns whether a sensor's cell is right; that of a sensor without an aggregate row may tell that it has none."""
+    if right is None:
+        return stored is None or stored.value == NOTHING
+    return stored is not None and stored.version == right.version and same_sums(stored.value, right.value)

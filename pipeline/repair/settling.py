@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsSingleton, PCollection
+from apache_beam.pvalue import AsIter, PCollection
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
@@ -93,13 +93,13 @@ class SettleRepaired(_Following, beam.PTransform):
             settled = (
                 written
                 | "OfRollups" >> beam.Filter(_is_of, self.rolled_up)
-                | "SettleRollups" >> SettleRollups(self.table, self.schema)
+                | "SettleRollups" >> SettleRollups(self.table, self.schema, less=True)
             )
         else:
-            settled = computed | "Computed" >> beam.CombineGlobally(_nothing_written)
+            settled = computed | "Computed" >> beam.FlatMap(_nothing)
         unlist_fn = _UnlistFn(self.table, self.schema, self.listing)
         followed = rewritten | "Followed" >> beam.Filter(is_followed, self.longer, self.rolled_up)
-        _ = followed | "Settled" >> beam.ParDo(unlist_fn, AsSingleton(settled))
+        _ = followed | "Settled" >> beam.ParDo(unlist_fn, AsIter(settled))
         return found
 
 
@@ -131,8 +131,8 @@ def _is_of(window: WrittenWindow, tiers: frozenset[int]) -> bool:
     return window.tier in tiers
 
 
-def _nothing_written(_windows: Iterable[object]) -> float:
-    return 0.0
+def _nothing(_: object) -> tuple[object, ...]:
+    return ()
 
 
 @beam.typehints.with_output_types(WrittenWindow)
@@ -158,7 +158,7 @@ class _ReadListedFn(TableReadingFn):
 
 
 class _UnlistFn(TableReadingFn):
-    """Takes windows off the work list when all that follows is settled; none if a job still changes roll-ups."""
+    """Takes windows off the work list when all that follows is settled."""
 
     def __init__(self, name: TableName, schema: TableSchema, listing: bytes) -> None:
         super().__init__(name, RETRY_S)
@@ -167,9 +167,8 @@ class _UnlistFn(TableReadingFn):
     def start_bundle(self) -> None:
         self._keys: set[bytes] = set()
 
-    def process(self, element: WrittenWindow, written_s: float) -> None:
-        if not written_s:
-            self._keys.add(work_row(self._shortest, element.sensor_id, element.start_us).key)
+    def process(self, element: WrittenWindow, _: Iterable[object]) -> None:
+        self._keys.add(work_row(self._shortest, element.sensor_id, element.start_us).key)
 
     def finish_bundle(self) -> None:
         if self._keys:

@@ -3,9 +3,9 @@
 from pipeline.core.rollups.sums import read_sums
 from pipeline.core.rows.rollup_rows import (
     MEMBERS,
-    NO_SENSORS,
     PARTS,
     ROLLUP,
+    is_sensor,
     parse_members_key,
     parse_rollup_key,
     parse_rollup_row,
@@ -62,7 +62,7 @@ def _check_group(schema: TableSchema, window: Window, kind: str, row: Row) -> No
 def _check_members(schema: TableSchema, window: Window, row: Row) -> None:
     shard, start_us = parse_members_key(window, row.key)
     for sensor_id, (_, value) in versions_in(row, start_us).items():
-        if sensor_id in NO_SENSORS:
+        if not is_sensor(sensor_id):
             continue
         if group_of(sensor_id, schema.shards_of_rollups) != shard:
             raise Mismatch(_other_shards(schema, f"it has sensor {sensor_id.decode(errors='backslashreplace')}"))

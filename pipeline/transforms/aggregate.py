@@ -85,7 +85,7 @@ class Aggregated(NamedTuple):
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
-        contributions: ``(shard, contributions)``, as :mod:`pipeline.core.panes.pane_contributions` encodes them; None
+        contributions: rows of members, as :mod:`pipeline.core.panes.pane_contributions` encodes them; None
             for a table without roll-ups.
     """
 
@@ -128,7 +128,7 @@ class AggregateWindows(beam.PTransform):
         if aggregation.results is not None:
             types[_RESULTS] = bytes
         if aggregation.rollups is not None:
-            types[_ROLLUPS] = KV[int, bytes]
+            types[_ROLLUPS] = bytes
         outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types, main=_BATCHES)
         outputs[_BATCHES].element_type = KV[int, bytes]
         for tag, element_type in types.items():
@@ -257,9 +257,9 @@ class _AggregateFn(StatefulFn, CompletingFn):
             for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.batches):
                 size += len(batch)
                 yield TaggedOutput(_RESULTS, batch)
-        for shard, batch in firing.contributions.batches(schedule.batches) if firing.contributions else ():
+        for batch in firing.contributions.batches() if firing.contributions else ():
             size += len(batch)
-            yield TaggedOutput(_ROLLUPS, (shard, batch))
+            yield TaggedOutput(_ROLLUPS, batch)
         for rows in parts_of(firing.rows):
             batch = batch_bytes(group, schedule.batches, rows)
             size += len(batch)

@@ -28,7 +28,7 @@ from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
-from pipeline.core.rows.rollup_rows import NO_SENSORS, parse_members_key
+from pipeline.core.rows.rollup_rows import is_sensor, parse_members_key
 from pipeline.core.rows.rows import EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.service_calls import ServiceCalls
@@ -206,7 +206,7 @@ def _windows_of(row: RefusedRow, schema: TableSchema) -> set[tuple[str, int]]:
             _, start_us = parse_members_key(tier.window, row.key)
             mutations = _EntryMessage.FromString(row.entry).mutations
             columns = {each.set_cell.column_qualifier for each in mutations if each.HasField("set_cell")}
-            return {(sensor_id.decode(), window.start_of(start_us)) for sensor_id in columns - NO_SENSORS}
+            return {(column.decode(), window.start_of(start_us)) for column in filter(is_sensor, columns)}
     return set()
 
 

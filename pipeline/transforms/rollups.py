@@ -1,17 +1,15 @@
-"""Rolls up what panes contribute: a step with state for each shard of sensors, and one for the groups of roll-ups.
+"""Rolls up what panes contribute, each level once the one below is written.
 
-    contributions ─ MergeShards ─┬─ rows of members ────────────────────────────── Collect ─ rows
-                                 └─ parts of groups ─ MergeGroups ─ their rows ──┘
+    contributions ─ WriteMembers ─ Shards ─ WriteParts ─ Groups ─ rows of groups
 
-State and timers cost the same for one group as for many. So groups of roll-ups share them in buckets. The groups of
-sensors of a shard fire together, and the shard waits for all of them. Groups of roll-ups wait for the parts of other
-shards, because each of them changes the same rows. All wait for the same time, and then all rows for each other: a
-request costs more than a row.
+The state of both steps in between is what is due; they read the rows that they compute from. What is due for the same
+rows waits together for some seconds, that of windows in progress for half a minute.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import BytesCoder, VarIntCoder
@@ -26,305 +24,317 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
+from apache_beam.transforms.window import GlobalWindow
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.panes.firing import END_US, KEPT_US
-from pipeline.core.panes.row_batches import parts_of
-from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rollups.bucket_parts import buckets_for, parts_of_buckets, read_parts
-from pipeline.core.rollups.contributions import read_batch
+from pipeline.core.panes.firing import END_US
+from pipeline.core.rollups.due import (
+    MOST_BYTES,
+    Due,
+    RowsThenDue,
+    buckets_for,
+    due_bytes,
+    is_over_by,
+    key_of_group,
+    read_due,
+    read_written,
+    written_bytes,
+)
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.group_windows import RollupWindows
-from pipeline.core.rollups.shard_windows import ShardWindows
-from pipeline.core.rows.rollup_rows import FAMILY
-from pipeline.core.rows.row_bytes import read_rows, rows_bytes
-from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
-from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.rollups.levels import Derived, Levels
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms.aggregate import Clock
 from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
-_ROWS, _PARTS = "rows", "parts"  # output tags, which an update of a job compares
-_TOGETHER_S = 0.5  # the time for which what the sensors of a shard contribute waits for each other
-_EVERY_S = 8.0  # the time between two merges of groups, of all groups together
-_MERGED_S = 1.0  # the time for which the rows of a merge wait for each other
-_OF_MEMBERS, _OF_GROUPS = b"\x00", b"\x01"  # what encoded rows begin with: those of members wait for those of groups
-_SHARDS_OF_COLLECTOR = 256
-_MOST_ROWS = 500  # in an output element
-_MEMBERS_WAIT, _GROUPS_WAIT = 1, 2  # what a collector knows of its rows
+_DEAD_LETTERS = "dead_letters"
+_MEMBERS_S = 1.5  # the time for which what the sensors of a shard contribute waits for each other
+_PARTS_S, _OPEN_PARTS_S = 5.0, 30.0  # the time between two computations of groups; and of windows in progress
+_MOST_AT_ONCE = 16 << 20  # bytes that are read and computed in a firing
+_SOON_S = 0.1
+_GLOBAL = (GlobalWindow(),)
 
-# Names of timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
-_CHANGES_SPEC = BagStateSpec("changes", BytesCoder())
-_ANY_CHANGE_SPEC = ReadModifyWriteStateSpec("any_change", VarIntCoder())
-_CHANGES, _ANY_CHANGE = map(beam.DoFn.StateParam, (_CHANGES_SPEC, _ANY_CHANGE_SPEC))
-
-_SHARD_SPEC = BagStateSpec("shard", BytesCoder())
-_SHARD_DUE_SPEC = TimerSpec("shard_due", TimeDomain.REAL_TIME)
+# Names of state and timers differ from those of other steps: Beam's FnApiRunner confuses them within a stage.
+_DUE_SPEC = BagStateSpec("due", BytesCoder())
+_WAITS_SPEC = ReadModifyWriteStateSpec("waits", VarIntCoder())
+_DUE, _WAITS = map(beam.DoFn.StateParam, (_DUE_SPEC, _WAITS_SPEC))
+_SHARD_TIMER_SPEC = TimerSpec("shard_due", TimeDomain.REAL_TIME)
 _SHARD_END_SPEC = TimerSpec("shard_end", TimeDomain.WATERMARK)
-_SHARD = beam.DoFn.StateParam(_SHARD_SPEC)
-_SHARD_DUE, _SHARD_END = map(beam.DoFn.TimerParam, (_SHARD_DUE_SPEC, _SHARD_END_SPEC))
+_SHARD_TIMER, _SHARD_END = map(beam.DoFn.TimerParam, (_SHARD_TIMER_SPEC, _SHARD_END_SPEC))
+_GROUP_TIMER_SPEC = TimerSpec("group_due", TimeDomain.REAL_TIME)
+_GROUP_END_SPEC = TimerSpec("group_end", TimeDomain.WATERMARK)
+_GROUP_TIMER, _GROUP_END = map(beam.DoFn.TimerParam, (_GROUP_TIMER_SPEC, _GROUP_END_SPEC))
 
-_GROUPS_SPEC = BagStateSpec("groups", BytesCoder())
-_DUE_SPEC = TimerSpec("rollups_due", TimeDomain.REAL_TIME)
-_END_SPEC = TimerSpec("rollups_end", TimeDomain.WATERMARK)
-_GROUPS = beam.DoFn.StateParam(_GROUPS_SPEC)
-_DUE, _END = map(beam.DoFn.TimerParam, (_DUE_SPEC, _END_SPEC))
 
-_ROWS_SPEC = BagStateSpec("rollup_rows", BytesCoder())
-_ANY_ROW_SPEC = ReadModifyWriteStateSpec("any_row", VarIntCoder())
-_ROWS_DUE_SPEC = TimerSpec("rollup_rows_due", TimeDomain.REAL_TIME)
-_ROWS_END_SPEC = TimerSpec("rollup_rows_end", TimeDomain.WATERMARK)
-_WAITING, _ANY_ROW = map(beam.DoFn.StateParam, (_ROWS_SPEC, _ANY_ROW_SPEC))
-_ROWS_DUE, _ROWS_END = map(beam.DoFn.TimerParam, (_ROWS_DUE_SPEC, _ROWS_END_SPEC))
+class WrittenRows(NamedTuple):
+    """The outputs of a step that writes rows of roll-ups.
+
+    Attributes:
+        due: ``(key, due)`` once the rows are written.
+        dead_letters: ``Message`` elements of refused rows; None if the writer has none.
+    """
+
+    due: PCollection
+    dead_letters: PCollection | None = None
+
+
+class RolledUp(NamedTuple):
+    """The outputs of :class:`RollUp`.
+
+    Attributes:
+        rows: ``EncodedRows`` of groups.
+        dead_letters: ``Message`` elements of refused rows.
+    """
+
+    rows: PCollection
+    dead_letters: list[PCollection]
 
 
 class RollUp(beam.PTransform):
-    """Rolls up ``(shard, contributions)`` to ``EncodedRows``.
-
-    The rows are shuffled before they are written. So only those of committed bundles are: if a bundle is repeated, a
-    version of a cell may have another content.
+    """Rolls up contributions, which :func:`pipeline.core.rollups.due.written_bytes` has encoded, to :class:`RolledUp`.
 
     Args:
         name: the table.
         schema: the table's schema, which has roll-ups.
-        before_us: the time before which windows start that the table may store already; None if it stores none.
+        write: adds a step with a label that writes such elements.
         clock: a function that returns the current time.
     """
 
     def __init__(
-        self, name: TableName, schema: TableSchema, before_us: int | None = None, clock: Clock = time.time
+        self,
+        name: TableName,
+        schema: TableSchema,
+        write: Callable[[PCollection, str], WrittenRows],
+        clock: Clock = time.time,
     ) -> None:
         super().__init__()
-        self._arguments = name, schema, before_us, clock
-        self._clock = clock
+        self._arguments, self._write_rows = (name, schema, clock), write
 
-    def expand(self, contributions: PCollection) -> PCollection:
-        shards_fn = _ShardsFn(*self._arguments)
-        outputs = contributions | "MergeShards" >> beam.ParDo(shards_fn).with_outputs(_PARTS, main=_ROWS)
-        outputs[_ROWS].element_type = outputs[_PARTS].element_type = KV[int, bytes]
-        groups_fn = _GroupsFn(*self._arguments)
-        groups = outputs[_PARTS] | "MergeGroups" >> beam.ParDo(groups_fn).with_output_types(KV[int, bytes])
-        return (
-            (outputs[_ROWS], groups)
-            | "WithGroups" >> beam.Flatten()
-            | "Collect" >> beam.ParDo(_CollectRollupsFn(self._clock)).with_output_types(EncodedRows)
-        )
+    def expand(self, contributions: PCollection) -> Any:  # RolledUp, which Beam would take for a type hint
+        members = self._write_rows(contributions, "WriteMembers")
+        shards_fn, groups_fn = _ShardsFn(*self._arguments), _GroupsFn(*self._arguments)
+        parts = self._write_rows(members.due | "Shards" >> beam.ParDo(shards_fn).with_output_types(bytes), "WriteParts")
+        rows = parts.due | "Groups" >> beam.ParDo(groups_fn).with_output_types(EncodedRows)
+        return RolledUp(rows, [each.dead_letters for each in (members, parts) if each.dead_letters is not None])
 
 
-class _RollupFn(StatefulFn, TableReadingFn):
-    """Keeps state of roll-ups, and reads their rows.
+class WriteThenDueFn(beam.DoFn):
+    """Writes rows with another DoFn, and passes on what is due once they are confirmed, at the end of a bundle.
+
+    What is due because of a refused row is passed on too: it is computed from rows that the table has.
 
     Args:
-        name: the table.
-        schema: the table's schema.
-        before_us: the time before which windows start that the table may store already; None if it stores none.
-        clock: a function that returns the current time.
+        writer: the DoFn.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, before_us: int | None, clock: Clock) -> None:
+    def __init__(self, writer: beam.DoFn) -> None:
+        self._writer = writer
+
+    def default_label(self) -> str:
+        return str(self._writer.default_label())
+
+    def display_data(self) -> dict[str, Any]:
+        return dict(self._writer.display_data())
+
+    def setup(self) -> None:
+        self._writer.setup()
+
+    def start_bundle(self) -> None:
+        self._due: dict[tuple[int, bytes], None] = {}
+        self._writer.start_bundle()
+
+    def process(self, element: bytes) -> Iterator[Any]:
+        rows, due = read_written(element)
+        self._due.update(dict.fromkeys(due))
+        for letter in self._writer.process(rows):
+            yield TaggedOutput(_DEAD_LETTERS, letter)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for letter in self._writer.finish_bundle():
+            yield TaggedOutput(_DEAD_LETTERS, letter)
+        for due in self._due:
+            yield WindowedValue(due, Timestamp(time.time()), _GLOBAL)
+
+    def teardown(self) -> None:
+        self._writer.teardown()
+
+
+def write_then_due(elements: PCollection, label: str, write_fn: WriteThenDueFn, *, refuses: bool) -> WrittenRows:
+    """Adds a step that writes rows; ``refuses`` tells whether the writer has dead letters."""
+    outputs = elements | label >> beam.ParDo(write_fn).with_outputs(_DEAD_LETTERS, main="due")
+    outputs.due.element_type = KV[int, bytes]
+    return WrittenRows(outputs.due, outputs[_DEAD_LETTERS] if refuses else None)
+
+
+class _DueFn(StatefulFn, TableReadingFn):
+    """Computes rows that are due."""
+
+    def __init__(self, name: TableName, schema: TableSchema, clock: Clock) -> None:
         super().__init__(name, RETRY_S)
         self._schema, self._clock = schema, clock
-        self._rules = GroupRules(schema, 0 if before_us is None else before_us)
-        self._collectors = max(1, schema.shards_of_rollups // _SHARDS_OF_COLLECTOR)
+        self._rules = GroupRules(schema)
 
-    def _rows(self, keys: Sequence[bytes]) -> dict[bytes, Row]:
-        """Returns the rows of these keys, with the newest version of each cell."""
-        ranges = tuple(KeyRange(key, key + b"\x00") for key in sorted(keys))
-        return {row.key: row for row in self._read(RowSelection(ranges, CellSelection((FAMILY,), versions=1)))}
+    def setup(self) -> None:
+        super().setup()
+        self._levels = Levels(self._rules, self._read, _MOST_AT_ONCE)
 
-    def _collected(self, number: int, kind: bytes, rows: EncodedRows) -> Iterator[tuple[int, bytes]]:
-        for part in parts_of(rows):
-            yield number % self._collectors, kind + rows_bytes(part)
+    def _wait_s(self, key: int) -> float:
+        """Returns the time until which what is due waits."""
+        raise NotImplementedError
 
-    def _now_us(self) -> int:
-        return int(self._clock() * 1_000_000)
+    def _derive(self, key: int, due: Due) -> Derived:
+        raise NotImplementedError
+
+    def _passed_on(self, derived: Derived) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _wait(self, element: tuple[int, bytes], state: "_State", timer: RuntimeTimer, end: RuntimeTimer) -> None:
+        key, due = element
+        state.due.add(due)
+        if not state.waits.read():
+            state.waits.write(1)
+            set_clock_timer(timer, Timestamp(self._wait_s(key)))
+            end.set(Timestamp(micros=END_US))
+
+    def _fire(self, key: int, state: "_State", timer: RuntimeTimer | None, end: RuntimeTimer | None) -> Iterator[Any]:
+        """Computes what is due. If that is too much at once, one of the timers fires again."""
+        derived = self._derive(key, read_due(state.due.read()))
+        state.due.clear()
+        if derived.rest:
+            for some in due_bytes(derived.rest):
+                state.due.add(some)
+            if timer is not None:
+                set_clock_timer(timer, Timestamp(self._clock() + _SOON_S))
+            if end is not None:
+                end.set(Timestamp(micros=END_US))
+        else:
+            state.waits.clear()
+        yield from self._passed_on(derived)
 
 
-class _ShardsFn(_RollupFn):
-    """Merges the contributions of a shard's sensors to parts of groups."""
+class _ShardsFn(_DueFn):
+    """Computes the parts of a shard, as encoded ``RowsThenDue``. The key is the shard."""
 
     def process(
         self,
         element: tuple[int, bytes],
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-        due: RuntimeTimer = _SHARD_DUE,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _SHARD_TIMER,
         end: RuntimeTimer = _SHARD_END,
     ) -> None:
-        _wait(element[1], changes, any_change, due, end, self._clock() + _TOGETHER_S)
+        self._wait(element, _State(due, waits), timer, end)
 
-    @on_timer(_SHARD_DUE_SPEC)
+    @on_timer(_SHARD_TIMER_SPEC)
     def waited(
         self,
-        shard: Any = beam.DoFn.KeyParam,
-        kept: BagRuntimeState = _SHARD,
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-    ) -> Iterator[Any]:
-        """Merges what waits."""
-        return self._merge(shard, kept, changes, any_change)
+        key: Any = beam.DoFn.KeyParam,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _SHARD_TIMER,
+    ) -> Iterator[bytes]:
+        """Computes what is due."""
+        return self._fire(key, _State(due, waits), timer, None)
 
     @on_timer(_SHARD_END_SPEC)
     def drained(
         self,
-        shard: Any = beam.DoFn.KeyParam,
-        kept: BagRuntimeState = _SHARD,
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-        due: RuntimeTimer = _SHARD_DUE,
-    ) -> Iterator[Any]:
-        """Merges what waits."""
-        due.clear()  # a drain would wait for it
-        return self._merge(shard, kept, changes, any_change)
+        key: Any = beam.DoFn.KeyParam,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _SHARD_TIMER,
+        end: RuntimeTimer = _SHARD_END,
+    ) -> Iterator[bytes]:
+        """Computes what is due."""
+        timer.clear()  # a drain would wait for it
+        return self._fire(key, _State(due, waits), None, end)
 
-    def _merge(
-        self, shard: int, kept: BagRuntimeState, changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState
-    ) -> Iterator[Any]:
-        if not any_change.read():
-            return
-        windows = ShardWindows(self._rules, shard, self._rows, kept.read())
-        now_us = self._now_us()
-        windows.update([each for batch in changes.read() for each in read_batch(batch)], now_us)
-        _settle(changes, any_change, kept, windows.chunks(now_us, KEPT_US))
-        yield from self._collected(shard, _OF_MEMBERS, windows.rows)
-        for of_bucket in parts_of_buckets(windows.parts, buckets_for(self._schema.shards_of_rollups)):
-            yield TaggedOutput(_PARTS, of_bucket)
+    def _wait_s(self, _key: int) -> float:
+        return self._clock() + _MEMBERS_S
 
+    def _derive(self, key: int, due: Due) -> Derived:
+        return self._levels.parts(key, due)
 
-class _GroupsFn(_RollupFn):
-    """Merges parts of groups to their rows."""
-
-    def process(
-        self,
-        element: tuple[int, bytes],
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-        due: RuntimeTimer = _DUE,
-        end: RuntimeTimer = _END,
-    ) -> None:
-        _wait(element[1], changes, any_change, due, end, _next_s(self._clock()))
-
-    @on_timer(_DUE_SPEC)
-    def waited(
-        self,
-        bucket: Any = beam.DoFn.KeyParam,
-        kept: BagRuntimeState = _GROUPS,
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-    ) -> Iterator[tuple[int, bytes]]:
-        """Writes the rows of groups that changed."""
-        return self._merge(bucket, kept, changes, any_change)
-
-    @on_timer(_END_SPEC)
-    def drained(
-        self,
-        bucket: Any = beam.DoFn.KeyParam,
-        kept: BagRuntimeState = _GROUPS,
-        changes: BagRuntimeState = _CHANGES,
-        any_change: ReadModifyWriteRuntimeState = _ANY_CHANGE,
-        due: RuntimeTimer = _DUE,
-    ) -> Iterator[tuple[int, bytes]]:
-        """Writes the rows of groups that changed."""
-        due.clear()  # a drain would wait for it
-        return self._merge(bucket, kept, changes, any_change)
-
-    def _merge(
-        self, bucket: int, kept: BagRuntimeState, changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState
-    ) -> Iterator[tuple[int, bytes]]:
-        if not any_change.read():
-            return
-        windows = RollupWindows(self._rules, self._rows, kept.read())
-        now_us = self._now_us()
-        windows.update((part for some in changes.read() for part in read_parts(some)), now_us)
-        _settle(changes, any_change, kept, windows.chunks(now_us, KEPT_US))
-        yield from self._collected(bucket, _OF_GROUPS, windows.rows)
+    def _passed_on(self, derived: Derived) -> Iterator[bytes]:
+        now_us, buckets = self._clock() * 1e6, buckets_for(self._rules.shards)
+        for begin, end in _some_at_a_time(derived.rows):
+            due: dict[int, Due] = defaultdict(dict)
+            for window, name in derived.due[begin:end]:
+                tier, start_us = window
+                is_over = self._rules.tiers[tier].window.end_of(start_us) <= now_us
+                due[key_of_group(name, buckets, is_over=is_over)].setdefault(window, {})[name] = None
+            keyed = [(key, data) for key, of_key in due.items() for data in due_bytes(of_key)]
+            yield written_bytes(RowsThenDue(EncodedRows(derived.rows[begin:end]), keyed))
 
 
-class _CollectRollupsFn(StatefulFn):
-    """Passes on rows, those of many shards and groups at a time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+class _GroupsFn(_DueFn):
+    """Computes the rows of groups, as ``EncodedRows``. The key is that of :func:`key_of_group`."""
 
     def process(
         self,
         element: tuple[int, bytes],
-        waiting: BagRuntimeState = _WAITING,
-        any_row: ReadModifyWriteRuntimeState = _ANY_ROW,
-        due: RuntimeTimer = _ROWS_DUE,
-        end: RuntimeTimer = _ROWS_END,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _GROUP_TIMER,
+        end: RuntimeTimer = _GROUP_END,
     ) -> None:
-        waiting.add(element[1])
-        known, now_s = any_row.read(), self._clock()
-        if element[1].startswith(_OF_GROUPS) and known != _GROUPS_WAIT:
-            any_row.write(_GROUPS_WAIT)
-            set_clock_timer(due, Timestamp(now_s + _MERGED_S))
-        elif not known:
-            any_row.write(_MEMBERS_WAIT)
-            set_clock_timer(due, Timestamp(_next_s(now_s) + 2 * _MERGED_S))
-        if not known:
-            end.set(Timestamp(micros=END_US))
+        self._wait(element, _State(due, waits), timer, end)
 
-    @on_timer(_ROWS_DUE_SPEC)
+    @on_timer(_GROUP_TIMER_SPEC)
     def waited(
-        self, waiting: BagRuntimeState = _WAITING, any_row: ReadModifyWriteRuntimeState = _ANY_ROW
+        self,
+        key: Any = beam.DoFn.KeyParam,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _GROUP_TIMER,
     ) -> Iterator[EncodedRows]:
-        """Passes on what waits."""
-        return self._take(waiting, any_row)
+        """Computes what is due."""
+        return self._fire(key, _State(due, waits), timer, None)
 
-    @on_timer(_ROWS_END_SPEC)
+    @on_timer(_GROUP_END_SPEC)
     def drained(
         self,
-        waiting: BagRuntimeState = _WAITING,
-        any_row: ReadModifyWriteRuntimeState = _ANY_ROW,
-        due: RuntimeTimer = _ROWS_DUE,
+        key: Any = beam.DoFn.KeyParam,
+        due: BagRuntimeState = _DUE,
+        waits: ReadModifyWriteRuntimeState = _WAITS,
+        timer: RuntimeTimer = _GROUP_TIMER,
+        end: RuntimeTimer = _GROUP_END,
     ) -> Iterator[EncodedRows]:
-        """Passes on what waits."""
-        due.clear()  # a drain would wait for it
-        return self._take(waiting, any_row)
+        """Computes what is due."""
+        timer.clear()  # a drain would wait for it
+        return self._fire(key, _State(due, waits), None, end)
 
-    @staticmethod
-    def _take(waiting: BagRuntimeState, any_row: ReadModifyWriteRuntimeState) -> Iterator[EncodedRows]:
-        batches = list(waiting.read())
-        waiting.clear()
-        any_row.clear()
-        for batch in batches:
-            rows = read_rows(batch[1:])
-            for start in range(0, len(rows), _MOST_ROWS):
-                yield EncodedRows(rows[start : start + _MOST_ROWS])
+    def _wait_s(self, key: int) -> float:
+        every_s, now_s = _PARTS_S if is_over_by(key) else _OPEN_PARTS_S, self._clock()
+        return now_s - now_s % every_s + every_s  # all at the same time: their rows share requests
 
+    def _derive(self, _key: int, due: Due) -> Derived:
+        return self._levels.groups(due)
 
-def _wait(
-    change: bytes,
-    changes: BagRuntimeState,
-    any_change: ReadModifyWriteRuntimeState,
-    due: RuntimeTimer,
-    end: RuntimeTimer,
-    due_s: float,
-) -> None:
-    """Keeps a change until a time of the clock, or until the job is drained."""
-    changes.add(change)
-    if not any_change.read():
-        any_change.write(1)
-        set_clock_timer(due, Timestamp(due_s))
-        end.set(Timestamp(micros=END_US))
+    def _passed_on(self, derived: Derived) -> Iterator[EncodedRows]:
+        for begin, end in _some_at_a_time(derived.rows):
+            yield EncodedRows(derived.rows[begin:end])
 
 
-def _settle(
-    changes: BagRuntimeState, any_change: ReadModifyWriteRuntimeState, kept: BagRuntimeState, chunks: Iterable[bytes]
-) -> None:
-    """Keeps windows instead of the changes that they have now."""
-    changes.clear()
-    any_change.clear()
-    kept.clear()
-    for chunk in chunks:
-        kept.add(chunk)
+class _State(NamedTuple):
+    """The state of a step: what is due, and whether a timer is set."""
+
+    due: BagRuntimeState
+    waits: ReadModifyWriteRuntimeState
 
 
-def _next_s(now_s: float) -> float:
-    """Returns the next time at which groups are merged."""
-    return now_s - now_s % _EVERY_S + _EVERY_S
+def _some_at_a_time(rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
+    """Yields where rows of limited size begin and end."""
+    begin = end = size = 0
+    for end, row in enumerate(rows, 1):
+        size += len(row.key) + len(row.mutations)
+        if size >= MOST_BYTES:
+            yield begin, end
+            begin, size = end, 0
+    if begin < end:
+        yield begin, end

@@ -26,37 +26,35 @@ from tests.model.reference import Kind
 from tests.model.specs import Spec
 from tests.model.table import Table
 from tests.support.aggregate_values import numbers_of
-from tests.support.confirming import ROWS, confirming
+from tests.support.confirming import DUE, ROLLUP_ROWS, ROWS, confirming, confirming_rollups
 from tests.support.streams import flags
 
 KIND = Kind(grain_us=1)
 _STAGES = {
     "process": ["ProcessMessages", "WriteRawRows"],
-    "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard"],
+    "aggregate": ["AggregateWindows", "CollectAggregateRows/Shard", "RollUp/WriteMembers"],
     "collect": ["CollectAggregateRows/Collect"],
 }
-_OF_ROLLUPS = {"shards": ["RollUp/MergeShards"], "groups": ["RollUp/MergeGroups"], "rollups": ["RollUp/Collect"]}
-_BEFORE = {
-    "aggregate": "process",
-    "collect": "aggregate",
-    "shards": "aggregate",
-    "groups": "shards",
-    "rollups": "groups",
+_OF_ROLLUPS = {"shards": ["RollUp/Shards", "RollUp/WriteParts"], "groups": ["RollUp/Groups"]}
+_BEFORE = {"aggregate": "process", "collect": "aggregate", "shards": "aggregate", "groups": "shards"}
+_WRITTEN = {
+    ("process", ROWS),
+    ("aggregate", "listed"),
+    ("aggregate", ROLLUP_ROWS),
+    ("collect", "None"),
+    ("shards", ROLLUP_ROWS),
+    ("groups", "None"),
 }
-_WRITTEN = {("process", ROWS), ("aggregate", "listed"), ("collect", "None"), ("rollups", "None")}
 _SHUFFLED = {
     ("process", "None"): "aggregate",
     ("aggregate", "None"): "collect",
-    ("aggregate", "rollups"): "shards",
-    ("shards", "parts"): "groups",
-    ("shards", "None"): "rollups",
-    ("groups", "None"): "rollups",
+    ("aggregate", DUE): "shards",
+    ("shards", DUE): "groups",
 }
 _RESULTS = ("aggregate", "results")
 _FLAGS = {"early_firing": "5m", "late_firing": "1m", "allowed_lateness": "10m"}
 _MOST_BUNDLES = 5_000
 _SMALL = {("aggregate", "state", "schedule"), ("collect", "state", "order")}
-_STAYS = {("shards", "state", "shard"), ("groups", "state", "groups")}  # until something else comes
 
 
 def schema_of(*tiers, rollups=()):
@@ -100,7 +98,7 @@ class Job:
         pipeline = beam.Pipeline()
         messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
         targets = [Target(settings.tables[0], self.schema, None)]
-        build_graph(messages, targets, settings, clock, self._began_us, write_raw_rows=confirming)
+        build_graph(messages, targets, settings, clock, self._began_us, write_raw_rows=confirming, write_rollups=confirming_rollups)
         proto = pipeline.to_runner_api()
         steps = {**_STAGES, **_OF_ROLLUPS}
         return {name: Fragment(proto, steps[name], states[name], self._cache_mb) for name in self.names}
@@ -187,9 +185,9 @@ class Job:
         self.settle()
 
     def left(self):
-        """Returns what is left anywhere, except for what stays of groups, which is bounded."""
+        """Returns what is left anywhere, except for what stays of groups of sensors, which is bounded."""
         left = [(name, *each) for name, stage in self.stages.items() for each in stage.left()]
-        return [each for each in left if each not in _SMALL | _STAYS]
+        return [each for each in left if each not in _SMALL]
 
     def rows(self):
         """Returns the aggregate rows: values by column, by window length, sensor and start."""

@@ -1,12 +1,11 @@
 """Roll-ups on the modelled engine: what they read of the table, and how long they take."""
 
+from random import Random
 from zlib import crc32
 
 import pytest
 
-from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.rows import KeyRange
-from pipeline.core.schema.layouts import CellSelection
+from pipeline.transforms import rollups
 from tests.engine.job import Job, schema_of
 from tests.model.reference import HOUR, MINUTE, SECOND, Published
 from tests.model.world import START_US, message
@@ -28,45 +27,99 @@ def reads_of_rollups(job):
     return reads
 
 
-def test_windows_that_only_this_job_writes_are_not_read():
-    """Each level reads a window that began before the job once, others not before they are over."""
+def test_each_level_reads_a_row_for_what_was_written():
+    """A pane costs a read of its shard's row, and one of the group's parts, whoever wrote them before."""
     job, counts = Job(SCHEMA, START_US + MINUTE), []
     reads = reads_of_rollups(job)
     with job.running():
-        for after_us, age_us in ((0, 0), (10 * MINUTE, 0), (3 * HOUR, 0), (10 * MINUTE, 0), (HOUR, HOUR)):
+        for after_us, age_us in ((0, 0), (10 * MINUTE, 0), (3 * HOUR, 0), (HOUR, HOUR)):
             job.pass_time(after_us)
             job.publish(message(Published("a", job.now_us - age_us, ("t",))))
             job.pass_time(6 * MINUTE)
             counts.append(len(reads))
-    assert counts == [2, 2, 2, 2, 4]
+    assert counts == [2, 4, 6, 8]
 
 
 def test_a_shard_merges_the_panes_of_its_groups_at_once():
-    """They fire at the same time, and its row gets one version of all."""
+    """They fire at the same time: what they have together is written once."""
     schema = schema_of("1h", rollups=("fleet = { by = [] }", "shards = 64"))
     sensors = [name for name in map(str, range(2000)) if crc32(name.encode()) % 64 == 7]
     job = Job(schema, START_US)
+    written = {}
     with job.running():
+        job.table.write_rows = counting(job.table.write_rows, written)
         for sensor in sensors:
             job.publish(message(Published(sensor, job.now_us, ("t",))))
         job.pass_time(6 * MINUTE)
     assert len({crc32(sensor.encode()) % 256 for sensor in sensors}) == 4
-    (key,) = job.table.keys(b"rollup_members")
-    (row,) = job.table(RowSelection((KeyRange(key, key + b"\x00"),), CellSelection(("rollup",))))
-    assert len(row.cells) == len(sensors) + 1
-    assert len({cell.timestamp_us for cell in row.cells}) == 1
+    assert written == {b"rollup_members": 4, b"rollup_parts": 1, b"rollup": 1}
+    ((_, columns),) = found_rollups(schema, job.table).items()
+    assert columns["sensors"] == len(sensors)
+
+
+def counting(write_rows, written):
+    """Returns a function that writes rows, and counts those of roll-ups by kind."""
+
+    def write(rows):
+        for row in rows:
+            kind = row.key.partition(b"#")[0]
+            if kind.startswith(b"rollup"):
+                written[kind] = written.get(kind, 0) + 1
+            write_rows([row])
+
+    return write
 
 
 @pytest.mark.parametrize("offset_us", [0, 1300, 2600, 3900])
-def test_delay(offset_us):
-    """A group's row follows its sensor's pane within ten seconds."""
+@pytest.mark.parametrize(("age_us", "within_us"), [(0, 35 * SECOND), (HOUR, 10 * SECOND)])
+def test_delay(age_us, within_us, offset_us):
+    """A group's row follows the pane of a window in progress within 35 seconds, and of one that is over within ten."""
     job = Job(SCHEMA, START_US)
     with job.running():
-        job.pass_time(HOUR + offset_us * 1000)
-        job.publish(message(Published("a", job.now_us, ("t",))))
+        job.pass_time(2 * HOUR + offset_us * 1000)
+        job.publish(message(Published("a", job.now_us - age_us, ("t",))))
         while not job.rows():
             job.pass_time(SECOND // 10)
         pane_us = job.now_us
         while not found_rollups(SCHEMA, job.table):
             job.pass_time(SECOND // 10)
-        assert job.now_us - pane_us <= 10 * SECOND
+        assert job.now_us - pane_us <= within_us
+
+
+def test_state_is_what_is_due():
+    """Whatever its size, what sensors have in a window is in no state: each firing leaves the steps without any."""
+    schema = schema_of("1h", "1d", rollups=('site = { by = "metadata.location" }', "fleet = { by = [] }", "shards = 4"))
+    job, rng, size = Job(schema, START_US), Random(1), 0
+    with job.running():
+        for _ in range(12):
+            ages = [HOUR if rng.random() < 0.01 else rng.randrange(MINUTE) for _ in range(200)]
+            published = [
+                Published(f"s{number}", job.now_us - age_us, ("t", "u", "v"), f"site {number % 10}")
+                for number, age_us in enumerate(ages)
+            ]
+            messages = [message(*published[begin : begin + 100]) for begin in range(0, 200, 100)]
+            size += sum(len(each.pubsub.data) for each in messages)
+            job.publish(*messages)
+            job.pass_time(MINUTE)
+        job.drain()
+    counts = [job.stages[name].fragment.state.counts for name in ("shards", "groups")]
+    assert not [name for name, *_ in job.left() if name in ("shards", "groups")]
+    assert sum(each["read"] + each["written"] for each in counts) < size
+
+
+def test_what_is_too_much_at_once(monkeypatch):
+    """A firing computes some of what is due, and the next ones the rest, also in a drain."""
+    monkeypatch.setattr(rollups, "_MOST_AT_ONCE", 1)
+    schema = schema_of("1h", rollups=('site = { by = "metadata.location" }', "shards = 1"))
+    job = Job(schema, START_US)
+    with job.running():
+        for hours in (0, 3):
+            published = [
+                Published(f"s{number}", job.now_us - number * HOUR, ("t",), f"site {number}")
+                for number in range(hours, 12)
+            ]
+            job.publish(message(*published))
+            if not hours:
+                job.pass_time(20 * MINUTE)
+        job.drain()
+    assert sum(row["reading_count"] for row in found_rollups(schema, job.table).values()) == 12 + 9

@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 
-from apache_beam.pvalue import TaggedOutput
-
+from pipeline.core.rollups.due import read_written
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.group_settling import GroupSettling, GroupWindow
-from pipeline.core.rollups.settling import ShardSettling, ShardWindow, settled_parts
+from pipeline.core.rollups.levels import GroupWindow, ShardWindow
+from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.schema.rate import group_of
-from pipeline.job.table_steps import TableSteps
-from pipeline.transforms.rollups import _CollectRollupsFn, _GroupsFn, _ShardsFn
+from pipeline.transforms.rollups import _GroupsFn, _ShardsFn
 from tests.model.beam_steps import Step
 from tests.support.merged_rollups import differences, expected_rollups, found_rollups, member_in
 
@@ -21,51 +19,58 @@ class RollupStage:
         stage: the stage that aggregates.
 
     Attributes:
-        steps: each step with what is in flight before it: since when, and the element.
+        steps: each step that computes, with what is in flight before it: since when, and the element.
+        unwritten: rows in flight before they are written, by the step that computes from them, likewise.
     """
 
     def __init__(self, stage):
         self._stage = stage
         self.steps = {name: (Step(fn), []) for name, fn in self._fns().items()}
+        self.unwritten = {name: [] for name in self.steps}
 
     def update(self):
         for name, fn in self._fns().items():
             self.steps[name][0].replace(fn)
 
     def _fns(self):
-        job, (name, schema) = self._stage.job, self._stage.target[:2]
-        before_us = TableSteps(self._stage.target, job.settings, "")._before_us(job.began_us)
-        arguments = name, schema, before_us, job.world.clock
-        return {
-            "shards": _ShardsFn(*arguments),
-            "groups": _GroupsFn(*arguments),
-            "rows": _CollectRollupsFn(job.world.clock),
-        }
+        arguments = *self._stage.target[:2], self._stage.job.world.clock
+        return {"shards": _ShardsFn(*arguments), "groups": _GroupsFn(*arguments)}
 
     def take(self, name, element):
-        """Takes an element for a step."""
-        self.steps[name][1].append((self._stage.job.world.now_us, element))
+        """Takes rows to write, with what is due for a step then."""
+        self.unwritten[name].append((self._stage.job.world.now_us, element))
 
     def advance(self, share, old_us, timers_us=None):
         """Advances what is in flight, as the stage does; returns whether there was anything."""
         job, worked = self._stage.job, False
         for name, (step, queue) in self.steps.items():
+            worked |= self._write_then_due(name, queue, share, old_us)
             calls = self._stage._calls(step, queue, share, old_us, timers_us)
             if not calls:
                 continue
             worked = True
             if job.random.random() < 0.2:
                 failed = step.run(calls, job.random.randint(0, len(calls)))
-                if name == "rows":
+                if name == "groups":
                     self._write(row for rows in failed for row in rows if job.random.random() < 0.5)
             for output in step.run(calls):
-                if name == "rows":
+                if name == "groups":
                     self._write(output)
-                elif isinstance(output, TaggedOutput):
-                    self.take("groups", output.value)
                 else:
-                    self.take("rows", output)
+                    self.take("groups", output)
         return worked
+
+    def _write_then_due(self, name, queue, share, old_us):
+        job, unwritten = self._stage.job, self.unwritten[name]
+        taken = [each for each in unwritten if each[0] <= old_us and job.random.random() < share]
+        written = [read_written(element) for _, element in taken]
+        if job.random.random() < 0.2:  # a bundle that fails writes some rows, and comes again
+            self._write(row for each in written for row in each.rows if job.random.random() < 0.5)
+        self._write(row for each in written for row in each.rows)
+        again = [each for each in taken if share < 1 and job.random.random() < 0.1]
+        unwritten[:] = [each for each in unwritten if each not in taken] + again
+        queue += [(job.world.now_us, due) for each in written for due in each.due]
+        return bool(taken)
 
     def _write(self, rows):
         """Writes rows in any order."""
@@ -75,12 +80,13 @@ class RollupStage:
 
     def in_flight(self):
         """Returns whether anything is in flight, or waits for a timer."""
-        return any(queue or any(step.timers_left()) for step, queue in self.steps.values())
+        waits = any(queue or any(step.timers_left()) for step, queue in self.steps.values())
+        return waits or any(self.unwritten.values())
 
     def next_us(self, writing_us, delay_us):
         """Yields the times at which an element, or a timer, has been in flight for so long."""
-        for step, queue in self.steps.values():
-            yield from (since_us + writing_us for since_us, _ in queue)
+        for name, (step, queue) in self.steps.items():
+            yield from (since_us + writing_us for since_us, _ in (*queue, *self.unwritten[name]))
             yield from (time_us + delay_us for time_us in step.clock_times())
 
 
@@ -91,16 +97,14 @@ def wrong_groups(schema, table, rows):
 
 
 def settle_groups(schema, table, windows):
-    """Settles the roll-ups of sensors' windows, by length, sensor and start, as repairs and backfills do."""
-    rules = GroupRules(schema)
-    arguments = table, table.write_rows
+    """Settles the roll-ups of sensors' windows, by length, sensor and start, as repairs do."""
+    rules, shards = GroupRules(schema), defaultdict(list)
     indexes = {tier.window.text: index for index, tier in enumerate(schema.tiers) if rules.rollups_of(index)}
-    shards, groups = defaultdict(list), defaultdict(dict)
     for text, sensor_id, start_us in windows:
         if text in indexes:
             shard = group_of(sensor_id.encode(), schema.shards_of_rollups)
             shards[ShardWindow(indexes[text], start_us, shard)].append(sensor_id)
-    for of, settled in ShardSettling(schema, rules, *arguments).settle(shards).items():
-        for part in settled_parts(rules, of, settled, settled.groups):
-            groups[GroupWindow(of.tier, of.start_us, part.group)][of.shard] = part
-    GroupSettling(rules, *arguments).settle(groups)
+    settling = RollupSettling(rules, table, table.write_rows)
+    groups = settling.members(shards, less=True)
+    settling.parts(groups)
+    settling.groups({GroupWindow(*of[:2], group) for of, of_shard in groups.items() for group in of_shard})

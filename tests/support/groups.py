@@ -141,7 +141,7 @@ class Group:
         if firing.results:
             self.publish(firing.results.found, schedule.batches)
         if firing.contributions:
-            self.contributed += firing.contributions.batches(schedule.batches)
+            self.contributed += firing.contributions.batches()
         schedule.batches += len(list(parts_of(firing.rows)))
         state.write(firing)
         schedule.rearm(self.aggregation.firing)
@@ -194,7 +194,7 @@ def restarted(group):
         table=group.table,
         deduplicate=group.aggregation.deduplicate,
         results=group.aggregation.results and group.aggregation.results._replace(began_us=group.now_us + 1),
-        rollups=group.aggregation.rollups and group.aggregation.rollups._replace(began_us=group.now_us + 1),
+        rollups=group.aggregation.rollups,
     )
     new.now_us += 1
     new.written, new.published, new.contributed = group.written, group.published, group.contributed

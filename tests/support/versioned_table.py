@@ -34,9 +34,27 @@ class VersionedTable:
                     if (family, qualifier) == column and time_us < end_us:
                         del cells[family, qualifier, time_us]
 
-    def read(self, keys):
-        """Returns the rows of these keys, the newest versions of a cell first."""
-        return {key: self.row(key) for key in keys if self._rows.get(key)}
+    def select(self, selection):
+        """Yields the rows of selected keys, with the newest version of each cell."""
+        families, columns = selection.cells.families, selection.cells.qualifiers
+        for key in sorted(self._rows):
+            if any(keys.start <= key < keys.end for keys in selection.ranges):
+                cells = [
+                    cell
+                    for cell in self.cells(key)
+                    if cell.family in families and (not columns or cell.qualifier in columns)
+                ]
+                newest = {(cell.family, cell.qualifier): cell for cell in reversed(cells)}
+                if newest:
+                    yield Row(key, list(newest.values()))
+
+    def cells(self, key):
+        """Returns the cells of a row, the newest versions first."""
+        return self.row(key).cells if key in self._rows else []
+
+    def forget(self, key):
+        """Deletes a row."""
+        self._rows.pop(key, None)
 
     def row(self, key):
         """Returns a row."""

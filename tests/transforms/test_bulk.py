@@ -22,7 +22,7 @@ from pipeline.core.completion.work_list import is_work_key
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rollup_rows import VERSION, Versioned, members_key, rollup_key, versioned_row
+from pipeline.core.rows.rollup_rows import LEFT, Versioned, members_key, rollup_key, versioned_row
 from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
@@ -111,7 +111,7 @@ def test_windows_of_refused_rows_are_listed(bigtable):
         aggregate_row(shortest.window, "a", shortest.window.start_of(at_us), stats, "nowhere"),
         aggregate_row(longest.window, "b", longest.window.start_of(at_us), stats, longest.family),
     ]
-    day_us, cells = longest.window.start_of(at_us), [(b"c", Versioned(2, b"")), (VERSION, Versioned(2, b""))]
+    day_us, cells = longest.window.start_of(at_us), [(b"c", Versioned(2, b"")), (LEFT, Versioned(2, b""))]
     of_rollups = [members_key(longest.window, 7, day_us), rollup_key(longest.window, "site", "north", day_us)]
     good = [row(b"%04d" % i, shortest.family) for i in range(100)]
     rows = EncodedRows([*many([*good, *bad]), *(versioned_row(key, day_us, cells) for key in of_rollups)])

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
-from pipeline.core.rollups.contributions import is_contribution, member_of
+from pipeline.core.rollups.contributions import is_contribution, texts_in
 from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, aggregate_range
 from pipeline.core.rows.records import SensorGroup
-from pipeline.core.rows.rollup_rows import FAMILY, NO_SENSORS, PARTS, members_key, rollup_key
+from pipeline.core.rows.rollup_rows import FAMILY, PARTS, is_sensor, members_key, rollup_key
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import Rollup
@@ -70,9 +70,9 @@ def groups_of_sensor(schema: TableSchema, read: ReadRows, sensor_id: str, on_for
 def _members(rollup: Rollup, row: Row, group: SensorGroup) -> list[str]:
     """Returns the sensors of the group among those of a shard."""
     found = [
-        (cell.qualifier, member_of(cell.value))
+        (cell.qualifier, texts_in(cell.value)[0].decode())
         for cell in row.cells
-        if cell.value and cell.qualifier not in NO_SENSORS and is_contribution(cell.value)
+        if cell.value and is_sensor(cell.qualifier) and is_contribution(cell.value)
     ]
     return [sensor.decode() for sensor, text in found if rollup.value_of(member_fields(text)) == group.text]
 

@@ -227,7 +227,7 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         if first:
             newest = times[0] if events == 1 else max(times, key=_moment)
             of_event = texts[numbers[0]]
-            members = (_new(Member, (newest, of_event[-1])),)
+            members = (_new(Member, (newest, of_event[-1], ())),)
             if len(of_event) > 1:
                 members = *(Member(newest, text) for text in of_event[:-1]), *members
         yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[first + events :], members)

@@ -1,121 +1,39 @@
 """What one sensor contributes to the roll-ups of a window: its metadata, and its statistics in a form that merges.
 
-A contribution is encoded as the :mod:`~pipeline.core.rollups.sums` of one sensor, with its metadata as the text. An
-empty one tells that the sensor has nothing in the window any more.
-
-A batch has the contributions of a shard's sensors to several windows, little-endian:
-
-    batch   version; the time at which the job began in µs; the number; windows until the end
-    window  index of the tier; start in µs; number of sensors, size of their ids; the ids, separated by line feeds; for
-            each sensor the size of its contribution in 4 bytes; the contributions
+A contribution is encoded as the :mod:`~pipeline.core.rollups.sums` of one sensor, with its metadata as the text: that
+of its newest event in the first line, and others that it had before. An empty one tells that the sensor has nothing in
+the window any more.
 """
 
 import struct
-from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate, groupby, islice, pairwise
 from typing import Any, NamedTuple
 
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.sums import is_sums, parts_of_metrics_bytes, prefix_of, text_in
+from pipeline.core.rows.aggregate_rows import parse_window_stats
+from pipeline.core.rows.rollup_rows import Versioned
+from pipeline.core.rows.rows import Row
 from pipeline.core.statistics.courses import Risen, increase, rate
 from pipeline.core.statistics.member import member_fields
 from pipeline.core.statistics.window_stats import WindowStats
 
-VERSION = 1
-
 NOTHING = b""
 """The contribution of a sensor that has nothing in the window any more."""
 
-_BATCH = struct.Struct("<BQQ")
-_WINDOW = struct.Struct("<BqII")
-_MOST_SENSORS = 2000  # of a window, in a batch
-_MOST_BYTES = 2 << 20  # of contributions, in a batch
 _NO_FIELDS = "{}"
 _MOST_SHAPES = 1 << 16  # of sensors' metadata and metrics, which a worker keeps for as long as it lives
 
 
-class Order(NamedTuple):
-    """The place of changes among those of the same sensors by the same job: those with a greater number are newer.
+class Contribution(NamedTuple):
+    """What a sensor contributes.
 
     Attributes:
-        began_us: the time at which the job began in µs.
-        number: the number of batches of rows that the group of sensors had written before.
+        cell: the cell.
+        texts: the metadata of the window's events: the groups of each have to be merged again.
     """
 
-    began_us: int
-    number: int
-
-
-class SensorChanges(NamedTuple):
-    """What sensors of a shard contribute to a window from now on.
-
-    Attributes:
-        tier: the index of the tier.
-        start_us: the window's start.
-        contributions: the contributions by sensor; :data:`NOTHING` for one that is gone.
-        order: the place among other changes; None if they are in order.
-    """
-
-    tier: int
-    start_us: int
-    contributions: Mapping[bytes, bytes]
-    order: Order | None = None
-
-
-def batches_of(windows: Iterable[tuple[int, int, Mapping[bytes, bytes]]], order: Order) -> Iterator[bytes]:
-    """Yields batches of limited size.
-
-    Args:
-        windows: the index of the tier, the start in µs, and the contributions by sensor.
-        order: their place among other changes.
-    """
-    head = _BATCH.pack(VERSION, *order)
-    parts, sensors, size = [head], 0, 0
-    for tier, start_us, contributions in windows:
-        for some in _some_at_a_time(contributions):
-            ids = b"\n".join(some)
-            sizes = array("I", map(len, some.values()))
-            parts += (_WINDOW.pack(tier, start_us, len(some), len(ids)), ids, sizes.tobytes(), *some.values())
-            sensors += len(some)
-            size += sum(sizes)
-            if sensors >= _MOST_SENSORS or size >= _MOST_BYTES:
-                yield b"".join(parts)
-                parts, sensors, size = [head], 0, 0
-    if sensors:
-        yield b"".join(parts)
-
-
-def _some_at_a_time(contributions: Mapping[bytes, bytes]) -> Iterator[dict[bytes, bytes]]:
-    """Yields contributions, as many as a batch may have, or a large one."""
-    items = iter(contributions.items())
-    while some := dict(islice(items, _MOST_SENSORS)):
-        ends = list(accumulate(map(len, some.values())))
-        if ends[-1] <= _MOST_BYTES:
-            yield some
-            continue
-        of_parts = groupby(zip(ends, some.items(), strict=True), lambda each: each[0] // _MOST_BYTES)
-        yield from (dict(item for _, item in part) for _, part in of_parts)
-
-
-def read_batch(batch: bytes) -> list[SensorChanges]:
-    """Parses what :func:`batches_of` yields. Raises ValueError for other bytes."""
-    version, *order = _BATCH.unpack_from(batch)
-    if version != VERSION:
-        raise ValueError("another release wrote these contributions; drain the job that wrote them and start a new one")
-    found: list[SensorChanges] = []
-    end = _BATCH.size
-    while end < len(batch):
-        tier, start_us, count, ids_size = _WINDOW.unpack_from(batch, end)
-        ids = end + _WINDOW.size
-        sizes = ids + ids_size
-        begin = sizes + 4 * count
-        ends = list(accumulate(array("I", batch[sizes:begin]), initial=begin))
-        datas = [batch[one:other] for one, other in pairwise(ends)]
-        contributions = dict(zip(batch[ids:sizes].split(b"\n"), datas, strict=True))
-        found.append(SensorChanges(tier, start_us, contributions, Order(*order)))
-        end = ends[-1]
-    return found
+    cell: Versioned
+    texts: tuple[bytes, ...]
 
 
 class Contributions:
@@ -124,21 +42,38 @@ class Contributions:
     Args:
         rules: the table's roll-ups.
         tier: the index of the tier.
+
+    Attributes:
+        fields: the metadata that the roll-ups group by.
     """
 
     def __init__(self, rules: GroupRules, tier: int) -> None:
         self._of = rules, tier
-        self._window = rules.tiers[tier].window
+        self._tier = rules.tiers[tier]
         self._rollups = rules.rollups_of(tier)
+        self.fields = frozenset(field for rollup in self._rollups for field in rollup.by)
         self._shapes: dict[tuple[str, ...], tuple[Any, ...]] = {}
 
     def __reduce__(self) -> Any:
         return Contributions, self._of
 
-    def of(self, start_us: int, stats: WindowStats) -> bytes:
-        """Encodes what a sensor contributes to the window that starts then."""
+    def of(self, start_us: int, stats: WindowStats) -> Contribution:
+        """Returns what a sensor contributes to the window that starts then."""
+        member = stats.member
+        texts = (_NO_FIELDS,) if member is None else (member.text, *member.before)
+        cell = Versioned(stats.size, self._encoded(start_us, stats, "\n".join(texts)))
+        return Contribution(cell, tuple([text.encode() for text in texts]))
+
+    def stats_of(self, row: Row) -> tuple[int, WindowStats] | None:
+        """Returns the start and the statistics of a sensor's aggregate row; None for another program's row."""
+        try:
+            return parse_window_stats(self._tier.window, row, self._tier.statistics)
+        except ValueError:
+            return None
+
+    def _encoded(self, start_us: int, stats: WindowStats, text: str) -> bytes:
         metrics = stats.metrics
-        key = (stats.member.text if stats.member is not None else _NO_FIELDS, *metrics)
+        key = text, *metrics
         prefix, pack, kept = self._shapes.get(key) or self._shape(key)
         moments: list[float] = []
         has_parts = False
@@ -160,7 +95,7 @@ class Contributions:
 
     def _parts(self, start_us: int, stats: WindowStats, names: tuple[str, ...]) -> bytes:
         """Encodes the parts that merge with those of other sensors."""
-        end_us = self._window.end_of(start_us)
+        end_us = self._tier.window.end_of(start_us)
         found = {}
         for name in names:
             parts = stats.metrics[name].parts or {}
@@ -175,12 +110,13 @@ def is_contribution(data: bytes) -> bool:
     if not data:
         return True
     try:
-        member_fields(member_of(data))
+        for text in texts_in(data):
+            member_fields(text.decode())
     except (ValueError, struct.error):
         return False
     return is_sums(data)
 
 
-def member_of(contribution: bytes) -> str:
-    """Returns the metadata that a contribution tells; it must not be empty."""
-    return text_in(contribution).decode()
+def texts_in(contribution: bytes) -> list[bytes]:
+    """Returns the metadata that a contribution tells, that of the newest event first; it must not be empty."""
+    return text_in(contribution).split(b"\n")

@@ -8,7 +8,6 @@ from pipeline.core.statistics.member import member_fields
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
-_NEVER_US = (1 << 63) - 1
 _MOST_KNOWN = 1 << 16  # texts, or sets of metrics; a worker keeps them for as long as it lives
 
 
@@ -24,28 +23,20 @@ class GroupRules:
 
     Args:
         schema: the table's schema.
-        own_from_us: the start of the first window that nobody else writes before it is over; by default, there is none.
 
     Attributes:
         tiers: the table's tiers, shortest first.
+        shards: the number of shards among which sensors are divided.
     """
 
-    def __init__(self, schema: TableSchema, own_from_us: int = _NEVER_US) -> None:
+    def __init__(self, schema: TableSchema) -> None:
         self.tiers = schema.tiers
-        self._own_from_us = own_from_us
+        self.shards = schema.shards_of_rollups
         self._sensors = schema.rate.sensors if schema.rate else None
         self._of_tier = [schema.rollups_of(tier.window) for tier in schema.tiers]
         self._named = {rollup.name: rollup for rollup in schema.rollups}
         self._groups: dict[tuple[int, bytes], tuple[Group, ...]] = {}
         self._merged: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
-
-    def is_over(self, tier: int, start_us: int, now_us: int) -> bool:
-        """Returns whether a window is over by the clock. The state keeps windows until then, and a while after."""
-        return self.tiers[tier].window.end_of(start_us) <= now_us
-
-    def has_to_be_read(self, tier: int, start_us: int, now_us: int, *, known: bool) -> bool:
-        """Returns whether the rows of a window may contain more than the state, which knows the window or does not."""
-        return self.is_over(tier, start_us, now_us) or not (known or start_us >= self._own_from_us)
 
     def rollups_of(self, tier: int) -> tuple[Rollup, ...]:
         """Returns the roll-ups that have rows of a tier, which is named by its index."""

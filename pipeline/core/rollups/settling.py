@@ -1,268 +1,240 @@
-"""Brings the rows of roll-ups in line with aggregate rows, as batch writers do, beside other writers.
+"""Brings roll-ups in line with aggregate rows that were written or deleted, as batch writers do beside other writers.
 
-The aggregate rows of sensors are read, then the row of their shard's members. Contributions that differ are written,
-and read again with those of the whole shard, from which the parts of groups are merged. Groups are settled when all
-shards have told their parts: what differs is written, and both of a group's rows are read again. So of several batch
-writers, the last one has seen what all have written.
+What the sensors contribute is written, then the shards' parts of their groups, then the rows of the groups: each from
+rows that are read after the write below was confirmed. So of several writers, the last to read has seen what all have
+written, and its cells have the greatest versions.
 
-A job does not read again: its rows wait for each other for seconds, and lack what is written meanwhile. They replace
-what a batch writer has written, whose versions are lower. So batch writers settle windows again when a job's rows have
-been written, until nothing is wrong. What a job computes since is right: it reads the rows of windows that are over.
-
-A writer may be killed between the two levels. So a shard's row tells, with its version, the metadata that sensors have
-left, as :mod:`pipeline.core.rollups.shard_windows` writes it: whoever settles the window next settles those groups too.
+A window that counts less on purpose, because a reading was deleted or a sensor forgotten, has a lower version. In one
+atomic mutation, the sensor's cell is deleted and set, and the row of members keeps the difference in a cell of its own,
+with the metadata that the sensor had: so versions of parts and groups only grow, and whoever settles the window next
+settles those groups too.
 """
 
-import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import accumulate
 from typing import NamedTuple
 
-from pipeline.core.queries.seeks import MOST_RANGES, ReadRows, RowSelection
-from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import NOTHING, Contributions, is_contribution
+from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.rollups.contributions import NOTHING, Contribution, Contributions, is_contribution, texts_in
 from pipeline.core.rollups.group_rules import Group, GroupRules
-from pipeline.core.rollups.rollup_differences import same_sums
-from pipeline.core.rollups.shard_windows import newest_left, parts_of
-from pipeline.core.rollups.sums import sums_bytes, text_in
-from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
-from pipeline.core.rows.rollup_rows import (
-    FAMILY,
-    FORGOTTEN,
-    VERSION,
-    Versioned,
-    forgetting_row,
-    members_key,
-    versioned_row,
-    versions_in,
+from pipeline.core.rollups.levels import (
+    NO_MEMBERS,
+    GroupWindow,
+    Members,
+    ShardWindow,
+    group_row,
+    groups_of_texts,
+    key_of_group,
+    key_of_members,
+    merged,
+    part_row,
+    parts_in,
+    parts_of,
+    rows_of,
 )
-from pipeline.core.rows.rows import EncodedRows, KeyRange, Row
+from pipeline.core.rollups.rollup_differences import same_sums
+from pipeline.core.rows.aggregate_rows import aggregate_key
+from pipeline.core.rows.rollup_rows import FAMILY, LEFT, PARTS, Versioned, versioned_row, versions_in
+from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.member import member_fields
-from pipeline.core.statistics.window_stats import WindowStats
 
-NEWEST = CellSelection((FAMILY,), versions=1)
-"""The cells of rows of roll-ups that count."""
+_MOST_LEFT_BYTES = 1 << 16  # of texts, in a row of members
 
 WriteRows = Callable[[EncodedRows], None]
 """Writes rows, each at most once, and returns when the server has confirmed them."""
 
-MOST_TIMES = 4
-"""The most times that windows are settled: a job may change each of contributions, parts and groups once more."""
-
-STILL_WRITTEN = "a job keeps changing the same roll-ups; run 'tidetable repair --rollups' when their windows are over"
-"""What a batch writer tells if there was something to write the last time."""
-
-_ON_THEIR_WAY_S = 20  # the time for which a job's rows may be; they wait for each other for up to 11 s
+ShardGroups = Mapping[ShardWindow, Collection[Group]]
+"""Groups by the windows of shards."""
 
 
-class ShardWindow(NamedTuple):
-    """A window of a shard of sensors.
+class _Changes(NamedTuple):
+    """How a row of members has to change, and the metadata whose groups have to be merged again."""
 
-    Attributes:
-        tier: the index of the tier.
-        start_us: the window's start.
-        shard: the shard.
-    """
-
-    tier: int
-    start_us: int
-    shard: int
+    cells: dict[bytes, Versioned]
+    gone: dict[bytes, int]
+    texts: set[bytes]
 
 
-class Settled(NamedTuple):
-    """What a shard's sensors contribute to a window, once that is settled.
-
-    Attributes:
-        version: the version of the shard's row, which its parts have too.
-        contributions: the contributions of its sensors.
-        groups: the groups that the settled sensors are in, or were in.
-        gone: the settled sensors that contribute nothing.
-    """
-
-    version: int
-    contributions: Collection[bytes]
-    groups: Collection[Group] = ()
-    gone: Sequence[bytes] = ()
-
-
-class Members(NamedTuple):
-    """What a table has of a shard's window.
-
-    Attributes:
-        version: the version of the row; 0 without a row.
-        contributions: the contributions by sensor; :data:`NOTHING` of one that is gone.
-        left: the metadata that sensors have left.
-        unreadable: the sensors whose cells another program wrote: they have to be written again.
-    """
-
-    version: int
-    contributions: dict[bytes, bytes]
-    left: Collection[bytes]
-    unreadable: frozenset[bytes] = frozenset()
-
-    @classmethod
-    def of(cls, row: Row, start_us: int) -> "Members":
-        """Returns what a row of members tells."""
-        cells = versions_in(row, start_us)
-        version = max((cell.version for cell in cells.values()), default=0)
-        left = cells.pop(VERSION, Versioned(0, b"")).value
-        cells.pop(FORGOTTEN, None)
-        contributions = {sensor: data for sensor, (_, data) in cells.items() if is_contribution(data)}
-        unreadable = cells.keys() - contributions.keys()
-        return cls(version, contributions, left.split(b"\n") if left else (), frozenset(unreadable))
-
-    @property
-    def settled(self) -> Settled:
-        """What these sensors contribute."""
-        return Settled(self.version, [data for data in self.contributions.values() if data])
-
-
-NO_MEMBERS = Members(0, {}, ())
-_NO_GROUPS: Mapping[ShardWindow, Collection[Group]] = {}
-
-
-class RowContributions:
-    """What the aggregate rows of a tier contribute to roll-ups.
+class RollupSettling:
+    """Settles roll-ups.
 
     Args:
-        rules: the table's roll-ups.
-        tier: the index of the tier.
-    """
-
-    def __init__(self, rules: GroupRules, tier: int) -> None:
-        self._tier = rules.tiers[tier]
-        self._contributions = Contributions(rules, tier)
-        self._fields = {field for rollup in rules.rollups_of(tier) for field in rollup.by}
-
-    def of(self, row: Row) -> tuple[bytes, bool]:
-        """Returns the contribution of a row, and whether the row tells all metadata that roll-ups group by.
-
-        Another program's row contributes nothing.
-        """
-        try:
-            start_us, stats = parse_window_stats(self._tier.window, row, self._tier.statistics)
-        except ValueError:
-            return NOTHING, True
-        return self._contributions.of(start_us, stats), self._tells_all(stats)
-
-    def _tells_all(self, stats: WindowStats) -> bool:
-        return not self._fields or (
-            stats.member is not None and self._fields <= member_fields(stats.member.text).keys()
-        )
-
-
-def rows_of(read: ReadRows, cells: CellSelection, keys: Iterable[bytes]) -> dict[bytes, Row]:
-    """Reads the rows with these keys, many in a request."""
-    some = sorted(keys)
-    batches = (some[start : start + MOST_RANGES] for start in range(0, len(some), MOST_RANGES))
-    selections = (RowSelection(tuple(KeyRange(key, key + b"\x00") for key in batch), cells) for batch in batches)
-    return {row.key: row for selection in selections for row in read(selection)}
-
-
-class ShardSettling:
-    """Settles what sensors contribute to roll-ups.
-
-    Args:
-        schema: the table's schema.
         rules: the table's roll-ups.
         read: reads rows.
         write: writes rows.
     """
 
-    def __init__(self, schema: TableSchema, rules: GroupRules, read: ReadRows, write: WriteRows) -> None:
+    def __init__(self, rules: GroupRules, read: ReadRows, write: WriteRows) -> None:
         self._rules, self._read, self._write = rules, read, write
-        self._of_rows = [RowContributions(rules, tier) for tier, _ in enumerate(schema.tiers)]
+        self._of_rows = [Contributions(rules, tier) for tier, _ in enumerate(rules.tiers)]
 
-    def settle(
-        self,
-        windows: Mapping[ShardWindow, Collection[str]],
-        groups: Mapping[ShardWindow, Collection[Group]] = _NO_GROUPS,
-    ) -> dict[ShardWindow, Settled]:
-        """Writes what the aggregate rows of sensors contribute, where it differs from what is stored.
+    def members(
+        self, windows: Mapping[ShardWindow, Collection[str]], *, less: bool = False
+    ) -> dict[ShardWindow, set[Group]]:
+        """Writes what sensors contribute. Returns the groups whose parts have to be merged again.
 
         Args:
-            windows: the sensors, by the window of their shard.
-            groups: groups that they were in before: those that it returned the last time.
+            windows: the sensors whose aggregate rows were written or deleted, by the window of their shard.
+            less: whether a row may count less than before. Otherwise, what counts more is that of another writer.
         """
-        done: dict[ShardWindow, Settled] = {}
         texts: dict[ShardWindow, set[bytes]] = defaultdict(set)
-        written: dict[ShardWindow, dict[bytes, bytes]] = {}
-        while rest := [of for of in windows if of not in done]:
+        least: dict[ShardWindow, int] = {}
+        rest = list(windows)
+        while rest:
+            stored = self.stored(rest)  # before the aggregate rows, which are written before
             found = self._contributions({of: [each.encode() for each in windows[of]] for of in rest})
-            members = self.members(rest)
-            unreadable = {of: members[of].unreadable - found[of].keys() for of in rest}
-            for of, more in self._contributions(unreadable).items():
-                found[of] |= more
-            rows = EncodedRows()
+            if less:
+                unreadable = {of: stored[of].unreadable - found[of].keys() for of in rest}
+                for of, more in self._contributions(unreadable).items():
+                    found[of] |= more
+            rows, again = EncodedRows(), []
             for of in rest:
-                stored, known = members[of], members[of].contributions
-                changed = {
-                    sensor: data
-                    for sensor, data in found[of].items()
-                    if sensor in stored.unreadable or not same_sums(data, known.get(sensor, NOTHING))
-                }
-                after = {**known, **changed}
-                before = {sensor: text_in(known[sensor]) for sensor in changed if known.get(sensor)}
-                left = {text for sensor, text in before.items() if not after[sensor] or text_in(after[sensor]) != text}
-                texts[of] |= {*before.values(), *stored.left, *map(text_in, filter(None, found[of].values()))}
-                if not changed and written.get(of, known) == known:
-                    named = (group for text in texts[of] for group in self._rules.groups_of(of.tier, text))
-                    gone = [sensor for sensor, data in found[of].items() if not data]
-                    done[of] = stored.settled._replace(groups={*groups.get(of, ()), *named}, gone=gone)
-                    continue
-                version = stored.version + 1  # also if others wrote: equal versions say the same
-                told = dict.fromkeys([*stored.left, *left])
-                tells = VERSION, Versioned(version, b"\n".join(newest_left(told)))
-                cells = [*((sensor, Versioned(version, data)) for sensor, data in changed.items()), tells]
-                rows.append(versioned_row(self._key(of), of.start_us, cells))
-                written[of] = after
+                changes = _changes(stored[of], found[of], least.get(of, 0), less=less)
+                texts[of] |= changes.texts
+                if changes.cells or changes.gone:
+                    rows.append(self._members_row(of, changes))
+                    again.append(of)
+                if LEFT in changes.cells:
+                    least[of] = max(least.get(of, 0), stored[of].version + 1)
             if rows:
                 self._write(rows)
-        return done
+            rest = again
+        return {of: set(groups_of_texts(self._rules, of.tier, texts[of])) for of in windows}
 
-    def forgotten(self, settled: Mapping[ShardWindow, Settled]) -> EncodedRows:
-        """Returns the rows that delete the cells of sensors that are gone. Cells that arrived since stay."""
-        return EncodedRows(
-            forgetting_row(self._key(of), of.start_us, each.version, each.gone)
-            for of, each in settled.items()
-            if each.gone
-        )
+    def parts(self, windows: ShardGroups, *, resets: bool = False) -> None:
+        """Writes parts of groups; if it ``resets``, also over greater versions, which other programs have written."""
+        rows = EncodedRows()
+        for of, members in self.stored(windows).items():
+            cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in members.unreadable}
+            parts = parts_of(self._rules, of.tier, members._replace(cells=cells), windows[of])
+            stored = self._stored_parts(of, parts) if resets else {}
+            for group, part in parts.items():
+                gone = {column: each for column, each in stored.get(group, {}).items() if each > part.version}
+                if part.version or gone:
+                    window = GroupWindow(of.tier, of.start_us, group)
+                    rows.append(part_row(self._rules, window, of.shard, part, gone))
+        if rows:
+            self._write(rows)
 
-    def members(self, windows: Iterable[ShardWindow]) -> dict[ShardWindow, Members]:
-        """Reads what the table has of windows."""
-        keys = {of: self._key(of) for of in windows}
-        rows = rows_of(self._read, NEWEST, keys.values())
-        return {of: Members.of(rows[key], of.start_us) if key in rows else NO_MEMBERS for of, key in keys.items()}
+    def groups(self, windows: Iterable[GroupWindow], *, resets: bool = False) -> None:
+        """Writes the rows of groups, like :meth:`parts`."""
+        keys = {key_of_group(self._rules, of, PARTS): of for of in windows}
+        parts = {keys[row.key]: parts_in(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
+        stored = self._stored_groups(keys.values()) if resets else {}
+        rows = EncodedRows()
+        for of in keys.values():
+            found = merged(self._rules, of, parts.get(of, {}))
+            gone = {column: each for column, each in stored.get(of, {}).items() if each > found.version}
+            if found.version or gone:
+                rows.append(group_row(self._rules, of, found, gone))
+        if rows:
+            self._write(rows)
 
-    def _contributions(self, windows: Mapping[ShardWindow, Iterable[bytes]]) -> dict[ShardWindow, dict[bytes, bytes]]:
-        found = {of: dict.fromkeys(sensors, NOTHING) for of, sensors in windows.items()}
-        for tier, each in enumerate(self._rules.tiers):
+    def forgotten(self, windows: Mapping[ShardWindow, Collection[str]]) -> None:
+        """Deletes the cells of sensors that contribute nothing, once the rows of their groups are right."""
+        rows = EncodedRows()
+        for of, members in self.stored(windows).items():
+            cells = ((sensor, members.cells.get(sensor)) for sensor in map(str.encode, windows[of]))
+            if gone := {sensor: cell.version for sensor, cell in cells if cell is not None and cell.value == NOTHING}:
+                left = members.left._replace(version=members.left.version + sum(gone.values()))
+                rows.append(self._members_row(of, _Changes({LEFT: left}, gone, set())))
+        if rows:
+            self._write(rows)
+
+    def _members_row(self, of: ShardWindow, changes: _Changes) -> EncodedRow:
+        return versioned_row(key_of_members(self._rules, of), of.start_us, changes.cells.items(), changes.gone)
+
+    def stored(self, windows: Iterable[ShardWindow]) -> dict[ShardWindow, Members]:
+        """Returns what the table has of windows."""
+        keys = {key_of_members(self._rules, of): of for of in windows}
+        found = dict.fromkeys(keys.values(), NO_MEMBERS)
+        for row in rows_of(self._read, keys):
+            found[keys[row.key]] = Members.of(row, keys[row.key].start_us)
+        return found
+
+    def _contributions(
+        self, windows: Mapping[ShardWindow, Iterable[bytes]]
+    ) -> dict[ShardWindow, dict[bytes, Contribution | None]]:
+        """Reads what the aggregate rows of sensors contribute; None for a sensor without a row."""
+        found: dict[ShardWindow, dict[bytes, Contribution | None]]
+        found = {of: dict.fromkeys(sensors) for of, sensors in windows.items()}
+        for index, tier in enumerate(self._rules.tiers):
             keys = {
-                aggregate_key(each.window, sensor_id, of.start_us): (of, sensor)
+                aggregate_key(tier.window, sensor_id, of.start_us): (of, sensor)
                 for of, sensors in found.items()
-                if of.tier == tier
+                if of.tier == index
                 for sensor in sensors
                 if (sensor_id := sensor.decode(errors="ignore")).encode() == sensor  # others have no rows
             }
-            for key, row in rows_of(self._read, CellSelection((each.family,), versions=1), keys).items():
-                of, sensor = keys[key]
-                found[of][sensor] = self._of_rows[tier].of(row)[0]
+            for row in rows_of(self._read, keys, CellSelection((tier.family,), versions=1)):
+                of, sensor = keys[row.key]
+                if (window := self._of_rows[index].stats_of(row)) is not None:
+                    found[of][sensor] = self._of_rows[index].of(*window)
         return found
 
-    def _key(self, of: ShardWindow) -> bytes:
-        return members_key(self._rules.tiers[of.tier].window, of.shard, of.start_us)
+    def _stored_parts(self, of: ShardWindow, groups: Iterable[Group]) -> dict[Group, dict[bytes, int]]:
+        """Returns the versions of a shard's stored parts, by column."""
+        keys = {key_of_group(self._rules, GroupWindow(of.tier, of.start_us, group), PARTS): group for group in groups}
+        rows = rows_of(self._read, keys, CellSelection((FAMILY,), (b"%d" % of.shard,), versions=1))
+        return {keys[row.key]: _versions(row, of.start_us) for row in rows}
+
+    def _stored_groups(self, windows: Iterable[GroupWindow]) -> dict[GroupWindow, dict[bytes, int]]:
+        """Returns the versions of the stored cells of groups' rows, by column."""
+        keys = {key_of_group(self._rules, of): of for of in windows}
+        return {keys[row.key]: _versions(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
 
 
-def wait_for_jobs(settled_s: float) -> None:
-    """Waits until what a job had on its way when windows were settled has been written."""
-    time.sleep(max(settled_s + _ON_THEIR_WAY_S - time.time(), 0))
+def _changes(stored: Members, found: Mapping[bytes, Contribution | None], least: int, *, less: bool) -> _Changes:
+    """Returns how a row of members has to change.
+
+    Args:
+        stored: what it tells.
+        found: what sensors contribute; None for a sensor without an aggregate row.
+        least: the version that the row must have.
+        less: whether sensors may count less than before.
+    """
+    unreadable = stored.unreadable if less else set()
+    changes = _Changes({}, {}, set(filter(None, stored.left.value.split(b"\n"))))
+    version, left = stored.version, list[bytes]()
+    for sensor, contribution in found.items():
+        known, before = stored.cells.get(sensor), list[bytes]()
+        if known is not None and known.value and sensor not in unreadable:
+            before += texts_in(known.value)
+        changes.texts.update(before, contribution.texts if contribution else ())
+        cell = contribution.cell if contribution else Versioned(1, NOTHING)
+        if known is None:
+            if contribution:
+                changes.cells[sensor] = cell
+                version += cell.version
+        elif known.version <= cell.version or less:
+            if known.version == cell.version and same_sums(known.value, cell.value):
+                continue
+            if known.version > cell.version:
+                changes.gone[sensor] = known.version
+                left += before
+            version -= known.version
+            if contribution or sensor not in unreadable:
+                changes.cells[sensor] = cell
+                version += cell.version
+            else:
+                changes.gone[sensor] = known.version
+    if version < least and not changes.gone:  # another writer also counted less: parts have greater versions
+        cells = [data for _, data in stored.cells.values() if data and is_contribution(data)]
+        changes.texts.update(text for data in cells for text in texts_in(data))
+    more = max(least, stored.version + 1 if changes.gone else 0) - version
+    if more > 0:
+        texts = dict.fromkeys([*stored.left.value.split(b"\n"), *left])
+        changes.cells[LEFT] = Versioned(stored.left.version + more, b"\n".join(_newest(filter(None, texts))))
+    return changes
 
 
-def settled_parts(
-    rules: GroupRules, of: ShardWindow, settled: Settled, groups: Collection[Group] | None = None
-) -> Iterator[Part]:
-    """Yields the parts of a shard's window: of these groups, or of all that its sensors are in."""
-    for group, sums in parts_of(rules, of.tier, settled.contributions, groups).items():
-        yield Part(group, of.tier, of.start_us, of.shard, settled.version, sums_bytes(sums))
+def _newest(texts: Iterable[bytes]) -> list[bytes]:
+    """Returns the last of the texts, as much as a row tells: the groups of others have been merged again since."""
+    found = list(texts)
+    sizes = accumulate(len(text) + 1 for text in reversed(found))
+    return found[len(found) - sum(size <= _MOST_LEFT_BYTES for size in sizes) :]
+
+
+def _versions(row: Row, start_us: int) -> dict[bytes, int]:
+    return {column: cell.version for column, cell in versions_in(row, start_us).items()}

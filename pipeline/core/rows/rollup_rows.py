@@ -7,18 +7,21 @@
 Windows and starts are written as in the keys of aggregate rows, and so are the columns of the first kind, besides
 ``sensors``, the number of sensors, and ``expected``, the number that the schema declares.
 
-A cell's timestamp is the window's start plus a millisecond for each version of the cell. So requests that a server
-applies twice or in another order never replace a newer cell. Writing a row deletes the versions before its cells, every
-eighth time or so: that halves the mutations, and a cell has few versions even where it is written each minute of a
-month. Of a group's row, the cells count that have the version of ``sensors``: others are of metrics that it no longer
-has.
+A cell's timestamp is the window's start plus a millisecond for each version, and its version is how much it counts:
+that of a sensor's cell is the number of its events and readings, that of a shard's part the sum of the versions of all
+cells of the row of members, and that of a group's row the sum of the versions of its parts. So whatever is written
+twice, late or in another order, the cell that counts most is the newest. Writing a row deletes the versions before its
+cells, every eighth time or so: that halves the mutations, and a cell has few versions even where it is written each
+minute of a month. Of a group's row, the cells count that have the version of ``sensors``: others are of metrics that it
+no longer has.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
@@ -48,23 +51,10 @@ ROLLUP, PARTS, MEMBERS = "rollup", "rollup_parts", "rollup_members"
 SENSORS, EXPECTED = "sensors", "expected"
 """Columns beside those of aggregate rows."""
 
-VERSION = b"#version"
-"""A column whose version counts, in rows of parts and of members. No sensor has such an id.
+LEFT = b"#left"
+"""A column of rows of members. Its version is how much was counted that no cell counts any more: versions of the row's
+parts only grow. Its value is the metadata of sensors that counted it, a line for each."""
 
-Of parts, it is the version of the group's row. Of members, it is that of their parts: so the version is known even if
-the newest cell is gone, as that of a sensor that was forgotten. Its value is the metadata that sensors had before.
-"""
-
-FORGOTTEN = b"#forgotten"
-"""A column of rows of members: sensors that have no cell, and had none with a greater version, are forgotten.
-
-A job takes others for sensors whose cells are on their way.
-"""
-
-NO_SENSORS = frozenset((VERSION, FORGOTTEN))
-"""The columns of a row of members that are not those of sensors."""
-
-_SECOND_US = 1_000_000
 _VERSION_US = 1000
 DELETES_EVERY = 8
 """Of so many times that a row is written, one deletes the versions before, on average."""
@@ -156,47 +146,37 @@ def parse_members_key(window: Window, key: bytes) -> tuple[int, int]:
     return int(parts[2]), _start(window, parts[3])
 
 
-def versioned_row(key: bytes, start_us: int, cells: Iterable[tuple[bytes, Versioned]]) -> EncodedRow:
+def is_sensor(column: bytes) -> bool:
+    """Returns whether a column of a row of members is that of a sensor, whose id can't begin so."""
+    return not column.startswith(b"#")
+
+
+def versioned_row(
+    key: bytes,
+    start_us: int,
+    cells: Iterable[tuple[bytes, Versioned]],
+    gone: Mapping[bytes, int] = MappingProxyType({}),
+) -> EncodedRow:
     """Returns a row that writes cells, by their columns.
 
-    Some versions of a row, which differ from row to row, delete the versions before their cells. So does an empty cell,
-    which tells that something is gone.
+    Some versions of a row, which differ from row to row, delete the versions before their cells.
+
+    Args:
+        key: the key.
+        start_us: the window's start.
+        cells: the cells.
+        gone: versions to delete with all versions before them, by column.
     """
-    return _encoded_row(key, [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells])
-
-
-def forgetting_row(key: bytes, start_us: int, version: int, sensors: Sequence[bytes]) -> EncodedRow:
-    """Returns a row of members that tells jobs, and deletes the cells of sensors: up to a version."""
-    told = replacing(FAMILY, [(FORGOTTEN, start_us + version * _VERSION_US, b"")])
-    deleted = (delete_column(FAMILY, sensor, start_us + (version + 1) * _VERSION_US) for sensor in sensors)
-    return EncodedRow(key, b"".join((told, *deleted)), 2 + len(sensors))
+    found = [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells]
+    deleted = [delete_column(FAMILY, column, start_us + (gone[column] + 1) * _VERSION_US) for column in gone]
+    key, mutations, count = _encoded_row(key, found)
+    return EncodedRow(key, b"".join((*deleted, mutations)), len(deleted) + count)
 
 
 def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRow:
-    newest_us = max([at_us for _, at_us, _ in cells])
-    if crc32(key, newest_us & 0xFFFFFFFF) % DELETES_EVERY == 0:
-        return EncodedRow(key, replacing(FAMILY, cells), 2 * len(cells))
-    kept, gone = [cell for cell in cells if cell[2]], [cell for cell in cells if not cell[2]]
-    mutations = replacing(FAMILY, kept, delete=False) + replacing(FAMILY, gone)
-    return EncodedRow(key, mutations, len(cells) + len(gone))
-
-
-def job_version(version: int, start_us: int, now_us: int) -> int:
-    """Returns the version with which a job writes a row.
-
-    Others may write the row: a batch writer, or a job that was stopped, whose requests are still on their way. A job
-    that writes later has to have the greater version, even if it has not read theirs. Few writers write a row every
-    second for long. So a job's versions are above the number of seconds since the window's start.
-
-    Batch writers take the version after the greatest that they read, and look again. So what a job has on its way
-    replaces what they wrote.
-
-    Args:
-        version: the greatest version that the job knows.
-        start_us: the window's start.
-        now_us: the current time.
-    """
-    return max(version, (now_us - start_us) // _SECOND_US) + 1
+    newest_us = max([at_us for _, at_us, _ in cells], default=0)
+    deletes = crc32(key, newest_us & 0xFFFFFFFF) % DELETES_EVERY == 0
+    return EncodedRow(key, replacing(FAMILY, cells, delete=deletes), len(cells) * (1 + deletes))
 
 
 def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:
@@ -215,21 +195,6 @@ def unreadable(row: Row, column: bytes) -> ValueError:
     return ValueError(
         f"another program wrote column {name} of row {key}, which roll-ups need; run 'tidetable repair --rollups'"
     )
-
-
-def encoded_rollup_row(
-    window: Window,
-    key: RollupKey,
-    version: int,
-    stats: WindowStats,
-    sensors: int,
-    statistics: Statistics,
-    expected: int | None = None,
-) -> EncodedRow:
-    """Returns the row of a group's window. Without sensors, it tells only that there are none."""
-    texts = rollup_texts(window, key.start_us, stats, sensors, statistics, expected)
-    at_us = key.start_us + version * _VERSION_US
-    return _encoded_row(rollup_key(window, *key), [(column.encode(), at_us, text) for column, text in texts.items()])
 
 
 def rollup_texts(
@@ -266,7 +231,7 @@ def parse_rollup_row(window: Window, row: Row) -> RollupRecord | None:
     The row has to contain the column ``sensors``, whichever others were read.
 
     Raises:
-        ValueError: :func:`encoded_rollup_row` does not write such a row.
+        ValueError: it has no columns of :func:`rollup_texts`.
     """
     name, value, start_us = parse_rollup_key(window, row.key)
     cells = versions_in(row, start_us)

@@ -26,9 +26,8 @@ _WIDE_TIME_BYTES = 16
 _BUCKETS_US = [WEEK_US, DAY_US] + [
     seconds * 1_000_000 for seconds in (43200, 21600, 14400, 10800, 7200, 3600, 1800, 900, 600, 300, 60, 30, 10, 1)
 ]
-_KEPT_US = 20 * 60 * 1_000_000  # the time for which a job keeps a window that is over
 _SENSOR_BYTES, _METRIC_BYTES, _PARTS_BYTES = 120, 65, 135  # of a contribution to roll-ups
-_OF_GROUP_BYTES, _SKETCH_BYTES = 60, 260  # of a metric in a shard's part of a group, and more with quantiles
+_SKETCH_BYTES = 260  # of a metric with quantiles, in a shard's part of a group
 _SHARED_GRAIN_US = 1_000_000  # with at least this grain, events of a sensor are likely to share a row
 
 
@@ -94,41 +93,31 @@ def state_problem(schema: TableSchema) -> str | None:
 
 
 def rollup_problem(schema: TableSchema) -> str | None:
-    """Returns why a job can't store what sensors contribute to roll-ups; None if no reason is known.
+    """Returns why a row of roll-ups may be too large for Bigtable; None if no reason is known.
 
-    The job stores that of all sensors of a shard as one element, and so it does the parts of a group's window.
+    One row contains what all sensors of a shard contribute to a window, another one a group's parts of all shards.
     """
     rate = schema.rate
     if rate is None or rate.sensors is None or not schema.rollups:
         return None
-    return _shard_problem(schema, rate, rate.sensors) or _group_problem(schema, rate, rate.sensors)
-
-
-def _group_problem(schema: TableSchema, rate: Rate, sensors: int) -> str | None:
-    of_metric = _OF_GROUP_BYTES + _SKETCH_BYTES * schema.statistics.has_quantiles
-    parts, of_part = min(schema.shards_of_rollups, sensors), rate.metrics * of_metric
-    if parts * of_part <= MAX_STATE_BYTES:
-        return None
-    return (
-        f"a group may have parts of {parts:,} shards × {of_part:,} bytes = {_size(parts * of_part)} of state, over the "
-        f"{_size(MAX_STATE_BYTES)} of an element on Dataflow; roll up fewer metrics"
-        f"{', or without quantiles' if schema.statistics.has_quantiles else ''}, or declare fewer shards"
-    )
-
-
-def _shard_problem(schema: TableSchema, rate: Rate, fleet: int) -> str | None:
-    windows = sum(1 + _KEPT_US / tier.window.length_us for tier in schema.tiers if schema.rollups_of(tier.window))
-    of_metric = _METRIC_BYTES + _PARTS_BYTES * schema.statistics.has_parts
-    sensor_bytes = round(windows * (_SENSOR_BYTES + rate.metrics * of_metric))
+    of_metric, of_sketch = _METRIC_BYTES + _PARTS_BYTES * schema.statistics.has_parts, _SKETCH_BYTES
     shards = schema.shards_of_rollups
-    sensors = -(-fleet // shards)
-    if sensors * sensor_bytes <= MAX_STATE_BYTES:
-        return None
-    return (
-        f"each of {shards:,} shards may have {sensors:,} sensors × {sensor_bytes:,} bytes = "
-        f"{_size(sensors * sensor_bytes)} of state, over the {_size(MAX_STATE_BYTES)} of an element on Dataflow; "
-        f"roll up fewer tiers or metrics{f', or declare up to {MAX_SHARDS:,} shards' if shards < MAX_SHARDS else ''}"
-    )
+    more = f", or declare up to {MAX_SHARDS:,} shards" if shards < MAX_SHARDS else ""
+    for count, what, size, advice in (
+        (-(-rate.sensors // shards), "sensors", _SENSOR_BYTES + rate.metrics * of_metric, f"metrics{more}"),
+        (
+            min(shards, rate.sensors),
+            "parts of a group",
+            rate.metrics * (_METRIC_BYTES + of_sketch * schema.statistics.has_quantiles),
+            "metrics, or declare fewer shards",
+        ),
+    ):
+        if count * size > MAX_ROW_BYTES:
+            return (
+                f"a row may have {count:,} {what} × {size:,} bytes = {_size(count * size)}, over the "
+                f"{_size(MAX_ROW_BYTES)} that Bigtable recommends at most; roll up fewer {advice}"
+            )
+    return None
 
 
 def _events_and_bytes(schema: TableSchema, rate: Rate, length_us: int) -> tuple[int, int]:

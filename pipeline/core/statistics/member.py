@@ -1,25 +1,37 @@
-"""What the newest event of a window tells about its sensor: the metadata that roll-ups group by."""
+"""What the events of a window tell about their sensor: the metadata that roll-ups group by."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from pipeline.core.notation.documents import parse_json
 
 _WIDE = 1 << 64
+_NOTHING = "{}"  # the text of an event that tells no field
+_MOST_BEFORE_BYTES = 1 << 14  # of other texts: each pane of the window repeats them
+_TEXTS = json.JSONDecoder()
 
 
 class Member(NamedTuple):
-    """The newest event of a window.
+    """The newest event of a window. Two of the same event that tell the same are equal, whatever was before.
 
     Attributes:
         time_us: the event time in µs; a wide one if more than the time identifies the event.
         text: the metadata that roll-ups group by, as :func:`member_text` writes it.
+        before: the other texts of the window's events: the groups that the sensor has left. Of very many, the last.
     """
 
     time_us: int
     text: str
+    before: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Member) and self[:2] == other[:2]
+
+    def __hash__(self) -> int:
+        return hash(self[:2])
 
     @property
     def event_time_us(self) -> int:
@@ -57,11 +69,10 @@ def of_fields(member: Member | None, fields: Collection[str]) -> Member | None:
     """Returns what an event tells of these fields; None if it tells none of them."""
     if member is None or not fields:
         return None
-    told = member_fields(member.text)
-    if told.keys() <= set(fields):
+    if member_fields(member.text).keys() <= set(fields) and not member.before:
         return member
-    kept = {name: value for name, value in told.items() if name in fields}
-    return Member(member.time_us, _text(tuple(kept), tuple(kept.values()))) if kept else None
+    text, *before = (_of_fields(each, fields) for each in (member.text, *member.before))
+    return None if text == _NOTHING else _after(Member(member.time_us, text), before)
 
 
 def later(one: Member | None, other: Member | None) -> Member | None:
@@ -71,16 +82,11 @@ def later(one: Member | None, other: Member | None) -> Member | None:
     """
     if one is None or other is None:
         return one or other
-    if one.time_us != other.time_us:
-        if one.time_us < _WIDE and other.time_us < _WIDE:
-            return one if one.time_us > other.time_us else other
-        return max(one, other, key=_order)
-    if one.text == other.text:
-        return other
-    first, second = member_fields(one.text), member_fields(other.text)
-    named = {name: value for name, value in second.items() if value is not None}
-    merged = sorted({**second, **first, **named}.items())
-    return Member(other.time_us, _text(*zip(*merged, strict=True)))
+    newest = _newest(one, other)
+    if one.text == other.text and not one.before and not other.before:
+        return newest
+    older, last = (one, other) if newest is other else (other, one)
+    return _after(newest, (*older.before, *last.before, older.text, last.text))
 
 
 def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | None, bool, bool]:
@@ -92,8 +98,8 @@ def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | Non
     """
     changed = contradicted = False
     for member in members:
-        if known is not None and known.time_us < member.time_us < _WIDE:  # nearly always
-            known = member
+        if known is not None and known.time_us < member.time_us < _WIDE and known.text == member.text:  # nearly always
+            known = Member(member.time_us, member.text, known.before) if known.before else member
             continue
         whole = later(known, member)
         if known is not None and known.time_us == member.time_us and known != whole:
@@ -111,24 +117,61 @@ def contradict(one: Member | None, other: Member | None) -> bool:
 
 
 def member_bytes(member: Member) -> bytes:
-    """Serializes a member as a JSON array of its attributes."""
-    return f"[{member.time_us},{member.text}]".encode()
+    """Serializes a member as a JSON array: the time, the text, and the texts before."""
+    return f"[{member.time_us},{','.join((member.text, *member.before))}]".encode()
 
 
 def member_of(data: bytes) -> Member:
     """Returns the member that :func:`member_bytes` wrote, in bytes that nobody else writes: they are not checked."""
-    time, _, text = data.decode()[1:-1].partition(",")
-    return Member(int(time), text)
+    time, _, rest = data.decode()[1:-1].partition(",")
+    if rest.count("{") == 1:
+        return Member(int(time), rest)
+    texts, begin = list[str](), 0
+    while begin < len(rest):
+        _, end = _TEXTS.raw_decode(rest, begin)
+        texts.append(rest[begin:end])
+        begin = end + 1
+    return Member(int(time), texts[0], tuple(texts[1:]))
 
 
 def parse_member(data: bytes) -> Member:
     """Parses what :func:`member_bytes` wrote. Raises ValueError for other bytes."""
-    time, comma, text = data.decode()[1:-1].partition(",")
-    member = Member(int(time), text)
-    member_fields(text)
-    if not comma or member_bytes(member) != data:
+    try:
+        member = member_of(data)
+    except (IndexError, RecursionError) as error:
+        raise ValueError("it is not the newest event of a window") from error
+    for text in (member.text, *member.before):
+        member_fields(text)
+    if member_bytes(member) != data:
         raise ValueError("it is not the newest event of a window")
     return member
+
+
+def _newest(one: Member, other: Member) -> Member:
+    """Returns what the newest event tells, of the texts before nothing certain."""
+    if one.time_us != other.time_us:
+        if one.time_us < _WIDE and other.time_us < _WIDE:
+            return one if one.time_us > other.time_us else other
+        return max(one, other, key=_order)
+    if one.text == other.text:
+        return other
+    first, second = member_fields(one.text), member_fields(other.text)
+    named = {name: value for name, value in second.items() if value is not None}
+    merged = sorted({**second, **first, **named}.items())
+    return Member(other.time_us, _text(*zip(*merged, strict=True)))
+
+
+def _after(member: Member, texts: Iterable[str]) -> Member:
+    """Returns a member after events with these texts, in order: each once, and not its own."""
+    found = dict.fromkeys(reversed([text for text in texts if text not in (member.text, _NOTHING)]))
+    sizes = accumulate(len(text) + 1 for text in found)
+    kept = [text for text, size in zip(found, sizes, strict=True) if size <= _MOST_BEFORE_BYTES]
+    return Member(member.time_us, member.text, tuple(reversed(kept)))
+
+
+def _of_fields(text: str, fields: Collection[str]) -> str:
+    kept = {name: value for name, value in member_fields(text).items() if name in fields}
+    return _text(tuple(kept), tuple(kept.values()))
 
 
 def _order(member: Member) -> tuple[int, int]:

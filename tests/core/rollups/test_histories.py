@@ -3,24 +3,25 @@
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from random import Random
-from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.rollups.bucket_parts import Part, parts_of_buckets, read_parts
-from pipeline.core.rollups.contributions import NOTHING, Contributions, Order, SensorChanges, batches_of, read_batch
-from pipeline.core.rollups.group_rules import Group, GroupRules
-from pipeline.core.rollups.group_windows import RollupWindows
-from pipeline.core.rollups.shard_windows import ShardWindows
-from pipeline.core.rollups.sums import Sums, sums_bytes
-from pipeline.core.rows.rollup_rows import MEMBERS, ROLLUP, parse_rollup_row
-from pipeline.core.schema.rollup import Rollup, encoded_value
+from pipeline.core.panes.pane_contributions import PaneContributions, RollupRules
+from pipeline.core.rollups.due import read_due, read_written
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, group_name
+from pipeline.core.rollups.settling import RollupSettling
+from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row
+from pipeline.core.rows.mutation_bytes import delete_family
+from pipeline.core.rows.rollup_rows import PARTS, ROLLUP, parse_rollup_row
+from pipeline.core.rows.rows import EncodedRow
+from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.rollup import encoded_value
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.member import Member, member_text
+from pipeline.core.statistics.member import Member, member_text, noted
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.versioned_table import VersionedTable
 
@@ -42,215 +43,296 @@ shards = 3
 RULES = GroupRules(SCHEMA)
 HOUR_US, DAY_US = 3_600_000_000, 86_400_000_000
 START_US = 20_000 * DAY_US
-KEPT_US = HOUR_US // 3
-SENSORS = [f"sensor-{number}".encode() for number in range(9)]
+SENSORS = [f"sensor-{number}" for number in range(6)]
 SITES = ["north", "sü d", "a/b", "#1", "", "x" * 300, "%2F"]
 METRICS = ["temperature", "water", "power", "other"]
 
 
+class Stopped(Exception):
+    """A tool was killed."""
+
+
 class Story:
-    """A job, what disturbs it, and what is true."""
+    """A job, tools beside it, and what is true: the events of each sensor's window.
+
+    Attributes:
+        members: rows of members before they are written, with what is due then.
+        parts: rows of parts, likewise.
+        rows: rows of groups.
+        late: rows of jobs that were stopped: they may arrive at any time.
+    """
 
     def __init__(self, random):
         self.random = random
-        self.table = VersionedTable()
-        self.truth = {}
-        self.now_us = START_US
-        self.number = 0
-        self.encoders = [Contributions(RULES, tier) for tier in range(2)]
-        self.changes, self.parts, self.rows = [], [], []
-        self.shown = Counter()
+        self.table, self.truth, self.shown = VersionedTable(), {}, Counter()
+        self.between, self.fails = None, False
+        self.late = []
         self.start()
 
     def start(self):
         """Begins a job: without any state."""
-        self.now_us += 60_000_000
-        self.began_us = self.now_us
-        self.shards, self.groups = {}, {}
+        self.members, self.parts, self.rows = [], [], []
+        self.shards, self.groups = {}, []
+
+    # What happens to sensors
 
     def touch(self):
-        """A pane of some sensors fires: with more readings, another member, or other metrics."""
+        """Some sensors get events, of a window of any age, and a pane fires; or another pane says the same."""
         random, tier = self.random, self.random.randrange(2)
-        span_us = (HOUR_US, DAY_US)[tier]
-        start_us = (self.now_us - random.choice([0, 0, 0, HOUR_US // 2])) // span_us * span_us
-        self.pane(tier, start_us, random.sample(SENSORS, random.randint(1, 4)))
-
-    def pane(self, tier, start_us, sensors):
-        found = {}
+        start_us = START_US + random.randrange(3) * (HOUR_US, DAY_US)[tier]
+        sensors = random.sample(SENSORS, random.randint(1, 4))
         for sensor in sensors:
-            stats = self.truth[tier, start_us, sensor] = self.stats_of(start_us)
-            found[sensor] = self.encoders[tier].of(start_us, stats)
-        self.number += 1
-        for shard in range(3):
-            of_shard = {sensor: data for sensor, data in found.items() if crc32(sensor) % 3 == shard}
-            if of_shard:
-                order = Order(self.began_us, self.number)
-                self.changes.append((shard, SensorChanges(tier, start_us, of_shard, order)))
+            if random.random() < 0.9:
+                self.add_events(tier, start_us, sensor)
+        self.pane(tier, start_us, sensors)
 
-    def stats_of(self, start_us):
+    def add_events(self, tier, start_us, sensor):
+        """A sensor gets events."""
         random = self.random
-        names = random.sample(METRICS, random.randint(1, 4))
-        count = random.randint(1, 4)
-        times = sorted(random.sample(range(start_us, start_us + HOUR_US, 1000), count))
-        columns = {name: [random.gauss(1e3, 10) for _ in times] for name in names}
-        stats = SCHEMA.statistics.stats_of(times, columns)
-        if random.random() < 0.9:
-            fields = {"site": random.choice(SITES), "model": random.choice("ab")}
-            for name in [name for name in fields if random.random() < 0.1]:
-                del fields[name]
-            stats.member = Member(times[-1], member_text(("model", "site"), fields))
+        events = self.truth.setdefault((tier, start_us, sensor), {})
+        for _ in range(random.randint(1, 3)):
+            time_us = start_us + random.randrange(0, HOUR_US, 1_000_000)
+            if time_us not in events:
+                fields = {"site": random.choice(SITES[: random.choice([2, 7])]), "model": random.choice("ab")}
+                for name in [name for name in fields if random.random() < 0.1]:
+                    del fields[name]
+                metrics = random.sample(METRICS, random.randint(1, 4))
+                events[time_us] = {name: random.gauss(1e3, 10) for name in metrics}, fields
+        self.write_aggregate(tier, start_us, sensor)
+
+    def stats(self, tier, start_us, sensor):
+        """Returns the statistics of a sensor's window; None without any event."""
+        events = self.truth.get((tier, start_us, sensor))
+        if not events:
+            return None
+        stats = WindowStats()
+        for time_us, (readings, _) in sorted(events.items()):
+            stats.merge(SCHEMA.statistics.stats_of([time_us], {name: [value] for name, value in readings.items()}))
+        told = [Member(time_us, member_text(("model", "site"), fields)) for time_us, (_, fields) in events.items()]
+        stats.member = noted(None, told)[0]
         return stats
 
-    def merge_shards(self, most=4):
-        """Some elements reach their shards: in any order, and one may come again. A shard merges those together."""
-        random = self.random
-        random.shuffle(self.changes)
-        together = {}
-        for shard, changes in self.take(self.changes, most):
-            (batch,) = batches_of([changes[:3]], changes.order)
-            together.setdefault(shard, []).extend(read_batch(batch) * random.choice([1, 1, 2]))
-        for shard, changes in together.items():
-            windows = ShardWindows(RULES, shard, self.table.read, self.shards.get(shard, ()))
-            windows.update(changes, self.now_us)
-            self.shards[shard] = list(windows.chunks(self.now_us, KEPT_US))
-            self.rows += windows.rows
-            self.parts += (part for _, some in parts_of_buckets(windows.parts, 2) for part in read_parts(some))
+    def write_aggregate(self, tier, start_us, sensor):
+        """Writes or deletes a sensor's aggregate row."""
+        window, family = SCHEMA.tiers[tier].window, SCHEMA.tiers[tier].family
+        key, stats = aggregate_key(window, sensor, start_us), self.stats(tier, start_us, sensor)
+        self.table.forget(key)
+        if stats is not None:
+            self.table.apply(encoded_aggregate_row(window, sensor, start_us, stats, family, SCHEMA.statistics))
 
-    def merge_groups(self, most=5):
-        """Some parts reach their groups: in any order."""
-        self.random.shuffle(self.parts)
-        buckets = {}
-        for part in self.take(self.parts, most):
-            buckets.setdefault(crc32(part.group.value.encode()) % 2, []).append(part)
-        for bucket, parts in buckets.items():
-            windows = RollupWindows(RULES, self.table.read, self.groups.get(bucket, ()))
-            windows.update(parts, self.now_us)
-            self.groups[bucket] = list(windows.chunks(self.now_us, KEPT_US))
-            self.rows += windows.rows
+    def pane(self, tier, start_us, sensors):
+        contributions = PaneContributions(RollupRules.of(SCHEMA))
+        found = {sensor: self.stats(tier, start_us, sensor) for sensor in sensors}
+        contributions.add(tier, start_us, {sensor: (stats, False) for sensor, stats in found.items() if stats})
+        self.members += map(read_written, contributions.batches())
 
-    def write(self, most=10):
-        """Some rows reach the table: in any order, and one may come again."""
+    # The job
+
+    def write(self, waiting, due_of, most=4):
+        """Elements are written: their rows arrive in any order, some twice; then what is due is passed on."""
+        self.random.shuffle(waiting)
+        for element in self.take(waiting, most):
+            rows = [row for row in element.rows for _ in range(self.random.choice([1, 1, 2]))]
+            self.random.shuffle(rows)
+            self.apply(rows)
+            for _ in range(self.random.choice([1, 1, 2])):  # a bundle fails at its end, and comes again
+                due_of(element.due)
+
+    def write_members(self, most=4):
+        def due_of(due):
+            for shard, data in due:
+                self.shards.setdefault(shard, []).append(data)
+
+        self.write(self.members, due_of, most)
+
+    def write_parts(self, most=4):
+        self.write(self.parts, self.groups.extend, most)
+
+    def derive_parts(self):
+        """A shard computes what is due, or some of it."""
+        if self.shards:
+            shard = self.random.choice(sorted(self.shards))
+            derived = self.levels().parts(shard, read_due(self.shards.pop(shard)))
+            self.parts += elements(derived.rows, derived.due, self.random)
+            if derived.rest:
+                self.shards.setdefault(shard, []).extend(bytes_of(derived.rest))
+
+    def derive_groups(self):
+        """A bucket computes what is due, or some of it."""
+        self.random.shuffle(self.groups)
+        some = self.take(self.groups, 5)
+        if some:
+            derived = self.levels().groups(read_due(some))
+            self.rows += derived.rows
+            self.groups += bytes_of(derived.rest)
+
+    def levels(self):
+        return Levels(RULES, self.table.select, self.random.choice([1, 1000, 1 << 20]))
+
+    def write_rows(self, most=10):
+        """Some rows of groups arrive, in any order."""
         self.random.shuffle(self.rows)
-        for row in self.take(self.rows, most):
-            for _ in range(self.random.choice([1, 1, 2])):
-                self.table.apply(row)
+        self.apply(self.take(self.rows, most))
+
+    def arrive_late(self):
+        """Rows of a job that was stopped arrive, or of a worker that lost its lease."""
+        self.random.shuffle(self.late)
+        self.apply(self.take(self.late, 10))
+
+    def apply(self, rows):
+        for row in rows:
+            self.table.apply(row)
+            if self.random.random() < 0.05:
+                self.late.append(row)
         self.check_versions()
 
+    def settle(self):
+        """All that is on its way in the job arrives."""
+        while self.members or self.parts or self.rows or self.shards or self.groups:
+            self.write_members(100)
+            self.derive_parts()
+            self.write_parts(100)
+            self.derive_groups()
+            self.write_rows(1000)
+
+    def lose(self):
+        """The job is stopped: what waits is lost, besides rows that arrive later. All comes again."""
+        rows = [row for element in (*self.members, *self.parts) for row in element.rows]
+        for row in [*rows, *self.rows]:
+            where = self.random.random()
+            if where < 0.4:
+                self.table.apply(row)
+            elif where < 0.7:
+                self.late.append(row)
+        self.start()
+        for tier, start_us, sensor in list(self.truth):
+            self.pane(tier, start_us, [sensor])
+
+    # Tools
+
+    def tool(self, steps, does, *arguments):
+        """A tool runs beside the job, which takes such steps; it may be killed, and is run again then."""
+        self.fails = self.random.random() < 0.3
+        while True:
+            self.between = (lambda: self.random.choice(steps)(self)) if self.random.random() < 0.5 else None
+            try:
+                does(*arguments)
+                break
+            except Stopped:
+                self.fails = self.random.random() < 0.5
+            finally:
+                self.between = None
+        self.fails = False
+
+    def read_between(self, selection):
+        self.disturb()
+        return self.table.select(selection)
+
+    def write_between(self, rows):
+        self.disturb()
+        for row in rows:
+            if self.fails and self.random.random() < 0.2:
+                raise Stopped
+            self.table.apply(row)
+        self.check_versions()
+
+    def disturb(self):
+        between, self.between = self.between, None
+        if between is not None:
+            for _ in range(self.random.choice([0, 0, 1, 5])):
+                between()
+            self.between = between
+
+    def backfill(self):
+        """A backfill adds events, while the job may have panes of the same windows on their way."""
+        windows = self.some_windows()
+        for window in windows:
+            self.add_events(*window)
+        self.tool(STEPS, self.settle_windows, windows, False)
+
+    def repair(self):
+        """A repair finds that raw rows were deleted. Nothing of these windows is on its way to rows of members."""
+        self.members_arrive()
+        windows = self.some_windows()
+        for window in windows:
+            events = self.truth.get(window, {})
+            for time_us in self.random.sample(sorted(events), min(len(events), self.random.randint(1, 4))):
+                del events[time_us]
+            self.write_aggregate(*window)
+        self.tool(STEPS[3:], self.settle_windows, windows, True)
+
+    def forget(self):
+        """Sensors are forgotten: no row of members has a cell of them."""
+        self.members_arrive()
+        sensors = self.random.sample(SENSORS, 2)
+        for window in [window for window in self.truth if window[2] in sensors]:
+            del self.truth[window]
+            self.write_aggregate(*window)
+        self.tool(STEPS[3:], self.forget_sensors, sensors)
+        for row in self.table.rows(b"rollup_members#"):
+            assert not {cell.qualifier.decode() for cell in row.cells} & set(sensors)
+
+    def forget_sensors(self, sensors):
+        windows = {}
+        for tier, length_us in enumerate((HOUR_US, DAY_US)):
+            for start_us in range(START_US, START_US + 3 * length_us, length_us):
+                for sensor in sensors:
+                    of = ShardWindow(tier, start_us, group_of(sensor.encode(), 3))
+                    key = key_of(of)
+                    if any(cell.qualifier == sensor.encode() for cell in self.table.cells(key)):
+                        windows.setdefault(of, []).append(sensor)
+        settling = RollupSettling(RULES, self.read_between, self.write_between)
+        groups = settling.members(windows, less=True)
+        settling.parts(groups)
+        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some})
+        settling.forgotten(windows)
+
+    def settle_windows(self, windows, less):
+        of_shards = {}
+        for tier, start_us, sensor in windows:
+            of_shards.setdefault(ShardWindow(tier, start_us, group_of(sensor.encode(), 3)), []).append(sensor)
+        settling = RollupSettling(RULES, self.read_between, self.write_between)
+        groups = settling.members(of_shards, less=less)
+        settling.parts(groups)
+        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some})
+
+    def some_windows(self):
+        tier = self.random.randrange(2)
+        start_us = START_US + self.random.randrange(3) * (HOUR_US, DAY_US)[tier]
+        return [(tier, start_us, sensor) for sensor in self.random.sample(SENSORS, 3)]
+
+    def members_arrive(self):
+        """What the job and others have contributed is in the table."""
+        while self.members:
+            self.write_members()
+        self.arrive_all()
+
+    def arrive_all(self):
+        late, self.late = self.late, []
+        for row in late:
+            self.table.apply(row)
+
+    def take(self, waiting, most):
+        return [waiting.pop() for _ in range(min(len(waiting), self.random.randint(1, most)))]
+
+    # What has to hold
+
     def check_versions(self):
-        """No row is replaced by an older version."""
-        for row in self.table.rows(b"rollup"):
+        """No part and no row of a group is replaced by an older version."""
+        for row in [*self.table.rows(PARTS.encode()), *self.table.rows(ROLLUP.encode() + b"#")]:
             for cell in row.cells:
                 place = row.key, cell.qualifier
                 newest = max(other.timestamp_us for other in row.cells if other.qualifier == cell.qualifier)
                 assert newest >= self.shown[place]
                 self.shown[place] = newest
 
-    def settle(self):
-        """All that is on its way arrives."""
-        while self.changes or self.parts or self.rows:
-            self.merge_shards(100)
-            self.merge_groups(100)
-            self.write(1000)
-
-    def forget_state(self):
-        """Nothing comes for so long that the state keeps nothing."""
-        self.settle()
-        self.now_us += KEPT_US + 1
-
-    def restart(self):
-        """The job is drained, and another one begins."""
-        self.settle()
-        self.start()
-
-    def lose(self):
-        """The job is stopped: what waits is lost, except for rows that are on their way. Panes fire again.
-
-        Rows of members are written seconds before those that follow from them: they have arrived.
-        """
-        rows = [row for row in self.rows if self.random.random() < 0.5]
-        for row in self.rows:
-            if row.key.startswith(MEMBERS.encode()):
-                self.table.apply(row)
-        self.changes, self.parts, self.rows = [], [], []
-        self.start()
-        for tier, start_us in {key[:2] for key in self.truth}:
-            for shard in range(3):
-                found = {
-                    sensor: self.encoders[tier].of(start_us, stats)
-                    for (of_tier, of_start_us, sensor), stats in self.truth.items()
-                    if (of_tier, of_start_us) == (tier, start_us) and crc32(sensor) % 3 == shard and stats
-                }
-                if found:
-                    order = Order(self.began_us, self.number)
-                    self.changes.append((shard, SensorChanges(tier, start_us, found, order)))
-        self.merge_shards(1)
-        self.merge_groups(1)
-        self.rows += rows
-
-    def batch(self):
-        """Another writer changes a window that is over: sensors count more, or are forgotten."""
-        self.settle()
-        over = {
-            (tier, start_us) for tier, start_us, _ in self.truth if start_us + (HOUR_US, DAY_US)[tier] <= self.now_us
-        }
-        if not over:
-            return
-        tier, start_us = self.random.choice(sorted(over))
-        self.change(tier, start_us, self.random.sample(SENSORS, 3), forgets=0.5)
-
-    def beside(self):
-        """Sensors are forgotten in a window in progress, and then panes of them fire."""
-        self.settle()
-        tier = self.random.randrange(2)
-        span_us = (HOUR_US, DAY_US)[tier]
-        start_us = self.now_us // span_us * span_us
-        sensors = self.random.sample(SENSORS, 3)
-        self.change(tier, start_us, sensors, forgets=1)
-        self.now_us += 60_000_000
-        if self.now_us < start_us + span_us:
-            for sensor in sensors:
-                self.pane(tier, start_us, [sensor])
-            self.check()
-
-    def change(self, tier, start_us, sensors, forgets):
-        for sensor in sensors:
-            if (tier, start_us, sensor) in self.truth or self.random.random() < 0.3:
-                stays = self.random.random() >= forgets
-                self.truth[tier, start_us, sensor] = self.stats_of(start_us) if stays else None
-        groups = RollupWindows(RULES, self.table.read)
-        for shard in range(3):
-            found = {
-                sensor: self.encoders[tier].of(start_us, stats) if stats else NOTHING
-                for (of_tier, of_start_us, sensor), stats in self.truth.items()
-                if (of_tier, of_start_us) == (tier, start_us) and crc32(sensor) % 3 == shard
-            }
-            windows = ShardWindows(RULES, shard, self.table.read)
-            windows.update([SensorChanges(tier, start_us, found)], self.now_us)
-            groups.update(windows.parts, self.now_us)
-            self.rows += windows.rows
-        self.rows += groups.rows
-        self.settle()
-
-    def wait(self):
-        """Time passes, and nothing is on its way for long."""
-        self.settle()
-        self.now_us += self.random.choice([1, KEPT_US // 2, HOUR_US, HOUR_US, DAY_US])
-
-    def take(self, waiting, most):
-        taken = [waiting.pop() for _ in range(min(len(waiting), self.random.randint(1, most)))]
-        return taken + self.random.sample(taken, len(taken) // 3)
-
     def check(self):
         self.settle()
-        self.check_rows()
-
-    def check_rows(self):
+        self.arrive_all()
         expected = {}
-        for (tier, start_us, _), stats in self.truth.items():
-            if stats is None:
-                continue
-            window = SCHEMA.tiers[tier].window
-            for name, value in groups_of(stats, tier):
+        for tier, start_us, sensor in self.truth:
+            stats, window = self.stats(tier, start_us, sensor), SCHEMA.tiers[tier].window
+            for name, value in groups_of(stats, tier) if stats else ():
                 merged, sensors = expected.setdefault((window.text, name, value, start_us), (WindowStats(), []))
                 of_group = WindowStats()
                 of_group.events = stats.events
@@ -268,6 +350,26 @@ class Story:
         assert found.keys() == expected.keys()
         for key, record in found.items():
             assert_same(record, *expected[key])
+
+
+def key_of(of):
+    from pipeline.core.rollups.levels import key_of_members
+
+    return key_of_members(RULES, of)
+
+
+def elements(rows, due, random):
+    """Returns rows one by one, with the group that is due because of each."""
+    from pipeline.core.rollups.due import RowsThenDue
+
+    pairs = zip(rows, due, strict=True)
+    return [RowsThenDue([row], bytes_of({window: {name: None}})) for row, (window, name) in pairs]
+
+
+def bytes_of(due):
+    from pipeline.core.rollups.due import due_bytes
+
+    return list(due_bytes(due))
 
 
 def groups_of(stats, tier):
@@ -309,18 +411,16 @@ def sketch_of_both(one, other):
     return both
 
 
-ACTS = (
-    *[Story.touch] * 6,
-    *[Story.merge_shards] * 6,
-    *[Story.merge_groups] * 4,
-    *[Story.write] * 4,
-    Story.forget_state,
-    Story.restart,
-    Story.lose,
-    *[Story.batch] * 2,
-    Story.beside,
-    *[Story.wait] * 2,
+STEPS = (
+    *[Story.touch] * 3,
+    *[Story.write_members] * 3,
+    *[Story.derive_parts] * 3,
+    *[Story.write_parts] * 3,
+    *[Story.derive_groups] * 3,
+    *[Story.write_rows] * 3,
+    Story.arrive_late,
 )
+ACTS = (*STEPS, *STEPS, Story.settle, Story.lose, Story.backfill, Story.backfill, Story.repair, Story.forget)
 
 
 @given(st.integers(0, 1 << 64), st.integers(1, 80))
@@ -330,58 +430,3 @@ def test_any_history_leads_to_what_sensors_have(seed, length):
     for _ in range(length):
         story.random.choice(ACTS)(story)
     story.check()
-
-
-def test_a_sensor_that_moves_again_and_again():
-    """However often, the row that tells where sensors were stays short, and a job that is stopped leaves no group."""
-    story = Story(Random(1))
-    for number in range(400):
-        if number == 399:
-            story.parts, story.rows = [], []  # nothing more than members is written
-            story.start()
-        story.now_us += 1_000_000
-        stats = SCHEMA.statistics.stats_of([START_US], {"temperature": [1.0]})
-        stats.member = Member(START_US, member_text(("site",), {"site": f"{number}{'x' * 1000}"}))
-        story.truth[0, START_US, SENSORS[0]] = stats
-        order = Order(story.began_us, number)
-        change = SensorChanges(0, START_US, {SENSORS[0]: story.encoders[0].of(START_US, stats)}, order)
-        story.changes.append((crc32(SENSORS[0]) % 3, change))
-        story.merge_shards(1)
-        assert sum(len(row.mutations) for row in story.rows) < 100_000
-        story.write(1)
-        if number != 398:
-            story.settle()
-    story.check()
-
-
-@pytest.mark.parametrize("keeps_state", [True, False])
-def test_fewer_metrics(keeps_state):
-    """A row has no metric that its roll-up no longer merges: some of its parts may still have it, and others not."""
-    table, chunks, group, now_us = VersionedTable(), [], Group("fleet", "all"), START_US + DAY_US
-    for version, merged in enumerate([("temperature", "other"), ("temperature",)], 1):
-        rules = GroupRules(replace(SCHEMA, rollups=(Rollup("fleet", metrics=merged),)))
-        windows = RollupWindows(rules, table.read, chunks if keeps_state else ())
-        data = sums_bytes(Sums(1, 1, merged, (1.0, 2.0, 2.0, 2.0, 2.0, 0.0) * len(merged)))
-        shards = range(2) if version == 1 else range(1)
-        windows.update([Part(group, 0, START_US, shard, version, data) for shard in shards], now_us)
-        chunks = list(windows.chunks(now_us, KEPT_US))
-        for row in windows.rows:
-            table.apply(row)
-        (row,) = table.rows(f"{ROLLUP}#".encode())
-        record = parse_rollup_row(SCHEMA.tiers[0].window, row)
-        assert (record.sensors, record.metrics.keys()) == (2, set(merged))
-        assert record.metrics["temperature"].count == 2
-
-
-def test_batches_are_bounded():
-    """Sensors with many metrics share a batch with few others."""
-    sizes = [10, 700_000, 5_000_000, 0, *[10_000] * 500]
-    contributions = {b"s%d" % number: b"x" * size for number, size in enumerate(sizes)}
-    batches = list(batches_of([(0, START_US, contributions), (1, START_US, contributions)], Order(1, 2)))
-    assert max(map(len, batches)) < 5_000_000 + 3_000_000
-    assert sum(len(batch) > 4_500_000 for batch in batches) == 2
-    found = {}
-    for change in (change for batch in batches for change in read_batch(batch)):
-        assert found.setdefault(change.tier, {}).keys().isdisjoint(change.contributions)
-        found[change.tier].update(change.contributions)
-    assert found == {0: contributions, 1: contributions}

@@ -18,6 +18,7 @@ from pipeline.core.statistics.member import (
     member_bytes,
     member_fields,
     member_text,
+    noted,
     parse_member,
 )
 from pipeline.core.statistics.rules import BY_DEFAULT
@@ -30,7 +31,12 @@ TEXTS = st.dictionaries(st.sampled_from([*FIELDS, "other"]), st.text(max_size=9)
     lambda metadata: member_text(FIELDS, metadata)
 )
 TIMES = st.integers(2**50, 2**50 + 3)
-MEMBERS = st.builds(Member, TIMES | st.builds(event_key, TIMES, st.sampled_from("ab")), TEXTS)
+MEMBERS = st.builds(
+    Member,
+    TIMES | st.builds(event_key, TIMES, st.sampled_from("ab")),
+    TEXTS,
+    st.lists(TEXTS, max_size=3, unique=True).map(tuple),
+)
 
 
 def stats_with(member, value=1.0):
@@ -77,16 +83,38 @@ def test_parts_of_an_event():
     assert not any(contradict(north, other) for other in (None, north, model, south._replace(time_us=6)))
 
 
+@given(st.lists(MEMBERS, min_size=1, max_size=4))
+def test_what_was_before(members):
+    """Whatever the order, the other texts are kept of all events, also of those that were the newest for a while."""
+    for some in permutations(members):
+        found, shown = None, {text for member in some for text in (member.text, *member.before)}
+        for member in some:
+            found = later(found, member)
+            shown.add(found.text)
+        assert {found.text, *found.before} == shown | {found.text}
+        assert found.text not in found.before
+        assert noted(None, some)[0][:] == found[:]
+
+
+def test_very_many_texts():
+    """Of very many texts, a member has the last."""
+    texts = [member_text(FIELDS, {"site": f"{number}{'x' * 1000}"}) for number in range(100)]
+    member, _, _ = noted(None, [Member(number, text) for number, text in enumerate(texts)])
+    assert member.text == texts[-1]
+    assert member.before == tuple(texts[-1 - len(member.before) : -1])
+    assert 10 < len(member.before) < 20
+
+
 @given(MEMBERS)
 def test_round_trips(member):
     """A member stays the same in bytes, in the state of a job and in an aggregate row."""
-    assert parse_member(member_bytes(member)) == member
+    assert parse_member(member_bytes(member))[:] == member[:]
     stats = stats_with(member)
-    assert read_window(window_bytes(stats)).member == member
+    assert read_window(window_bytes(stats)).member[:] == member[:]
     row = aggregate_row(HOURLY, "s", START_US, stats, "f")
-    assert json.loads(row.cells[-1].value) == [member.time_us, json.loads(member.text)]
+    assert json.loads(row.cells[-1].value) == [member.time_us, *map(json.loads, (member.text, *member.before))]
     assert encoded_aggregate_row(HOURLY, "s", START_US, stats, "f") == encoded(row)
-    assert parsed(HOURLY, row)[1].member == member
+    assert parsed(HOURLY, row)[1].member[:] == member[:]
 
 
 def test_readers_do_not_see_it():
