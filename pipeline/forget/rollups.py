@@ -61,8 +61,9 @@ def remove_contributions(
     while some := list(islice(rest, _TOGETHER)):
         windows = {of: by_key[key] for key in some if (of := _window(schema, key)) is not None}
         groups = settling.members(windows, less=True)
-        settling.parts(groups)
-        settling.groups({GroupWindow(*of[:2], group) for of, of_shard in groups.items() for group in of_shard})
+        settling.parts(groups, resets=True)
+        of_groups = {GroupWindow(*of[:2], group) for of, of_shard in groups.items() for group in of_shard}
+        settling.groups(of_groups, resets=True)
         settling.forgotten(windows)
         for key in some:
             if _window(schema, key) is None:

@@ -64,7 +64,7 @@ class SettleRollups(beam.PTransform):
             | "GatherShards" >> beam.GroupByKey()
             | "SettleShards" >> beam.ParDo(shard_fn)
             | "EachOnce" >> beam.Distinct()  # when all shards are settled
-            | "SettleGroups" >> beam.ParDo(_SettleGroupFn(self.name, self.schema))
+            | "SettleGroups" >> beam.ParDo(_SettleGroupFn(self.name, self.schema, less=self.less))
         )
 
 
@@ -123,14 +123,15 @@ class _SettleShardFn(SettlingFn):
     def _settle(self) -> Iterator[GroupKey]:
         waiting, self._waiting, self._sensors = self._waiting, {}, 0
         groups = self._settling.members(waiting, less=self._less)
-        self._settling.parts(groups)
+        self._settling.parts(groups, resets=self._less)
         for (tier, start_us, _), of_shard in groups.items():
             yield from ((tier, start_us, *group) for group in of_shard)
 
 
 class _SettleGroupFn(SettlingFn):
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
         super().__init__(name, schema)
+        self._less = less
         self._written = metrics.counter(metrics.ROLLUP_ROWS)
 
     def start_bundle(self) -> None:
@@ -144,7 +145,7 @@ class _SettleGroupFn(SettlingFn):
     def finish_bundle(self) -> None:
         """Settles what is waiting."""
         waiting, self._waiting = self._waiting, []
-        self._settling.groups(waiting)
+        self._settling.groups(waiting, resets=self._less)
         self._written.inc(len(waiting))
 
 

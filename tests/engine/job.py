@@ -98,7 +98,15 @@ class Job:
         pipeline = beam.Pipeline()
         messages = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(PubsubMessage)
         targets = [Target(settings.tables[0], self.schema, None)]
-        build_graph(messages, targets, settings, clock, self._began_us, write_raw_rows=confirming, write_rollups=confirming_rollups)
+        build_graph(
+            messages,
+            targets,
+            settings,
+            clock,
+            self._began_us,
+            write_raw_rows=confirming,
+            write_rollups=confirming_rollups,
+        )
         proto = pipeline.to_runner_api()
         steps = {**_STAGES, **_OF_ROLLUPS}
         return {name: Fragment(proto, steps[name], states[name], self._cache_mb) for name in self.names}

@@ -12,11 +12,10 @@ from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.noted_windows import noted_row, notes_range, windows_of
-from pipeline.core.rollups.settling import ShardSettling
+from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.forget.rollups import ContributionsOfSensors
 from tests.serve.serving import table_of
 from tests.support.tables import raw_row, write
 from tests.support.wrong_rollups import wrong_rollups
@@ -115,7 +114,7 @@ def test_contributions_to_roll_ups(bigtable, monkeypatch):
     assert counted[0].endswith(", 4 contributions to roll-ups would be removed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ShardSettling, "forgotten", lambda *_: pytest.fail("interrupted"))
+        patched.setattr(RollupSettling, "forgotten", lambda *_: pytest.fail("interrupted"))
         with pytest.raises(pytest.fail.Exception):
             forget(name, "a", "c", "--yes", catch_exceptions=False)
     assert wrong_rollups(name, schema) == []
@@ -129,21 +128,8 @@ def test_contributions_to_roll_ups(bigtable, monkeypatch):
         found = list(reader.read(KeyRange(b"", b"")))
     assert not [row.key for row in found if b"#a#" in row.key or row.key.startswith(b"a#")]
     assert {cell.qualifier for row in found for cell in row.cells if row.key.startswith(b"rollup_members#")} == {
-        b"#forgotten", b"#version", b"a-1", b"ab", b"d"
+        b"#left", b"a-1", b"ab", b"d"
     }  # fmt: skip
-
-
-def test_roll_ups_that_a_job_keeps_changing_are_told(table, monkeypatch):
-    """What may be wrong afterwards is told, with what to do."""
-
-    def remove(of_rollups, _):
-        of_rollups.written = True
-        yield 0
-
-    monkeypatch.setattr(ContributionsOfSensors, "remove", remove)
-    result = forget(table, "a", "--yes")
-    assert result.exit_code == 0
-    assert "Warning: a job keeps changing the same roll-ups; run 'tidetable repair --rollups'" in result.stderr
 
 
 def test_rows_that_come_back_are_found(table, monkeypatch):

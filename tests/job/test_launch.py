@@ -273,13 +273,13 @@ def test_groups_too_large_to_commit(resources, capsys, ran):
     assert not ran
 
 
-def test_shards_of_roll_ups_too_large_for_state(resources, capsys, ran):
-    """At the declared rate and number of sensors a shard of roll-ups would exceed what Dataflow stores: refused."""
+def test_rows_of_roll_ups_too_large(resources, capsys, ran):
+    """At the declared number of sensors a row of roll-ups would be larger than Bigtable recommends: refused."""
     large = '[rollups]\nall = { by = [] }\nshards = 1\n[rate]\nevery = "1h"\nmetrics = 2\nsensors = 1_000_000'
     name = resources.table_of(parse_schema(large))
     code, line = refusal(capsys, resources.flags(bigtable_table=name.table))
     assert code == 1
-    assert f"table {name}: each of 1 shards may have 1,000,000 sensors × " in line
+    assert f"table {name}: a row may have 1,000,000 sensors × " in line
     assert not ran
 
 

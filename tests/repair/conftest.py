@@ -3,7 +3,6 @@
 import pytest
 
 from tests.repair.tables import aggregates, events, raw_rows, table_of, write
-from tests.support.no_waiting import no_waiting as no_waiting
 from tests.support.untyped import unchecked_types as unchecked_types
 
 

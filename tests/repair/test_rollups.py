@@ -12,7 +12,7 @@ from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.rollups.settling import ShardSettling
+from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.aggregate_rows import (
     MEMBER,
     aggregate_key,
@@ -120,7 +120,7 @@ def test_a_repair_that_is_stopped(rolled_up, monkeypatch):
     name, schema = rolled_up
     write(name, raw_rows(schema, [Event("sensor-1", T + 23 * HOUR, {"t": 1.0}, {"site": "süd", "model": "m9"})]))
     with monkeypatch.context() as patched:
-        patched.setattr(ShardSettling, "settle", lambda *_: (_ for _ in ()).throw(ServerProblem("stopped")))
+        patched.setattr(RollupSettling, "parts", lambda *_, **__: (_ for _ in ()).throw(ServerProblem("stopped")))
         assert run(name, *TWO_DAYS).exit_code == 1
     assert wrong_rollups(name, schema)
     findings, sums = repaired(name, *TWO_DAYS)

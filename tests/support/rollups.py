@@ -1,24 +1,24 @@
 """A table with roll-ups: all rows of events, as the job writes them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
-from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import Contributions, SensorChanges
+from pipeline.core.panes.pane_contributions import PaneContributions, RollupRules
+from pipeline.core.rollups.due import Due, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.group_windows import RollupWindows
-from pipeline.core.rollups.shard_windows import ShardWindows
+from pipeline.core.rollups.levels import Levels
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.tables import created, write
+from tests.support.versioned_table import VersionedTable
 
 Windows = Mapping[tuple[int, str, int], WindowStats]
 
@@ -59,22 +59,35 @@ def windows_of(schema: TableSchema, events: Iterable[Event]) -> Windows:
     return found
 
 
-def rollup_rows(schema: TableSchema, windows: Windows, shard_of: Callable[[str], int] = len) -> Iterator[Row]:
+def rollup_rows(schema: TableSchema, windows: Windows) -> Iterator[Row]:
     """Yields the rows of roll-ups of windows, none of which is stored yet."""
-    rules = GroupRules(schema)
-    of_shard: dict[int, list[SensorChanges]] = defaultdict(list)
+    yield from map(set_cells, encoded_rollup_rows(schema, windows))
+
+
+def encoded_rollup_rows(schema: TableSchema, windows: Windows) -> list[EncodedRow]:
+    """Returns the rows of :func:`rollup_rows`, encoded."""
+    rules, table, rows = RollupRules.of(schema), VersionedTable(), list[EncodedRow]()
+    levels = Levels(GroupRules(schema), table.select, 1 << 30)
+    contributions = PaneContributions(rules)
     for (index, sensor_id, start_us), stats in windows.items():
-        data = Contributions(rules, index).of(start_us, stats)
-        of_shard[shard_of(sensor_id)].append(SensorChanges(index, start_us, {sensor_id.encode(): data}))
-    parts: list[Part] = []
-    for number, changes in of_shard.items():
-        shard = ShardWindows(rules, number, lambda _: {})
-        shard.update(changes, now_us=0)
-        parts += shard.parts
-        yield from map(set_cells, shard.rows)
-    groups = RollupWindows(rules, lambda _: {})
-    groups.update(parts, now_us=0)
-    yield from map(set_cells, groups.rows)
+        contributions.add(index, start_us, {sensor_id: (stats, False)})
+    written = [read_written(batch) for batch in contributions.batches()]
+    due = [each for of_batch in written for each in of_batch.due]
+
+    def write(some: Iterable[EncodedRow]) -> None:
+        for row in some:
+            table.apply(row)
+            rows.append(row)
+
+    write(row for of_batch in written for row in of_batch.rows)
+    derived = [levels.parts(shard, read_due([data])) for shard, data in due]
+    groups: Due = {}
+    for each in derived:
+        write(each.rows)
+        for window, name in each.due:
+            groups.setdefault(window, {})[name] = None
+    write(levels.groups(groups).rows)
+    return rows
 
 
 def set_cells(row: EncodedRow) -> Row:

@@ -46,7 +46,7 @@ class VersionedTable:
                 ]
                 newest = {(cell.family, cell.qualifier): cell for cell in reversed(cells)}
                 if newest:
-                    yield Row(key, list(newest.values()))
+                    yield Row(key, [newest[place] for place in sorted(newest)])
 
     def cells(self, key):
         """Returns the cells of a row, the newest versions first."""

@@ -10,19 +10,14 @@ from pipeline.cloud.tables.schema_store import read_schema
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.rollups.bucket_parts import Part
-from pipeline.core.rollups.contributions import Contributions, SensorChanges
-from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.group_windows import RollupWindows
-from pipeline.core.rollups.shard_windows import ShardWindows
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rows import EncodedRow
-from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from tests.support.rollups import encoded_rollup_rows
 from tests.table.running import NEWEST, create, in_file, lines, policies, run
 
 ROLLUPS = """\
@@ -40,28 +35,17 @@ TELLS = (
 def rows_of(schema: TableSchema, sensors: int = 3) -> list[EncodedRow]:
     """Returns the rows of an hour: raw, aggregate, and those of roll-ups."""
     (tier,) = schema.tiers
-    rules = GroupRules(schema)
     rows: list[EncodedRow] = []
-    shards: dict[int, dict[bytes, bytes]] = {}
+    windows: dict[tuple[int, str, int], WindowStats] = {}
     for sensor_id in (f"s{number}" for number in range(sensors)):
-        stats = WindowStats()
+        stats = windows[0, sensor_id, START_US] = WindowStats()
         stats.events, stats.metrics["temperature"] = 1, MetricStats.of((20.5,))
         if schema.member_fields:
             stats.member = Member(START_US, member_text(schema.member_fields, {"site": "north"}))
         event = Event(sensor_id, START_US, {"temperature": 20.5}, {"site": "north"}, "")
         rows += map(encoded, schema.rows(event))
         rows.append(encoded_aggregate_row(tier.window, sensor_id, START_US, stats, tier.family, tier.statistics))
-        of_shard = shards.setdefault(group_of(sensor_id.encode(), schema.shards_of_rollups), {})
-        of_shard[sensor_id.encode()] = Contributions(rules, 0).of(START_US, stats)
-    parts: list[Part] = []
-    for shard, contributions in shards.items() if schema.rollups else ():
-        of_shard_windows = ShardWindows(rules, shard, lambda _: {})
-        of_shard_windows.update([SensorChanges(0, START_US, contributions)], START_US)
-        rows += of_shard_windows.rows
-        parts += of_shard_windows.parts
-    groups = RollupWindows(rules, lambda _: {})
-    groups.update(parts, START_US)
-    return [*rows, *groups.rows]
+    return [*rows, *(encoded_rollup_rows(schema, windows) if schema.rollups else ())]
 
 
 def write(name: TableName, rows: list[EncodedRow]) -> None:

@@ -198,7 +198,8 @@ def parts_in(row: Row, start_us: int) -> dict[int, Versioned]:
 def merged(rules: GroupRules, of: GroupWindow, parts: Mapping[int, Versioned]) -> Merged:
     """Returns what the shards' parts of a group's window amount to. Raises like :func:`parts_of`."""
     tier, of_prefix = rules.tiers[of.tier], dict[bytes, list[bytes]]()
-    for _, data in parts.values():
+    for shard in sorted(parts, key=str):  # in the order of a row's columns: rounding depends on it
+        data = parts[shard].value
         of_prefix.setdefault(prefix_in(data), []).append(data)
     sums = merge([merge_encoded(prefix, datas) for prefix, datas in of_prefix.items()])
     # Parts from before the roll-up merged fewer metrics still have the others, of which later parts tell nothing.

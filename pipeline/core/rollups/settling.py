@@ -103,33 +103,44 @@ class RollupSettling:
         return {of: set(groups_of_texts(self._rules, of.tier, texts[of])) for of in windows}
 
     def parts(self, windows: ShardGroups, *, resets: bool = False) -> None:
-        """Writes parts of groups; if it ``resets``, also over greater versions, which other programs have written."""
-        rows = EncodedRows()
-        for of, members in self.stored(windows).items():
-            cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in members.unreadable}
-            parts = parts_of(self._rules, of.tier, members._replace(cells=cells), windows[of])
-            stored = self._stored_parts(of, parts) if resets else {}
-            for group, part in parts.items():
-                gone = {column: each for column, each in stored.get(group, {}).items() if each > part.version}
-                if part.version or gone:
-                    window = GroupWindow(of.tier, of.start_us, group)
-                    rows.append(part_row(self._rules, window, of.shard, part, gone))
-        if rows:
-            self._write(rows)
+        """Writes parts of groups.
+
+        If it ``resets``, also over greater versions, which another program has written, or somebody who counted less at
+        the same time. Such parts are computed again then: a job may have written them meanwhile.
+        """
+        while windows:
+            rows, again = EncodedRows(), defaultdict[ShardWindow, list[Group]](list)
+            for of, members in self.stored(windows).items():
+                cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in members.unreadable}
+                parts = parts_of(self._rules, of.tier, members._replace(cells=cells), windows[of])
+                stored = self._stored_parts(of, parts) if resets else {}
+                for group, part in parts.items():
+                    gone = {column: each for column, each in stored.get(group, {}).items() if each > part.version}
+                    if part.version or gone:
+                        window = GroupWindow(of.tier, of.start_us, group)
+                        rows.append(part_row(self._rules, window, of.shard, part, gone))
+                    if gone:
+                        again[of].append(group)
+            if rows:
+                self._write(rows)
+            windows = again
 
     def groups(self, windows: Iterable[GroupWindow], *, resets: bool = False) -> None:
         """Writes the rows of groups, like :meth:`parts`."""
-        keys = {key_of_group(self._rules, of, PARTS): of for of in windows}
-        parts = {keys[row.key]: parts_in(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
-        stored = self._stored_groups(keys.values()) if resets else {}
-        rows = EncodedRows()
-        for of in keys.values():
-            found = merged(self._rules, of, parts.get(of, {}))
-            gone = {column: each for column, each in stored.get(of, {}).items() if each > found.version}
-            if found.version or gone:
-                rows.append(group_row(self._rules, of, found, gone))
-        if rows:
-            self._write(rows)
+        while windows:
+            keys = {key_of_group(self._rules, of, PARTS): of for of in windows}
+            parts = {keys[row.key]: parts_in(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
+            stored = self._stored_groups(keys.values()) if resets else {}
+            rows, windows = EncodedRows(), list[GroupWindow]()
+            for of in keys.values():
+                found = merged(self._rules, of, parts.get(of, {}))
+                gone = {column: each for column, each in stored.get(of, {}).items() if each > found.version}
+                if found.version or gone:
+                    rows.append(group_row(self._rules, of, found, gone))
+                if gone:
+                    windows.append(of)
+            if rows:
+                self._write(rows)
 
     def forgotten(self, windows: Mapping[ShardWindow, Collection[str]]) -> None:
         """Deletes the cells of sensors that contribute nothing, once the rows of their groups are right."""
@@ -201,7 +212,8 @@ def _changes(stored: Members, found: Mapping[bytes, Contribution | None], least:
         known, before = stored.cells.get(sensor), list[bytes]()
         if known is not None and known.value and sensor not in unreadable:
             before += texts_in(known.value)
-        changes.texts.update(before, contribution.texts if contribution else ())
+        texts = contribution.texts if contribution else ()
+        changes.texts.update(before, texts)
         cell = contribution.cell if contribution else Versioned(1, NOTHING)
         if known is None:
             if contribution:
@@ -210,9 +222,9 @@ def _changes(stored: Members, found: Mapping[bytes, Contribution | None], least:
         elif known.version <= cell.version or less:
             if known.version == cell.version and same_sums(known.value, cell.value):
                 continue
-            if known.version > cell.version:
+            if less and known.version >= cell.version:  # or says something else of as many events and readings
                 changes.gone[sensor] = known.version
-                left += before
+            left += [text for text in before if text not in texts] if less else ()
             version -= known.version
             if contribution or sensor not in unreadable:
                 changes.cells[sensor] = cell
@@ -222,10 +234,10 @@ def _changes(stored: Members, found: Mapping[bytes, Contribution | None], least:
     if version < least and not changes.gone:  # another writer also counted less: parts have greater versions
         cells = [data for _, data in stored.cells.values() if data and is_contribution(data)]
         changes.texts.update(text for data in cells for text in texts_in(data))
-    more = max(least, stored.version + 1 if changes.gone else 0) - version
+    more = max(least, stored.version + 1 if changes.gone else 0, version + 1 if left else 0) - version
     if more > 0:
-        texts = dict.fromkeys([*stored.left.value.split(b"\n"), *left])
-        changes.cells[LEFT] = Versioned(stored.left.version + more, b"\n".join(_newest(filter(None, texts))))
+        told = dict.fromkeys([*stored.left.value.split(b"\n"), *left])
+        changes.cells[LEFT] = Versioned(stored.left.version + more, b"\n".join(_newest(filter(None, told))))
     return changes
 
 

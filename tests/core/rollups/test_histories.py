@@ -5,19 +5,16 @@ import math
 from collections import Counter
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.panes.pane_contributions import PaneContributions, RollupRules
-from pipeline.core.rollups.due import read_due, read_written
+from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
-from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, group_name
+from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, key_of_members
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row
-from pipeline.core.rows.mutation_bytes import delete_family
 from pipeline.core.rows.rollup_rows import PARTS, ROLLUP, parse_rollup_row
-from pipeline.core.rows.rows import EncodedRow
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.rollup import encoded_value
 from pipeline.core.schema.toml import parse_schema
@@ -153,7 +150,7 @@ class Story:
         if self.shards:
             shard = self.random.choice(sorted(self.shards))
             derived = self.levels().parts(shard, read_due(self.shards.pop(shard)))
-            self.parts += elements(derived.rows, derived.due, self.random)
+            self.parts += elements(derived.rows, derived.due)
             if derived.rest:
                 self.shards.setdefault(shard, []).extend(bytes_of(derived.rest))
 
@@ -278,13 +275,13 @@ class Story:
             for start_us in range(START_US, START_US + 3 * length_us, length_us):
                 for sensor in sensors:
                     of = ShardWindow(tier, start_us, group_of(sensor.encode(), 3))
-                    key = key_of(of)
+                    key = key_of_members(RULES, of)
                     if any(cell.qualifier == sensor.encode() for cell in self.table.cells(key)):
                         windows.setdefault(of, []).append(sensor)
         settling = RollupSettling(RULES, self.read_between, self.write_between)
         groups = settling.members(windows, less=True)
-        settling.parts(groups)
-        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some})
+        settling.parts(groups, resets=True)
+        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some}, resets=True)
         settling.forgotten(windows)
 
     def settle_windows(self, windows, less):
@@ -293,8 +290,8 @@ class Story:
             of_shards.setdefault(ShardWindow(tier, start_us, group_of(sensor.encode(), 3)), []).append(sensor)
         settling = RollupSettling(RULES, self.read_between, self.write_between)
         groups = settling.members(of_shards, less=less)
-        settling.parts(groups)
-        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some})
+        settling.parts(groups, resets=less)
+        settling.groups({GroupWindow(*of[:2], group) for of, some in groups.items() for group in some}, resets=less)
 
     def some_windows(self):
         tier = self.random.randrange(2)
@@ -352,23 +349,13 @@ class Story:
             assert_same(record, *expected[key])
 
 
-def key_of(of):
-    from pipeline.core.rollups.levels import key_of_members
-
-    return key_of_members(RULES, of)
-
-
-def elements(rows, due, random):
+def elements(rows, due):
     """Returns rows one by one, with the group that is due because of each."""
-    from pipeline.core.rollups.due import RowsThenDue
-
     pairs = zip(rows, due, strict=True)
     return [RowsThenDue([row], bytes_of({window: {name: None}})) for row, (window, name) in pairs]
 
 
 def bytes_of(due):
-    from pipeline.core.rollups.due import due_bytes
-
     return list(due_bytes(due))
 
 

@@ -1,7 +1,15 @@
 """Rows of roll-ups in the table."""
 
-from pipeline.core.rows.rollup_rows import Versioned, members_key, versioned_row, versions_in
+from pipeline.core.rows.rollup_rows import (
+    Versioned,
+    members_key,
+    parse_rollup_row,
+    rollup_key,
+    versioned_row,
+    versions_in,
+)
 from pipeline.core.windows.fixed import HOURLY
+from tests.support.rollups import set_cells
 from tests.support.versioned_table import VersionedTable
 
 
@@ -18,8 +26,20 @@ def test_a_cell_has_few_versions():
 
 
 def test_what_is_gone_is_deleted():
-    """An empty value leaves no version before it."""
+    """A row can count less: cells up to a version are deleted, and those that count more stay."""
     table, key = VersionedTable(), members_key(HOURLY, 0, 0)
-    for version, value in enumerate([b"1", b"2", b"3", b""], 1):
-        table.apply(versioned_row(key, 0, [(b"s", Versioned(version, value))]))
-    assert [cell.value for cell in table.row(key).cells] == [b""]
+    for version in (3, 7, 9):
+        table.apply(versioned_row(key, 0, [(b"s", Versioned(version, b"%d" % version))]))
+    table.apply(versioned_row(key, 0, [(b"s", Versioned(2, b"2"))], {b"s": 7}))
+    assert versions_in(table.row(key), 0)[b"s"] == Versioned(9, b"9")
+    table.apply(versioned_row(key, 0, [(b"s", Versioned(2, b"2"))], {b"s": 9}))
+    assert [cell.value for cell in table.row(key).cells] == [b"2"]
+
+
+def test_a_version_far_beyond_the_window():
+    """A fleet counts more milliseconds than there are in the window, and in the time since: versions are no times."""
+    version = 10**12
+    row = set_cells(versioned_row(rollup_key(HOURLY, "site", "north", 0), 0, [(b"sensors", Versioned(version, b"1"))]))
+    assert row.cells[0].timestamp_us == version * 1000 > 31 * 365 * 86_400_000_000
+    assert versions_in(row, 0)[b"sensors"] == Versioned(version, b"1")
+    assert parse_rollup_row(HOURLY, row).sensors == 1

@@ -285,19 +285,19 @@ def test_warnings(table, expected):
     assert list(warnings(table)) == expected
 
 
-def test_shards_of_roll_ups_too_large_for_state():
-    """A shard whose sensors contribute more than an element of state holds is told, with what to do."""
+def test_rows_of_roll_ups_too_large():
+    """A shard whose sensors contribute more than a row of Bigtable should hold is told, with what to do."""
     text = '[rollups]\na = {{ by = [] }}\nshards = {}\n[rate]\nevery = "1m"\nsensors = {}\nmetrics = 100'
     assert rollup_problem(parse_schema(text.format(4096, 10_000_000))) is None
     assert rollup_problem(parse_schema(text.format(256, 10_000_000))) == (
-        "each of 256 shards may have 39,063 sensors × 8,827 bytes = 344.81 MB of state, over the 80 MB of an element "
-        "on Dataflow; roll up fewer tiers or metrics, or declare up to 4,096 shards"
+        "a row may have 39,063 sensors × 6,620 bytes = 258.6 MB, over the 100 MB that Bigtable recommends at most; "
+        "roll up fewer metrics, or declare up to 4,096 shards"
     )
-    assert rollup_problem(parse_schema(text.format(4096, 100_000_000))).endswith("roll up fewer tiers or metrics")
+    assert rollup_problem(parse_schema(text.format(4096, 100_000_000))).endswith("roll up fewer metrics")
     assert rollup_problem(parse_schema(text.format(256, 10_000_000).replace("a = { by = [] }", ""))) is None
     quantiles = text.format(4096, 50_000).replace("[rollups]", 'statistics = { "*" = ["p50"] }\n[rollups]')
     assert rollup_problem(parse_schema(quantiles)) == (
-        "a group may have parts of 4,096 shards × 32,000 bytes = 131.07 MB of state, over the 80 MB of an element on "
-        "Dataflow; roll up fewer metrics, or without quantiles, or declare fewer shards"
+        "a row may have 4,096 parts of a group × 32,500 bytes = 133.12 MB, over the 100 MB that Bigtable recommends at "
+        "most; roll up fewer metrics, or declare fewer shards"
     )
-    assert "rollups: each of 256 shards" in "\n".join(warnings(parse_schema(text.format(256, 10_000_000))))
+    assert "rollups: a row may have 39,063 sensors" in "\n".join(warnings(parse_schema(text.format(256, 10_000_000))))

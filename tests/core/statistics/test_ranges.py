@@ -13,7 +13,7 @@ from pipeline.core.rollups.rollup_differences import wrong_columns
 from pipeline.core.rollups.sums import Sums, merge, moments_of, window_stats_of
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, parse_window_stats
 from pipeline.core.rows.records import GroupRecord, SensorGroup
-from pipeline.core.rows.rollup_rows import RollupKey, encoded_rollup_row, parse_rollup_row, rollup_texts
+from pipeline.core.rows.rollup_rows import Versioned, parse_rollup_row, rollup_key, rollup_texts, versioned_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
@@ -91,8 +91,9 @@ def test_in_rows_of_windows_and_of_groups(windows):
 
 def group_record(sums, start_us):
     """Returns what the row of a group with these sensors tells."""
-    key = RollupKey("all", "", start_us)
-    row = encoded_rollup_row(HOURS.window, key, 1, window_stats_of(merge(sums)), len(sums), HOURS.statistics)
+    texts = rollup_texts(HOURS.window, start_us, window_stats_of(merge(sums)), len(sums), HOURS.statistics)
+    cells = [(column.encode(), Versioned(1, text)) for column, text in texts.items()]
+    row = versioned_row(rollup_key(HOURS.window, "all", "", start_us), start_us, cells)
     found = parse_rollup_row(HOURS.window, set_cells(row))
     return GroupRecord(GROUP, start_us, HOURS.window, found.sensors, None, found.reading_count, found.metrics)
 
