@@ -70,19 +70,12 @@ def _is_least(estimate: Estimate, name: str) -> bool:
 
 
 def _causes(estimate: Estimate, streaming_cost: float | None) -> Iterator[str]:
-    late, rollups, all_bytes = estimate.late, estimate.rollups, estimate.streaming_bytes_per_second * 60
-    for cause, part, remedy in (
-        (
-            f"{rollups.groups if rollups else 0:,} groups of roll-ups",
-            60 * rollups.streaming_bytes_per_second if rollups else 0,
-            "roll up to fewer groups or metrics, or set a longer --early-firing",
-        ),
-        ("late events", 60 * late.traffic_per_second, "set a longer --allowed-lateness or --late_firing"),
-    ):
-        if part > _MUCH_TRAFFIC and 2 * part > all_bytes:
-            cost = "" if streaming_cost is None else f", some {streaming_cost * part / all_bytes:,.0f} a month"
-            of_all = f"{part / 1e9:,.1f} of the {all_bytes / 1e9:,.1f} GB a minute of Streaming Engine{cost}"
-            yield f"{cause}: {of_all}; {remedy}"
+    late, all_bytes = estimate.late, estimate.streaming_bytes_per_second * 60
+    part = 60 * late.traffic_per_second
+    if part > _MUCH_TRAFFIC and 2 * part > all_bytes:
+        cost = "" if streaming_cost is None else f", some {streaming_cost * part / all_bytes:,.0f} a month"
+        of_all = f"{part / 1e9:,.1f} of the {all_bytes / 1e9:,.1f} GB a minute of Streaming Engine{cost}"
+        yield f"late events: {of_all}; set a longer --allowed-lateness or --late_firing"
     if estimate.workers > 1 and 2 * (busy := on_dataflow(late.vcpus)) > estimate.vcpus:
         yield (
             f"late events: {busy:,.1f} of {estimate.vcpus:,.1f} busy vCPUs, which read closed windows from the table; "

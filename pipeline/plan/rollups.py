@@ -52,7 +52,6 @@ class Rollups:
         reads_per_second: the rows that are read in a second.
         cpu_us_per_second: the CPU time in µs in a second, without that of writing rows.
         traffic_per_second: the bytes of state that are read and written in a second.
-        streaming_bytes_per_second: the bytes that pass through Streaming Engine in a second, with that state and rows.
         stored_per_day: the bytes that a day adds to the family of roll-ups, if no version is kept but the newest.
     """
 
@@ -61,7 +60,6 @@ class Rollups:
     reads_per_second: float
     cpu_us_per_second: float
     traffic_per_second: float
-    streaming_bytes_per_second: float
     stored_per_day: float
 
 
@@ -102,8 +100,7 @@ def rollups_of(workload: Workload, tiers: Mapping[str, Writes]) -> Rollups | Non
             whole = parts_size(tier, rollup, of_part, parts)
             stored += 86_400 * windows * groups * (whole.stored[FAMILY] + of_group.stored[FAMILY])
     groups_of_all = sum(groups_in(workload, rollup) for rollup in workload.schema.rollups)
-    traffic, writes_of_all = 2 * due, Writes(rows, cells, encoded)
-    return Rollups(groups_of_all, writes_of_all, reads, cpu_us, traffic, traffic + due + 3 * encoded, stored)
+    return Rollups(groups_of_all, Writes(rows, cells, encoded), reads, cpu_us, 2 * due, stored)
 
 
 def groups_in(workload: Workload, rollup: Rollup) -> int:

@@ -24,13 +24,8 @@ def lines(workload, prices=LIST):
 
 
 def test_groups_of_roll_ups():
-    """A hundred thousand groups pass most of the bytes through Streaming Engine, with prices or without."""
-    (line,) = lines(FLEET, None)
-    assert line.startswith(
-        "100,000 groups of roll-ups: 10.5 of the 12.6 GB a minute of Streaming Engine; roll up to fewer"
-    )
-    assert "a minute of Streaming Engine, some 7,714 a month; roll" in lines(FLEET)[0]
-    assert lines(replace(FLEET, rollup_groups=100)) == []
+    """A hundred thousand groups take less than the rest together."""
+    assert lines(FLEET) == lines(FLEET, None) == []
 
 
 @pytest.mark.parametrize("sensors", [1, 10_000, 100_000, 300_000])

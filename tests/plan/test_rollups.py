@@ -87,7 +87,7 @@ def test_rates() -> None:
     of_groups = sum(all_of / (1 + 30 * all_of / groups) for groups, all_of in updates.items())
     assert found.writes.rows == pytest.approx(changes + sum(updates.values()) + of_groups)
     assert found.reads_per_second == pytest.approx(changes + of_groups)
-    assert found.traffic_per_second < found.writes.encoded
+    assert found.traffic_per_second < found.writes.bytes
 
 
 def test_one_sensor_and_few_shards() -> None:

@@ -134,10 +134,11 @@ class RollupSettling:
             rows, windows = EncodedRows(), list[GroupWindow]()
             for of in keys.values():
                 found = merged(self._rules, of, parts.get(of, {}))
-                gone = {column: each for column, each in stored.get(of, {}).items() if each > found.version}
+                least = {column: found.version + (column.decode() in found.columns) for column in stored.get(of, {})}
+                gone = {column: each for column, each in stored.get(of, {}).items() if each >= least[column]}
                 if found.version or gone:
                     rows.append(group_row(self._rules, of, found, gone))
-                if gone:
+                if any(each > found.version for each in gone.values()):
                     windows.append(of)
             if rows:
                 self._write(rows)

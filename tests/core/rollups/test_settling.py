@@ -20,7 +20,7 @@ from pipeline.core.rollups.levels import (
     parts_of,
 )
 from pipeline.core.rollups.settling import RollupSettling
-from pipeline.core.rollups.sums import NO_SUMS, Sums, sums_bytes
+from pipeline.core.rollups.sums import NO_SUMS, Sums, read_sums, sums_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row, parse_window_stats
 from pipeline.core.rows.rollup_rows import PARTS, parse_rollup_row, versions_in
 from pipeline.core.rows.rows import Row
@@ -265,7 +265,7 @@ def test_an_audit_of_groups(seed):
 
     def old_part():
         (family, column, time_us), data = next(
-            item for item in table.table._rows[key_of_parts].items() if len(item[1]) > 40
+            item for item in table.table._rows[key_of_parts].items() if read_sums(item[1]).sensors
         )
         table.table._rows[key_of_parts][family, column, time_us + 10_000_000] = data
 
