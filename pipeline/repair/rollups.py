@@ -278,8 +278,7 @@ class _CompareShardsFn(_ComparingFn):
             if len(self._waiting) >= MOST_WINDOWS or sum(map(len, self._waiting.values())) >= MOST_SENSORS:
                 yield from self._settle()
         else:
-            cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in unreadable}
-            yield from self._parts(of, members._replace(cells=cells))
+            yield from self._parts(of, Members(members.version + bool(wrong), right, members.left))
 
     def finish_bundle(self) -> Iterator[Any]:
         """Settles what is waiting. Beam asks for windowed values here."""

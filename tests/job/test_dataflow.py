@@ -259,7 +259,7 @@ def test_rollups_are_steps_of_their_own():
     schema = TableSchema.for_new_table()
     steps, without = graph_of(replace(schema, rollups=(Rollup("fleet"),))), graph_of(schema)
     added = {"/".join(label.split("/")[:2]) for label in steps.keys() - without.keys()}
-    inner = ("Collect", "MergeGroups", "MergeShards", "WithGroups")
+    inner = ("WriteMembers", "Shards", "WriteParts", "Groups")
     assert added == {"RollUp", *(f"RollUp/{each}" for each in inner)}
     assert without.keys() < steps.keys()
 

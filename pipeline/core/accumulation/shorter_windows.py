@@ -149,5 +149,5 @@ class ShorterWindows:
 def _append(total: WindowStats, stats: WindowStats) -> None:
     """Adds a later window, whose newest event counts even if it does not tell its metadata: no roll-up needed it."""
     total.merge(stats)
-    if stats.events:
-        total.member = stats.member
+    if stats.events and stats.member is None:
+        total.member = None

@@ -251,7 +251,7 @@ def test_rows_of_others(name):
     schema = parse_schema('[rollups]\nsite = { by = "metadata.site" }')
     other = table_with_rollups(schema, EVENTS)
     key = rollup_key(HOURLY, "site", "north", T)
-    write(other, [Row(key, [Cell(FAMILY, b"sensors", T + 5000, b"x")])])
+    write(other, [Row(key, [Cell(FAMILY, b"sensors", T + 5_000_000, b"x")])])
     write(other, [Row(b"rollup#hourly#site#a%2#2026-02-17T10", [Cell(FAMILY, b"sensors", T, b"1")])])
     with SensorTable.open(other.project, other.instance, other.table) as table:
         assert hours(table.rollups("site", "north", T, T + 3 * HOUR)) == [1, 2]

@@ -5,9 +5,11 @@ import math
 from collections import Counter
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.pane_contributions import PaneContributions, RollupRules
 from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
@@ -417,3 +419,38 @@ def test_any_history_leads_to_what_sensors_have(seed, length):
     for _ in range(length):
         story.random.choice(ACTS)(story)
     story.check()
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_job_that_is_stopped_when_a_sensor_has_moved(number):
+    """Late data of an old window moves a sensor; the job stops after a level, and all comes again: it is in one site."""
+    story = Story(Random(1))
+    window = 0, START_US, SENSORS[0]
+    for site in ("north", "south"):
+        events = story.truth.setdefault(window, {})
+        events[START_US + 1_000_000 * len(events)] = {"temperature": 1.0}, {"site": site}
+        story.write_aggregate(*window)
+        story.pane(0, START_US, [SENSORS[0]])
+        if site == "north":
+            story.settle()
+    for level in (story.write_members, story.derive_parts, story.write_parts)[: number + 1]:
+        level()
+    story.start()
+    story.pane(0, START_US, [SENSORS[0]])
+    story.check()
+
+
+def test_what_was_before_is_told_by_longer_windows():
+    """A day tells the texts of its hours' events, also of those before an hour's newest."""
+    day = ShorterWindows()
+    for hour, sites in enumerate(("ab", "c", "a")):
+        stats = SCHEMA.statistics.stats_of([START_US + hour * HOUR_US], {"water": [1.0]})
+        told = [
+            Member(START_US + hour * HOUR_US + number, member_text(("site",), {"site": site}))
+            for number, site in enumerate(sites)
+        ]
+        stats.member = noted(None, told)[0]
+        day.put(START_US + hour * HOUR_US, stats)
+    member = day.pane().stats.member
+    assert member.text == '{"site":"a"}'
+    assert set(member.before) == {'{"site":"b"}', '{"site":"c"}'}
