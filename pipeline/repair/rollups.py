@@ -278,7 +278,9 @@ class _CompareShardsFn(_ComparingFn):
             if len(self._waiting) >= MOST_WINDOWS or sum(map(len, self._waiting.values())) >= MOST_SENSORS:
                 yield from self._settle()
         else:
-            yield from self._parts(of, Members(members.version + bool(wrong), right, members.left))
+            counted = members.left.version + sum(cell.version for cell in right.values())
+            version = max(members.version + 1, counted) if wrong else members.version  # once it is mended
+            yield from self._parts(of, Members(version, right, members.left))
 
     def finish_bundle(self) -> Iterator[Any]:
         """Settles what is waiting. Beam asks for windowed values here."""

@@ -2,8 +2,8 @@
 
 The job's own steps run in the worker code of Beam's SDK, bundle by bundle, as Dataflow runs them: on the model of the
 engine that tests have. Each sensor sends three metrics a minute, a hundred events in a message, and is in one of a
-hundred sites; all sensors are a fleet. Windows are an hour and a day long. One event of a hundred is two hours late. The
-defaults of the job apply.
+hundred sites; all sensors are a fleet. Windows are an hour and a day long. One event of a hundred is two hours late.
+The defaults of the job apply.
 
 Messages of ten seconds are a bundle. A bundle's rows are a request for each 10,000 mutations, as with Beam's connector.
 CPU time includes that of making these requests, not that of the table, which is in memory.
