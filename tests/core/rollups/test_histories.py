@@ -423,7 +423,7 @@ def test_any_history_leads_to_what_sensors_have(seed, length):
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_job_that_is_stopped_when_a_sensor_has_moved(number):
-    """Late data moves a sensor in an old window; the job stops after a level, and all comes again: it is in one site."""
+    """Late data moves a sensor in an old window; the job stops after a level, and all comes again: one site has it."""
     story = Story(Random(1))
     window = 0, START_US, SENSORS[0]
     for site in ("north", "south"):
