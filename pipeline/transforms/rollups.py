@@ -193,7 +193,7 @@ class _DueFn(StatefulFn, TableReadingFn):
     def _passed_on(self, derived: Derived) -> Iterator[Any]:
         raise NotImplementedError
 
-    def _wait(self, element: tuple[int, bytes], state: "_State", timer: RuntimeTimer, end: RuntimeTimer) -> None:
+    def _wait(self, element: tuple[int, bytes], state: "_DueState", timer: RuntimeTimer, end: RuntimeTimer) -> None:
         key, due = element
         state.due.add(due)
         if not state.waits.read():
@@ -201,7 +201,9 @@ class _DueFn(StatefulFn, TableReadingFn):
             set_clock_timer(timer, Timestamp(self._wait_s(key)))
             end.set(Timestamp(micros=END_US))
 
-    def _fire(self, key: int, state: "_State", timer: RuntimeTimer | None, end: RuntimeTimer | None) -> Iterator[Any]:
+    def _fire(
+        self, key: int, state: "_DueState", timer: RuntimeTimer | None, end: RuntimeTimer | None
+    ) -> Iterator[Any]:
         """Computes what is due. If that is too much at once, one of the timers fires again."""
         derived = self._derive(key, read_due(state.due.read()))
         state.due.clear()
@@ -228,7 +230,7 @@ class _ShardsFn(_DueFn):
         timer: RuntimeTimer = _SHARD_TIMER,
         end: RuntimeTimer = _SHARD_END,
     ) -> None:
-        self._wait(element, _State(due, waits), timer, end)
+        self._wait(element, _DueState(due, waits), timer, end)
 
     @on_timer(_SHARD_TIMER_SPEC)
     def waited(
@@ -239,7 +241,7 @@ class _ShardsFn(_DueFn):
         timer: RuntimeTimer = _SHARD_TIMER,
     ) -> Iterator[bytes]:
         """Computes what is due."""
-        return self._fire(key, _State(due, waits), timer, None)
+        return self._fire(key, _DueState(due, waits), timer, None)
 
     @on_timer(_SHARD_END_SPEC)
     def drained(
@@ -252,7 +254,7 @@ class _ShardsFn(_DueFn):
     ) -> Iterator[bytes]:
         """Computes what is due."""
         timer.clear()  # a drain would wait for it
-        return self._fire(key, _State(due, waits), None, end)
+        return self._fire(key, _DueState(due, waits), None, end)
 
     def _wait_s(self, _key: int) -> float:
         return self._clock() + _MEMBERS_S
@@ -283,7 +285,7 @@ class _GroupsFn(_DueFn):
         timer: RuntimeTimer = _GROUP_TIMER,
         end: RuntimeTimer = _GROUP_END,
     ) -> None:
-        self._wait(element, _State(due, waits), timer, end)
+        self._wait(element, _DueState(due, waits), timer, end)
 
     @on_timer(_GROUP_TIMER_SPEC)
     def waited(
@@ -294,7 +296,7 @@ class _GroupsFn(_DueFn):
         timer: RuntimeTimer = _GROUP_TIMER,
     ) -> Iterator[EncodedRows]:
         """Computes what is due."""
-        return self._fire(key, _State(due, waits), timer, None)
+        return self._fire(key, _DueState(due, waits), timer, None)
 
     @on_timer(_GROUP_END_SPEC)
     def drained(
@@ -307,7 +309,7 @@ class _GroupsFn(_DueFn):
     ) -> Iterator[EncodedRows]:
         """Computes what is due."""
         timer.clear()  # a drain would wait for it
-        return self._fire(key, _State(due, waits), None, end)
+        return self._fire(key, _DueState(due, waits), None, end)
 
     def _wait_s(self, key: int) -> float:
         every_s, now_s = _PARTS_S if is_over_by(key) else _OPEN_PARTS_S, self._clock()
@@ -321,7 +323,7 @@ class _GroupsFn(_DueFn):
             yield EncodedRows(derived.rows[begin:end])
 
 
-class _State(NamedTuple):
+class _DueState(NamedTuple):
     """The state of a step: what is due, and whether a timer is set."""
 
     due: BagRuntimeState

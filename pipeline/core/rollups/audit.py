@@ -67,7 +67,7 @@ def audit_group(
     Args:
         rules: the table's roll-ups.
         of: the group's window.
-        parts: what all shards have that have sensors of the group.
+        parts: the parts of all shards that have sensors of the group.
         stored: the stored parts.
         row: the cells of the group's stored row.
     """

@@ -164,7 +164,7 @@ def parts_of(
     Args:
         rules: the table's roll-ups.
         tier: the index of the tier.
-        members: what the shard's sensors have.
+        members: the cells of the shard's sensors.
         groups: the groups, also those of no sensor; None for all groups of the sensors.
 
     Raises:

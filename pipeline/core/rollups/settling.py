@@ -201,9 +201,9 @@ def _changes(stored: Members, found: Mapping[bytes, Contribution | None], least:
     """Returns how a row of members has to change.
 
     Args:
-        stored: what it tells.
-        found: what sensors contribute; None for a sensor without an aggregate row.
-        least: the version that the row must have.
+        stored: the row's cells.
+        found: the contributions of sensors; None for a sensor without an aggregate row.
+        least: the least version that the row must have.
         less: whether sensors may count less than before.
     """
     unreadable = stored.unreadable if less else set()
