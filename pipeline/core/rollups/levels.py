@@ -132,8 +132,8 @@ class Derived(NamedTuple):
 
     Attributes:
         rows: the rows.
-        due: for each row, the window and the name of the group that is due once it is written; none of groups' rows.
-        rest: what is still due: it was too much at once.
+        due: the window and the name of the group that each row makes due once it is written; none of groups' rows.
+        rest: the windows that are still due: they were too much at once.
     """
 
     rows: EncodedRows

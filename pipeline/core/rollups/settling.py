@@ -110,12 +110,14 @@ class RollupSettling:
         """
         while windows:
             rows, again = EncodedRows(), defaultdict[ShardWindow, list[Group]](list)
+            versions = {
+                of: self._stored_parts(of, windows[of]) if resets else {} for of in windows
+            }  # before the members
             for of, members in self.stored(windows).items():
                 cells = {sensor: cell for sensor, cell in members.cells.items() if sensor not in members.unreadable}
                 parts = parts_of(self._rules, of.tier, members._replace(cells=cells), windows[of])
-                stored = self._stored_parts(of, parts) if resets else {}
                 for group, part in parts.items():
-                    gone = {column: each for column, each in stored.get(group, {}).items() if each > part.version}
+                    gone = {column: each for column, each in versions[of].get(group, {}).items() if each > part.version}
                     if part.version or gone:
                         window = GroupWindow(of.tier, of.start_us, group)
                         rows.append(part_row(self._rules, window, of.shard, part, gone))
@@ -129,8 +131,8 @@ class RollupSettling:
         """Writes the rows of groups, like :meth:`parts`."""
         while windows:
             keys = {key_of_group(self._rules, of, PARTS): of for of in windows}
+            stored = self._stored_groups(keys.values()) if resets else {}  # before the parts
             parts = {keys[row.key]: parts_in(row, keys[row.key].start_us) for row in rows_of(self._read, keys)}
-            stored = self._stored_groups(keys.values()) if resets else {}
             rows, windows = EncodedRows(), list[GroupWindow]()
             for of in keys.values():
                 found = merged(self._rules, of, parts.get(of, {}))

@@ -16,7 +16,7 @@ from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, key_of_members
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row
-from pipeline.core.rows.rollup_rows import PARTS, ROLLUP, SENSORS, parse_rollup_row
+from pipeline.core.rows.rollup_rows import PARTS, ROLLUP, parse_rollup_row
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.rollup import encoded_value
 from pipeline.core.schema.toml import parse_schema
@@ -320,7 +320,7 @@ class Story:
         """No part and no row of a group is replaced by an older version."""
         for row in [*self.table.rows(PARTS.encode()), *self.table.rows(ROLLUP.encode() + b"#")]:
             for cell in row.cells:
-                if cell.qualifier != SENSORS.encode() and row.key.startswith(f"{ROLLUP}#".encode()):
+                if cell.qualifier != b"sensors" and row.key.startswith(f"{ROLLUP}#".encode()):
                     continue  # of a metric that a group may have had, or with the same version
                 place = row.key, cell.qualifier
                 newest = max(other.timestamp_us for other in row.cells if other.qualifier == cell.qualifier)
