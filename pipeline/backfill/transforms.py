@@ -321,12 +321,11 @@ class _WritingFn(CompletingFn):
         if self._rewriter is None:
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         tier = self._tier
-        replacements = list[Replacement]()
-        for (sensor_id, start_us, *_), stats in windows:
-            row = aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
-            deletes = self._retention.may_repeat(start_us, tier.window.end_of(start_us))  # the old row counts more
-            replacements.append(Replacement(row.key, tier.family, tuple(row.cells), deletes))
-        self._rewriter.replace(replacements)
+        rows = (
+            aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
+            for (sensor_id, start_us, *_), stats in windows
+        )
+        self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells), deletes=False) for row in rows)
 
 
 class _CompleteFn(_WritingFn):

@@ -16,7 +16,7 @@ OF_ONE_COMMAND = frozenset({"dead-letters", "output", "schema", "sensors", "tier
 OPTION_NAMES = frozenset(
     """
     alerts-topic all allowed-lateness app-profile at-most attribute band batch behind-proxy bigtable-instance
-    bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters deduplicate
+    bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters
     default-message-type disk duration early-firing embedded end every fill fresh from gc host id-attribute
     input-subscription input-topic instance interval job-name json keep key late late-firing latest-family
     launch-checks layout limit listed live log-format malformed max max-future max-num-workers max-points

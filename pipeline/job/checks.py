@@ -32,7 +32,6 @@ from pipeline.job.settings import MessageFlags, Settings, Target
 
 _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
-_BACKLOG = timedelta(days=1)  # the age of the oldest windows that a delayed watermark may keep open
 
 
 _NO_ORDER = '"order" is for the records of files; messages come in any order, so take "first" or "second"'
@@ -74,19 +73,13 @@ def read_targets(settings: Settings) -> tuple[Target, ...]:
 
     Raises:
         ServerProblem: a table is missing or out of reach, stores another schema than the flags declare, or is empty
-            and has a schema's family but no schema; or a statistic needs a job that de-duplicates.
+            and has a schema's family but no schema.
     """
     if not settings.launch_checks:
         schema = settings.declared.schema()
         found = tuple(Target(name, schema, Retention.unknown(schema)) for name in settings.tables)
     else:
         found = tuple(_read_target(name, settings) for name in settings.tables)
-    for name, schema, *_ in found:
-        if not settings.deduplicate and schema.tiers and schema.statistics.carries:
-            raise ServerProblem(
-                f"table {name}: its statistic {schema.statistics.carrying} is computed from readings in order of time, "
-                "which a job keeps only if it de-duplicates: leave --deduplicate=off out"
-            )
     return found
 
 
@@ -162,12 +155,7 @@ def record_launch(settings: Settings, targets: Iterable[Target]) -> tuple[Target
         try:
             if SCHEMA_FAMILY in tables.describe(target.name):
                 table_id = noted_id(target.name)
-                record_job(
-                    target.name,
-                    deduplicate=settings.deduplicate,
-                    earliest_us=now_us - max(settings.allowed_lateness, _BACKLOG) // _MICROSECOND,
-                    latest_us=now_us + settings.max_future // _MICROSECOND + 1,
-                )
+                record_job(target.name, now_us + settings.max_future // _MICROSECOND + 1)
                 record_lateness(target.name, settings.allowed_lateness, settings.late_firing, settings.newest_every)
         except ServerProblem as problem:
             _warn_of_no_note(problem)
@@ -252,8 +240,8 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
 
 def _state_problem(schema: TableSchema, settings: Settings) -> str | None:
     """Returns why the state of a table with windows could not be stored or committed; None if no reason is known."""
-    of_sensor = state_problem(schema) if settings.deduplicate else None
-    return of_sensor or commit_problem(settings.aggregation_of(schema), schema.rate) or rollup_problem(schema)
+    of_commit = commit_problem(settings.aggregation_of(schema), schema.rate)
+    return state_problem(schema) or of_commit or rollup_problem(schema)
 
 
 def _no_table(target: Target, declared: DeclaredSchema) -> ServerProblem:

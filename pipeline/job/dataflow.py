@@ -165,7 +165,6 @@ def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:
         "formats": json.dumps(_FORMATS),
         **({"roll-ups": json.dumps(_ROLLUP_FORMATS)} if any(target.schema.rollups for target in targets) else {}),
         "groups": ",".join(str(groups_for(target.schema.rate)) for target in targets),
-        "--deduplicate": str(settings.deduplicate),
         "--max_future": str(settings.max_future),  # decides which windows count as begun before the job
         "--bigtable_table": ",".join(str(target.name) for target in targets),
         "--window": ",".join(tier.window.text for target in targets for tier in target.schema.tiers),
@@ -261,7 +260,7 @@ def _check_update(options: PipelineOptions, graph: str) -> bool:
     if running != graph and not cloud.transform_name_mapping:
         raise ServerProblem(
             f"{cloud.job_name} runs another graph ({running or 'of unknown version'}; this one is {graph}), or its "
-            "state differs: by tables, windows, a declared rate, --deduplicate, --max_future, or the release's "
+            "state differs: by tables, windows, a declared rate, --max_future, or the release's "
             "formats; so it can't be updated in place: drain it and start a new job, or, if only steps differ, map "
             "them with --transform_name_mapping; docs/update.md explains both"
         )

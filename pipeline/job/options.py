@@ -103,12 +103,6 @@ class TidetableOptions(PipelineOptions):
             metavar="DURATION",
             help="how long a window stays in state for late events; for later ones it is recomputed from raw rows",
         )
-        group.add_argument(
-            "--deduplicate",
-            default="on",
-            metavar="on|off",
-            help="on: a repeated reading counts once; off: it counts again",
-        )
         group = parser.add_argument_group("Results")
         group.add_argument(
             "--results_topic", metavar="PATH", help="projects/P/topics/T that results of finished windows go to"

@@ -133,7 +133,6 @@ class Settings:
     allowed_lateness: timedelta
     max_future: timedelta
     newest_every: timedelta
-    deduplicate: bool
     bigtable_writer: str
     launch_checks: bool
 
@@ -158,7 +157,7 @@ class Settings:
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
         )
         rollups = RollupRules.of(schema)
-        return Aggregation(schema.tiers, firing, before_us, self.deduplicate, schema.latest, results, rollups)
+        return Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
 
 
 def parse_flags(argv: Sequence[str]) -> PipelineOptions:
@@ -305,7 +304,6 @@ def settings_of(options: PipelineOptions) -> Settings:
         allowed_lateness=parsed("--allowed_lateness", flags.allowed_lateness, parse_duration),
         max_future=parsed("--max_future", flags.max_future, parse_duration),
         newest_every=parsed("--newest_every", flags.newest_every, parse_duration),
-        deduplicate=choice("--deduplicate", flags.deduplicate, ("on", "off")) == "on",
         bigtable_writer=choice("--bigtable_writer", flags.bigtable_writer, ("connector", "bulk")),
         launch_checks=choice("--launch_checks", flags.launch_checks, ("on", "off")) == "on",
     )

@@ -167,7 +167,6 @@ class TableSteps:
             settings.input_subscription or "",
             settings.allowed_lateness // _MICROSECOND,
             settings.late_firing // _MICROSECOND,
-            settings.deduplicate,
         )
 
     def _before_us(self, began_us: int | None) -> int | None:

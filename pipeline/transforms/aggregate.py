@@ -278,7 +278,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             self._large.inc()
             _LOGGER.warning(
                 "The readings of sensor %s in the window of %s take %d MB of state, and 80 MB at most can be stored: "
-                "use a shorter window for the first tier, or --deduplicate=off",
+                "use a shorter window for the first tier",
                 sensor_id,
                 format_time(start_us),
                 size // 1_000_000,
@@ -293,8 +293,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             self._told_us = now_us
             _LOGGER.warning(
                 "Group %d of sensors commits %d MB of windows and rows in a firing, and Dataflow accepts %d MB: "
-                "declare the number of sensors in [rate], a shorter first tier or fewer metrics, or set "
-                "--deduplicate=off",
+                "declare the number of sensors in [rate], a shorter first tier or fewer metrics",
                 group,
                 size // 1_000_000,
                 MAX_COMMIT_BYTES // 1_000_000,

@@ -40,7 +40,6 @@ class NotingTable(NamedTuple):
         subscription: the subscription that the job reads.
         lateness_us: the allowed lateness.
         late_us: the time from late readings to their pane.
-        deduplicate: whether a reading that comes again counts once.
     """
 
     name: TableName
@@ -49,7 +48,6 @@ class NotingTable(NamedTuple):
     subscription: str
     lateness_us: int
     late_us: int
-    deduplicate: bool
 
 
 class Notes(NamedTuple):
@@ -138,7 +136,7 @@ class _WakeFn(TableReadingFn):
     def process(self, _: None) -> Iterator[tuple[int, bytes]]:
         table, notes, now_us = self._table, NOTES_HERE.of(self._table), int(self._clock() * 1_000_000)
         certain_us = table.retention.readings_from_us(now_us)
-        if not (table.schema.finds_sensors and table.deduplicate):
+        if not table.schema.finds_sensors:
             certain_us = now_us
         cells = CellSelection((table.schema.tiers[0].family,), versions=1)
         for row in self._read(RowSelection(notes.range, cells)):

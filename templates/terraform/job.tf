@@ -23,7 +23,6 @@ locals {
     late_firing          = var.late_firing
     allowed_lateness     = var.allowed_lateness
     max_future           = var.max_future
-    deduplicate          = var.deduplicate
     bigtable_writer      = var.bigtable_writer
     newest_every         = var.newest_every
     app_profile          = var.app_profile

@@ -556,17 +556,6 @@ variable "max_future" {
   }
 }
 
-variable "deduplicate" {
-  description = "on: a reading that is received again counts once in its aggregate. off: it counts each time."
-  type        = string
-  default     = "on"
-
-  validation {
-    condition     = contains(["on", "off"], var.deduplicate)
-    error_message = "deduplicate must be on or off."
-  }
-}
-
 variable "bigtable_writer" {
   description = "connector: Beam's connector. bulk: a faster writer, which turns a row that Bigtable refuses permanently into a dead letter."
   type        = string
@@ -601,7 +590,7 @@ variable "launch_checks" {
 }
 
 variable "at_least_once" {
-  description = "Whether to use at-least-once streaming mode: cheaper, but if deduplicate is off, a redelivered event may count twice in an aggregate."
+  description = "Whether to use at-least-once streaming mode: cheaper, and dead letters may come twice."
   type        = bool
   default     = false
 }

@@ -8,9 +8,8 @@ to generate the events and the time that the graph takes for a hundred events. T
 Each line's title says what grows: a sensor's hour has as many events in all lines of a table, and they arrive
 together. More events are more hours, and more sensors are more windows.
 
-Memory grows with the readings of open windows, which deduplication needs. FnApiRunner closes no window before the
-end, and keeps everything between its steps; memory is therefore printed for the same windows with and without
-deduplication.
+Memory grows with the readings of open windows. FnApiRunner closes no window before the end, and keeps everything
+between its steps.
 """
 
 import argparse
@@ -114,9 +113,9 @@ class _MakeFn(beam.DoFn):
         tracker.defer_remainder()  # ends the bundle; the rest follows in the next
 
 
-def seconds(work: Work, deduplicate: str = "on") -> float:
+def seconds(work: Work) -> float:
     """Returns how long the graph takes."""
-    settings = settings_of(parse_flags(flags(deduplicate=deduplicate)))
+    settings = settings_of(parse_flags(flags()))
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
@@ -127,25 +126,25 @@ def seconds(work: Work, deduplicate: str = "on") -> float:
         return time.perf_counter() - begin
 
 
-def measure(work: Work, deduplicate: str = "on") -> None:
+def measure(work: Work) -> None:
     """Prints the seconds of the work alone, and its peak memory beyond what Beam itself takes."""
     logging.disable(logging.WARNING)
     smallest = replace(work, events=SMALLEST)
-    seconds(smallest, deduplicate)  # one-time imports and compilation
-    without_events = min(seconds(smallest, deduplicate) for _ in range(3))
+    seconds(smallest)  # one-time imports and compilation
+    without_events = min(seconds(smallest) for _ in range(3))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
     for number in range(work.events // BATCH):
         work.message(number)
     making = time.perf_counter() - begin
-    taken = seconds(work, deduplicate) - making - without_events
+    taken = seconds(work) - making - without_events
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"seconds": taken, "bytes": (most - before) * 1024}))
 
 
-def _measured(work: Work, deduplicate: str = "on") -> dict[str, float]:
+def _measured(work: Work) -> dict[str, float]:
     # Imported instead of run as a module: Beam would pickle the steps of __main__ with everything in it.
-    code = f"from tests.benchmarks.growth import Work, measure; measure({work!r}, {deduplicate!r})"
+    code = f"from tests.benchmarks.growth import Work, measure; measure({work!r})"
     output = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output)
 
@@ -169,10 +168,9 @@ def main() -> None:
             grid.add_row(f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}")
         console.print(grid)
     if "memory" in selected:
-        grid = Table("events in 100 windows", "peak memory, MB", "without de-duplication, MB")
+        grid = Table("events in 100 windows", "peak memory, MB")
         for work in IN_THE_SAME_WINDOWS:
-            memory = (_measured(work, deduplicate)["bytes"] / 1e6 for deduplicate in ("on", "off"))
-            grid.add_row(f"{work.events:,}", *(f"{megabytes:,.0f}" for megabytes in memory))
+            grid.add_row(f"{work.events:,}", f"{_measured(work)['bytes'] / 1e6:,.0f}")
         console.print(grid)
 
 

@@ -28,27 +28,27 @@ _START_US = 1_771_329_600_000_000
 _MINUTE_US = 60_000_000
 
 
-def sizes(metrics: int, per_minute: int, *, deduplicate: bool = True) -> list[int]:
+def sizes(metrics: int, per_minute: int) -> list[int]:
     """Returns the bytes of an hour after each of its minutes."""
-    return [len(_READINGS.encode(state)) for state in _hour(metrics, per_minute, deduplicate=deduplicate)]
+    return [len(_READINGS.encode(state)) for state in _hour(metrics, per_minute)]
 
 
 def day_bytes(metrics: int, statistics: Statistics = BY_DEFAULT) -> int:
     """Returns the bytes of a day that is computed from its hours: at most two of them may still change."""
     day = ShorterWindows()
-    *_, hour = _hour(metrics, 60, deduplicate=True)
+    *_, hour = _hour(metrics, 60)
     for start in range(24):
         day.settle(_START_US + (start - 1) * 60 * _MINUTE_US)
         day.put(_START_US + start * 60 * _MINUTE_US, hour.pane(statistics).stats)
     return len(AccumulatorCoder(ShorterWindows).encode(day))
 
 
-def _hour(metrics: int, per_minute: int, *, deduplicate: bool) -> Iterator[WindowReadings]:
+def _hour(metrics: int, per_minute: int) -> Iterator[WindowReadings]:
     """Yields the state after each minute."""
     rng = np.random.default_rng(1)
     names = tuple(f"metric_{number}" for number in range(metrics))
     values = rng.uniform(10, 30, metrics)
-    state = WindowReadings(deduplicate=deduplicate)
+    state = WindowReadings()
     for minute in range(60):
         walk = values + rng.normal(0, 0.1, (per_minute, metrics)).cumsum(axis=0)
         values = walk[-1]
@@ -62,14 +62,13 @@ def _hour(metrics: int, per_minute: int, *, deduplicate: bool) -> Iterator[Windo
 def _line(rate: str, metrics: int) -> str:
     hour = sizes(metrics, PER_MINUTE[rate])
     together = hour[-1] + hour[OPEN // timedelta(minutes=1) - 60 - 1]  # the last window, and the first of the current
-    statistics = sizes(metrics, PER_MINUTE[rate], deduplicate=False)[-1]
-    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}  {statistics:23,}  {day_bytes(metrics):18,}"
+    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}  {day_bytes(metrics):18,}"
 
 
 def lines() -> list[str]:
     """Returns the lines of the table."""
     return [
-        "  rate   metrics    an hour   all open   without de-duplication   a day, from hours",
+        "  rate   metrics    an hour   all open   a day, from hours",
         *(_line(rate, metrics) for rate in PER_MINUTE for metrics in METRICS),
         "",
         f"A day with {', '.join(MORE.globs[0][1])}: {day_bytes(1, MORE) - day_bytes(1):,} bytes more for each metric",

@@ -43,20 +43,16 @@ def messages_of(events, size=10):
     return [message_of(events[i : i + size]) for i in range(0, len(events), size)]
 
 
-@pytest.mark.parametrize("deduplicate", ["on", "off"])
-def test_drained_in_mid_hour(resources, tmp_path, deduplicate):
+def test_drained_in_mid_hour(resources, tmp_path):
     """After a drain in mid-hour, the next job completes the hour with the first event that it sees of it."""
     events = in_one_hour(120)
     resources.publish(messages_of(events[:70]))
-    run_through(resources, tmp_path / "first", published(events[:70]), deduplicate=deduplicate)
+    run_through(resources, tmp_path / "first", published(events[:70]))
     resources.publish(messages_of(events[70:]))
-    counters = run_through(resources, tmp_path / "second", published(events), deduplicate=deduplicate)
+    counters = run_through(resources, tmp_path / "second", published(events))
     assert counters["windows_recalled"] == 3
-    assert (counters.get("windows_unsure", 0) > 0) == (deduplicate == "off")
-    listed = {key for key in resources.rows() if key.startswith("repair#")}
-    assert len(listed) == (3 if deduplicate == "off" else 0)
-    rows = {key: row for key, row in resources.rows().items() if key not in listed}
-    assert list(published(events).differences(rows)) == []
+    assert "windows_unsure" not in counters
+    assert list(published(events).differences(resources.rows())) == []
 
 
 def test_killed_with_redelivery(resources, tmp_path):

@@ -44,7 +44,6 @@ GOLDEN = Path(__file__).with_name("golden_steps.json")
 STATE = {
     "formats": json.dumps(dataflow_job._FORMATS),
     "groups": "256",
-    "--deduplicate": "True",
     "--max_future": "1:00:00",
     "--bigtable_table": "projects/test-project/instances/instance/tables/table",
     "--window": "1h",
@@ -314,7 +313,7 @@ def test_what_changes_the_state(monkeypatch):
     """The number of groups, which follows from the rate, de-duplication, and each format that the state contains."""
     same = parse_schema('[rate]\nevery = "10s"')
     assert state(same) == state()
-    others = [state(FAST), state(deduplicate="off")]
+    others = [state(FAST), state(max_future="2h")]
     for name in dataflow_job._FORMATS:
         monkeypatch.setattr(dataflow_job, "_FORMATS", dataflow_job._FORMATS | {name: 99})
         others.append(state())
@@ -509,10 +508,10 @@ class TestUpdate:
         assert main(flags(dataflow, job_name="tide")) == 0
         capsys.readouterr()
         dataflow.jobs[0]["currentState"] = RUNNING
-        for changes in ({"deduplicate": "off"}, {"max_future": "2h"}, {"bigtable_table": "other"}):
+        for changes in ({"max_future": "2h"}, {"bigtable_table": "other"}):
             code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide", **changes)])
             assert code == 1
-            assert "tables, windows, a declared rate, --deduplicate, --max_future" in line
+            assert "tables, windows, a declared rate, --max_future" in line
         declared = [Target(target.name, FAST) for target in read_targets(settings_of(parse_flags(flags())))]
         monkeypatch.setattr("pipeline.job.launch.read_targets", lambda _: declared)
         code, line = refusal(capsys, ["--update", *flags(dataflow, job_name="tide")])

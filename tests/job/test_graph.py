@@ -192,11 +192,6 @@ def test_the_same_event_twice():
     )
 
 
-def test_the_same_event_twice_without_deduplication():
-    """Without deduplication, a repeated event counts each time."""
-    Script().arrive(event_at(0), event_at(0)).run(aggregates=[(NOON_ROW, "2", "2")], deduplicate="off")
-
-
 def test_more_readings_of_an_event():
     """A second message with other metrics of an event belongs to the same event."""
     first, second = event_at(0, 3.0), event_at(0, 5.0, metric="u")

@@ -70,11 +70,10 @@ def test_a_job_that_does_not_start(resources, capsys, no_run):
     name = resources.table_of(schema)
     record_added_tiers(name, ["hours"])
     missing = f"projects/{PROJECT}/subscriptions/nowhere"
-    flags = resources.flags(bigtable_table=name.table, input_subscription=missing, deduplicate="off")
+    flags = resources.flags(bigtable_table=name.table, input_subscription=missing)
     assert refusal(capsys, flags)[0] == 1
     retention = retention_of(name, schema, tables.describe(name))
     assert not retention.counts(schema.tiers[0], time.time_ns() // 1000)
-    assert retention.repeats == ()
 
 
 def test_a_status_file_that_can_not_be_written(resources, capsys, no_run, tmp_path):
@@ -249,18 +248,16 @@ def test_the_second_table_is_missing(resources, capsys, no_run):
 
 
 def test_a_window_too_large_for_state(resources, capsys, ran):
-    """At the declared rate a window would exceed what Dataflow stores: refused, unless the job keeps no readings."""
+    """At the declared rate a window would exceed what Dataflow stores: refused."""
     large = parse_schema('tiers = { 6h = "stats" }\n[rate]\nevery = "10ms"\nmetrics = 4')
     name = resources.table_of(large)
     code, line = refusal(capsys, resources.flags(bigtable_table=f"{resources.table.table},{name.table}"))
     assert code == 1
     assert f"table {name}: a sensor's window of 6h may take 2,160,000 events × 40 bytes = 86.4 MB of state" in line
     assert not ran
-    assert main(resources.flags(bigtable_table=name.table, deduplicate="off")) == 0
-    capsys.readouterr()
     fits = resources.table_of(parse_schema('tiers = { 6h = "stats" }\n[rate]\nevery = "10ms"\nmetrics = 3'))
     assert main(resources.flags(bigtable_table=fits.table)) == 0
-    assert len(ran) == 2
+    assert len(ran) == 1
 
 
 def test_groups_too_large_to_commit(resources, capsys, ran):
@@ -358,18 +355,6 @@ def test_no_credentials(resources, capsys, no_run, monkeypatch):
 def test_bad_flag(capsys, no_run):
     """An invalid flag is one line with the exit code for wrong usage, and no server is contacted."""
     assert refusal(capsys, ["--window=7h"])[0] == 2
-
-
-def test_statistics_that_need_de_duplication(resources, capsys, no_run):
-    """A job without de-duplication is refused if the schema declares such statistics."""
-    name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex[:12]}")
-    schema = parse_schema('[statistics]\nenergy = ["last", "increase"]')
-    tables.create(name, schema)
-    write_schema(name, schema)
-    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, deduplicate="off"))
-    assert code == 1
-    assert f"table {name}: its statistic increase is computed from readings in order of time" in line
-    assert "leave --deduplicate=off out" in line
 
 
 def test_no_checks(resources, monkeypatch, ran):

@@ -106,18 +106,6 @@ def test_keys_that_do_not_find_a_sensor(table, key):
     )
 
 
-def test_without_deduplication(table):
-    """The same holds if readings are not deduplicated."""
-    left_behind(table, DEFAULT)
-    Script().watermark(2 * HOUR).arrive(new(), new()).run(
-        aggregates=rows_of("hourly", 12),  # the drain leaves it: raw rows that are on their way would be missing
-        late=["repair#hourly#a#2026-02-17T12"],
-        schemas={table: DEFAULT},
-        began=BEGAN,
-        deduplicate="off",
-    )
-
-
 @pytest.mark.parametrize("first", [True, False], ids=["named first", "named second"])
 def test_a_table_that_is_new(table, first):
     """Each table's aggregates match its own raw rows, whichever table is named first."""
@@ -210,35 +198,6 @@ def test_rows_that_are_missing_unnoticed(table):
         late=["repair#hourly#a#2026-02-17T12"],
         schemas={table: DEFAULT},
         began=BEGAN,
-    )
-
-
-def test_rows_that_counted_twice(table):
-    """After a job without deduplication, raw rows correct its hours and days."""
-    left_behind(table, HOURS_AND_DAYS, tiers=())
-    name = TableName(PROJECT, "instance", table)
-    for tier in HOURS_AND_DAYS.tiers:
-        write(name, left_rows(HOURS_AND_DAYS, STORED * 2, tier))
-    repeats = (((NOON - HOUR) * 1_000_000, (NOON + 2 * HOUR) * 1_000_000),)
-    Script().watermark(2 * HOUR).arrive(new()).run(
-        aggregates=[*rows_of("hourly", 11), *rows_of("daily", 11)],
-        schemas={table: HOURS_AND_DAYS},
-        retention=Retention.of(HOURS_AND_DAYS, repeats=repeats),
-        late=[],
-        began=BEGAN,
-    )
-
-
-def test_a_job_that_still_does_not_deduplicate(table):
-    """A job without deduplication, after another one, continues from what that one counted."""
-    left_behind(table, DEFAULT)
-    Script().watermark(2 * HOUR).arrive(new(), new()).run(
-        aggregates=rows_of("hourly", 12),  # the drain leaves it: raw rows that are on their way would be missing
-        late=["repair#hourly#a#2026-02-17T12"],
-        schemas={table: DEFAULT},
-        retention=Retention.of(DEFAULT, repeats=((0, NOON * 2_000_000),)),
-        began=BEGAN,
-        deduplicate="off",
     )
 
 

@@ -54,8 +54,8 @@ def test_a_valid_launch():
             ["--dead_letter_topic is --input_topic: each dead letter would be read and refused again"],
         ),
         (
-            f"{VALID} bigtable_table=a,a window=7h raw_family=stats results=all deduplicate=yes input_topic=x",
-            ["bigtable_table is set twice", "exactly one", "--results=all needs", "--raw_family", "--window", "'yes'"],
+            f"{VALID} bigtable_table=a,a window=7h raw_family=stats results=all input_topic=x",
+            ["bigtable_table is set twice", "exactly one", "--results=all needs", "--raw_family", "--window"],
         ),
         (
             f"{VALID} message_mapping=, message_descriptors=gs://b/x",

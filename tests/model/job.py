@@ -206,8 +206,6 @@ class Stage:
         job, random = self.job, self.job.random
         taken = [each for each in queue if each[0] <= old_us and random.random() < share]
         again = [each for each in taken if share < 1 and random.random() < 0.1]
-        if step is self.aggregate and not job.settings.deduplicate:
-            again = []
         queue[:] = [each for each in queue if each not in taken] + again
         due = step.due(job.watermark_us, min(job.world.now_us, old_us if timers_us is None else timers_us))
         timers = [each for each in due if random.random() < share]

@@ -5,7 +5,6 @@ The contract's exceptions:
 
 - windows that got no further event after a job was lost with its state, and those of an interrupted backfill, until
   they are repaired;
-- rows that count too much, by a job that does not deduplicate;
 - missing rows of windows that are older than their tier;
 - windows whose aggregate rows may be collected;
 - windows that were backfilled or repaired while a job ran that is going to compute them again.
@@ -44,7 +43,6 @@ class Judge:
 
     Attributes:
         seen: every aggregate row at the last check.
-        repeats: what a job without deduplication counted twice, by table, sensor and time.
         abandoned: windows whose last pane was lost with a job without redelivery, or whose backfill was
             interrupted.
         beside: windows that were backfilled or repaired while a job ran: an earlier pane may come later.
@@ -54,7 +52,7 @@ class Judge:
 
     def __init__(self):
         self.seen, self.newest_seen = {}, {}
-        self.repeats, self.abandoned, self.beside, self.grown = set(), set(), set(), set()
+        self.abandoned, self.beside, self.grown = set(), set(), set()
         self.undeclared = set()
 
     def rows(self, name):
@@ -134,7 +132,7 @@ class Judge:
                     or (mark in self.beside and (number, sensor_id, start_us) in kept)
                     or self._may_be_gone(mark, tier)
                     or any(each == sensor_id and start_us <= at_us < end_of(start_us, text) for each, at_us in listed)
-                    or self._excused(mark, row, counted)
+                    or self._excused(mark, row)
                 )
                 assert known, f"{_shown(mark)} is {row}, not {counted}, and neither listed nor excused"
 
@@ -176,16 +174,9 @@ class Judge:
                 return False
         return True
 
-    def _excused(self, mark, row, counted):
+    def _excused(self, mark, row):
         """Returns whether the contract allows an unlisted window to be wrong."""
-        name, text, sensor_id, start_us = mark
-        if mark in self.abandoned or (mark in self.grown and not row):
-            return True
-        repeated = any(
-            (each, sensor) == (name, sensor_id) and start_us <= time_us < end_of(start_us, text)
-            for each, sensor, time_us in self.repeats
-        )
-        return repeated and counted is not None and not less(row, counted.counts())
+        return mark in self.abandoned or (mark in self.grown and not row)
 
     def _listed_soon(self, name):
         """Returns the windows of the work list, and those that the job is about to add, by sensor and start."""
@@ -315,7 +306,7 @@ class Judge:
                 if start_us < from_us or end_of(start_us, text) > self.now_us or gone:
                     continue
                 right = counted.agrees(_plain(row)) and self._increases(mark, row, self._soon(name))
-                excused = not whole and self._excused(mark, row, counted)
+                excused = not whole and self._excused(mark, row)
                 assert excused or right, f"{_shown(mark)} is {row} after a repair, not {counted}"
 
 

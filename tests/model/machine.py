@@ -99,20 +99,17 @@ class Tables(RuleBasedStateMachine):
     @precondition(lambda self: not self.world.job)
     @rule(
         which=st.sampled_from([(0, 1), (1, 0), (0,), (1,)]),
-        deduplicate=st.sampled_from([True, True, True, False]),
         checks_on=st.sampled_from([True, True, True, False]),
         lateness=st.sampled_from(_LATENESSES),
         firings=firings,
         attribute=st.booleans(),
     )
-    def launch(self, which, deduplicate, checks_on, lateness, firings, attribute):
+    def launch(self, which, checks_on, lateness, firings, attribute):
         names = list(dict.fromkeys(map(self._name, which)))
         names = [name for name in self.world.names if name in self.world.torn] or names
-        deduplicate |= any(self.world.schemas[name].statistics.carries for name in names)
         self.world.launch(
             names,
             checks_on=checks_on,
-            deduplicate=deduplicate,
             allowed_lateness=lateness,
             early_firing=firings[0],
             late_firing=firings[1],

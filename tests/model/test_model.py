@@ -40,31 +40,13 @@ def test_an_event_at_the_limit_of_the_future():
     policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
     state = Tables()
     state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
-    job = {"which": (0,), "deduplicate": True, "checks_on": True, "attribute": False}
+    job = {"which": (0,), "checks_on": True, "attribute": False}
     state.launch(lateness=timedelta(hours=2), firings=(timedelta(0), timedelta(0)), **job)
     state.publish(batch=[("a", (-HOUR, 0), ("t",), "", "", "")], fails_first=False, flow="")
     state.drain()
     state.add_tier(policy="never", text="15m", which=0)  # none of its rows has the first reading
     state.launch(lateness=timedelta(hours=2), firings=(timedelta(0), timedelta(0)), **job)
     state.publish_part(which=0, more=("h", "u"), flow="settle")
-    state.teardown()
-
-
-def test_a_shorter_tier_started_without_deduplication():
-    """Its windows have no rows yet; the longer window, computed from them, keeps its counts."""
-    kind = Kind(grain_us=1, location=False, event_id=False, logs=False)
-    policies = (("raw", "never"), ("meta", "never"), ("tier_1h", "never"))
-    state = Tables()
-    state.begin(table_specs=[Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", ("1h",), policies)], seed=0)
-    job = {"which": (0,), "deduplicate": False, "checks_on": True, "attribute": False}
-    for offset in (1, 0):
-        state.backfill(batch=[("a", (0, offset), ("t",), "", "", "")], how="", flow="", old=0, which=0)
-        state.launch(lateness=timedelta(minutes=30), firings=(timedelta(0), timedelta(0)), **job)
-        state.drain()
-    state.add_tier(policy="never", text="15m", which=0)
-    state.launch(lateness=timedelta(minutes=30), firings=(timedelta(0), timedelta(0)), **job)
-    state.redeliver(flow="", which=0)
-    state.drain()
     state.teardown()
 
 
@@ -132,7 +114,7 @@ def _long_running(tiers=("1h", "1d"), increases=(), lateness=timedelta(minutes=1
     spec = Spec("wide", "{sensor_id}#{reverse_us}", kind, "text", tiers, policies, increases=increases)
     state.begin(table_specs=[spec], seed=0)
     firings = timedelta(minutes=5), timedelta(0)
-    state.launch(lateness=lateness, firings=firings, which=(0,), deduplicate=True, checks_on=True, attribute=False)
+    state.launch(lateness=lateness, firings=firings, which=(0,), checks_on=True, attribute=False)
     state.wait(by=4 * DAY, lag=0)
     state.wait(by=4 * DAY, lag=0)
     return state

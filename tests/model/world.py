@@ -233,7 +233,7 @@ class World(Judge):
     def listing(self, name, rows):
         """Asserts that a job lists only windows whose raw rows can't serve, or could not once, or that others write."""
         schema, retention = self.schemas[name], self.retention_of_job(name)
-        can_read = self.job.settings.deduplicate and schema.finds_sensors and retention.known
+        can_read = schema.finds_sensors and retention.known
         from_us = retention.readings_from_us(self.now_us)
         for row in rows:
             _, sensor_id, start_us = self.window_of(row.key)
@@ -267,8 +267,7 @@ class World(Judge):
                     expected.append(refused)
                     continue
                 for name in names:
-                    if self._accept(name, event) and not job.settings.deduplicate:
-                        self.repeats.add((name, event.sensor_id, event.time_us))
+                    self._accept(name, event)
                     if WARM.metric in event.metrics:
                         self._watch(name, event)
                     for metric in event.metrics if self.schemas[name].latest else ():

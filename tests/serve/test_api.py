@@ -336,7 +336,7 @@ def test_what_may_be_missing(bigtable):
     """Answers tell from when on a tier has rows, if it was added to the table later."""
     name = table_of(EVENTS, '[tiers]\n1m = "minutes"\n1h = "stats"\n')
     record_added_tiers(name, ["minutes"])
-    record_job(name, deduplicate=True, earliest_us=0, latest_us=START + HOUR)
+    record_job(name, START + HOUR)
     with serving(name) as address:
         asked = f"{address}/api/v1/aggregates?sensor=hall-1&{RANGE}"
         added = format_time(START + HOUR)

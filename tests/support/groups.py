@@ -63,7 +63,6 @@ class Group:
         before_us=None,
         table=None,
         *,
-        deduplicate=True,
         early_us=MINUTE,
         late_us=MINUTE,
         results=None,
@@ -71,7 +70,7 @@ class Group:
     ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
         firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
-        self.aggregation = Aggregation(schema.tiers, firing, before_us, deduplicate, schema.latest, results, rollups)
+        self.aggregation = Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
         self.listed, self.written, self.counts, self.published, self.contributed = [], [], Counter(), [], []
@@ -192,7 +191,6 @@ def restarted(group):
         group.now_us,
         before_us=MIDNIGHT + 9 * DAY,
         table=group.table,
-        deduplicate=group.aggregation.deduplicate,
         results=group.aggregation.results and group.aggregation.results._replace(began_us=group.now_us + 1),
         rollups=group.aggregation.rollups,
     )

@@ -84,7 +84,6 @@ GOOD = {
     "newest_every": ["0", *DURATIONS],
     "allowed_lateness": ["0", *DURATIONS, "5000d"],
     "max_future": ["0", *DURATIONS],
-    "deduplicate": ["on", "off"],
     "bigtable_writer": ["connector", "bulk"],
     "app_profile": ["a", "batch-writes", "_x.Y-9", "a" * 50],
     "raw_family": FAMILIES,
@@ -118,7 +117,6 @@ BAD = {
     "newest_every": BAD_DURATIONS,
     "allowed_lateness": BAD_DURATIONS,
     "max_future": BAD_DURATIONS,
-    "deduplicate": ["", "On", "yes", "onoff", "true"],
     "bigtable_writer": ["", "Bulk", "java", "connectorbulk"],
     "app_profile": ["", "-a", "a" * 51, "a b", "a/b", "ä"],
     "raw_family": BAD_FAMILIES,
@@ -224,7 +222,6 @@ def test_enum_options_belong_to_enums():
     assert {name for name, each in PARAMETERS.items() if "enumOptions" in each} == {
         "bigtable_writer",
         "dead_letters",
-        "deduplicate",
         "launch_checks",
         "results",
         "results_encoding",
@@ -294,13 +291,6 @@ def test_texts_for_the_console(name):
     assert ("groupName" in parameter) != ("parentName" in parameter)
     if "parentName" in parameter:
         assert set(parameter["parentTriggerValues"]) <= set(GOOD[parameter["parentName"]])
-
-
-def test_the_state_that_deduplication_needs():
-    """The help has the state of an hour at one reading a second, as the page on state measures it."""
-    hours = re.findall(r"^ +1 Hz +\d+ +(\S+)", (ROOT / "docs/state.md").read_text(), re.MULTILINE)
-    least, *_, most = [round(int(size.replace(",", "")) / 1000) for size in hours]
-    assert f"about {least} to {most} KB per hour" in PARAMETERS["deduplicate"]["helpText"]
 
 
 def test_the_template():

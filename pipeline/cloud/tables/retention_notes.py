@@ -5,7 +5,6 @@
 | ``schema#kept`` | a family | the time since which none of its cells was collected, if its policy was shorter before |
 | ``schema#seen`` | a family | the age at which its policy was last seen to collect, if less than in the schema |
 | ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
-| ``schema#repeats`` | a time, in 16 digits | ``off``, ``on``: whether jobs deduplicate windows from then on |
 | ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
 | ``schema#backfills`` | a run | the time at which a backfill began, and the one by which its rows were written |
 | ``schema#ids`` | an id of the table | empty |
@@ -41,7 +40,6 @@ _OWN_ROWS = b"schema#"
 _KEPT = b"schema#kept"
 _SEEN = b"schema#seen"
 _ADDED = b"schema#added"
-_REPEATS = b"schema#repeats"
 _LATENESS = b"schema#lateness"
 _KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
 _MAX_DIGITS = 19
@@ -73,7 +71,6 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
         _text(family): MaxAge(_number(name, _SEEN, value) * _MICROSECOND)
         for family, value in noted.get(_SEEN, {}).items()
     }
-    repeats = _spans(name, noted.get(_REPEATS, {}))
     of_jobs = _lateness_of_jobs(name, noted.get(_LATENESS, {})).values()
     allowed, late_firing, newest_every = (
         max(times_us) * _MICROSECOND for times_us in zip((0, 0, 0), *of_jobs, strict=True)
@@ -84,7 +81,6 @@ def retention_of(name: TableName, schema: TableSchema, policies: Mapping[str, Po
         policies,
         seen,
         since=since,
-        repeats=repeats,
         added=added,
         lateness=(allowed, late_firing),
         newest_every=newest_every,
@@ -140,32 +136,23 @@ def record_added_tiers(name: TableName, families: Iterable[str]) -> None:
         _note(name, _ADDED, added)
 
 
-def record_job(name: TableName, *, deduplicate: bool, earliest_us: int, latest_us: int) -> None:
-    """Notes whether the job about to start deduplicates, if earlier jobs did otherwise.
-
-    Also notes that jobs write every tier from now on, including tiers added since the last job started.
+def record_job(name: TableName, latest_us: int) -> None:
+    """Notes that jobs write every tier from now on, including tiers added since the last job started.
 
     Args:
         name: the table, which has the family tidetable.
-        deduplicate: whether the job deduplicates.
-        earliest_us: a time before the end of every window that the job may write.
         latest_us: a time after the start of every window that earlier jobs may have written.
 
     Raises:
         ServerProblem: the table is out of reach or refuses the write.
     """
-    own_rows = _noted(name)
     added = {
         family: b"%d" % latest_us
-        for family, value in own_rows.get(_ADDED, {}).items()
+        for family, value in _noted(name).get(_ADDED, {}).items()
         if _number(name, _ADDED, value) == FOR_EVER_US
     }
     if added:
         _note(name, _ADDED, added)
-    noted = own_rows.get(_REPEATS, {})
-    last = noted[max(noted)] if noted else b"on"
-    if last != (b"on" if deduplicate else b"off"):
-        _note(name, _REPEATS, {b"%016d" % latest_us: b"on"} if deduplicate else {b"%016d" % earliest_us: b"off"})
 
 
 def record_lateness(
@@ -265,20 +252,6 @@ def _age_us(schema: TableSchema, family: str, policy: Policy) -> int | None:
         return 0
     age = collected_after(policy)
     return None if age is None else age // _MICROSECOND
-
-
-def _spans(name: TableName, noted: Mapping[bytes, bytes]) -> tuple[tuple[int, int], ...]:
-    """Returns the spans of windows that may count a reading twice."""
-    spans = []
-    since_us = None
-    for digits, deduplication in sorted(noted.items()):
-        time_us = _number(name, _REPEATS, digits)
-        if deduplication == b"off" and since_us is None:
-            since_us = time_us
-        elif deduplication == b"on" and since_us is not None:
-            spans.append((since_us, time_us))
-            since_us = None
-    return (*spans, (since_us, FOR_EVER_US)) if since_us is not None else tuple(spans)
 
 
 def _noted(name: TableName) -> dict[bytes, dict[bytes, bytes]]:

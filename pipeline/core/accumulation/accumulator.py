@@ -38,7 +38,7 @@ from pipeline.core.statistics.member import Member, noted
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
 from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers, larger_of
 
-_MAX_FRESH, _TOO_WIDE = 1000, 128  # buffered events before they are counted, without deduplication; a flag
+_TOO_WIDE = 128  # a flag
 SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
 
 
@@ -48,21 +48,18 @@ class WindowReadings:
     A reading is identified by its event and its metric. Of several values for one reading, the last counts, as in a
     table. Not thread-safe: even reading a result may count buffered readings.
 
-    Args:
-        deduplicate: whether to keep readings to recognize redelivered ones; otherwise only statistics are kept.
-
     Attributes:
         differs: whether a reading had several values since it was made: its raw cell may contain another one.
     """
 
     __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide", "differs")
 
-    def __init__(self, *, deduplicate: bool = True) -> None:
-        # Added but not counted yet: readings by event time, or by a running number without deduplication.
+    def __init__(self) -> None:
+        # Added but not counted yet: readings by event time.
         self._fresh: dict[int, Mapping[str, float]] = {}
         self._bulk: list[Block] = []  # the same, of many events at once; they count before the fresh ones
         self._stats = WindowStats()  # of the counted readings
-        self._kept = ReadingColumns() if deduplicate else None  # the counted readings
+        self._kept = ReadingColumns()  # the counted readings
         self._restored: WindowStats | None = None  # restored statistics, of readings other than those added
         self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
         self._has_restored = False
@@ -87,52 +84,29 @@ class WindowReadings:
         """
         if not readings:
             return  # from a row that contains only metadata
-        fresh = self._fresh
-        if self._kept is None:
-            fresh[len(fresh)] = readings
-            if len(fresh) == _MAX_FRESH:
-                self._count()
-        else:
-            if discriminator:
-                time_us = event_key(time_us, discriminator)
-            first = fresh.setdefault(time_us, readings)
-            if first is not readings:
-                fresh[time_us] = {**first, **readings}
-                self.differs |= any(first.get(metric, value) != value for metric, value in readings.items())
+        if discriminator:
+            time_us = event_key(time_us, discriminator)
+        first = self._fresh.setdefault(time_us, readings)
+        if first is not readings:
+            self._fresh[time_us] = {**first, **readings}
+            self.differs |= any(first.get(metric, value) != value for metric, value in readings.items())
 
-    def extend(
-        self,
-        metrics: tuple[str, ...],
-        times: Sequence[int],
-        values: Sequence[float],
-        statistics: Statistics = BY_DEFAULT,
-    ) -> None:
+    def extend(self, metrics: tuple[str, ...], times: Sequence[int], values: Sequence[float]) -> None:
         """Adds the readings of events with the same metrics, as :meth:`add` does for each.
 
         Args:
             metrics: the metric names, at least one.
             times: the event times; wide ones if more than the time identifies an event.
             values: finite values, event by event.
-            statistics: the rules that tell which parts are kept of each metric without deduplication.
         """
         if self._too_wide:
             return
         width = len(metrics)
-        if self._kept is None and statistics.has_parts:
-            columns = dict(Block(metrics, [], list(values)).by_metric())
-            self._stats.merge(statistics.stats_of(list(map(time_of_key, times)), columns))
-            self._check_width()
-            return
-        if len(times) < FEW or (self._kept is not None and not self._fresh.keys().isdisjoint(times)):
+        if len(times) < FEW or not self._fresh.keys().isdisjoint(times):
             for index, time_us in enumerate(times):
                 self.add(time_us, dict(zip(metrics, values[index * width : (index + 1) * width], strict=True)))
             return
-        block = Block(metrics, list(times), list(values))
-        if self._kept is None:
-            self._stats.extend(block.by_metric(), len(times))
-            self._check_width()
-        else:
-            self._bulk.append(block)
+        self._bulk.append(Block(metrics, list(times), list(values)))
 
     @property
     def member(self) -> Member | None:
@@ -142,7 +116,7 @@ class WindowReadings:
     def note(self, *members: Member) -> bool:
         """Notes the newest of these events if no reading is newer. Returns whether a known one tells something else."""
         stats = self._stats
-        if stats.member is None and self._kept is not None:  # roll-ups may not have needed metadata until now
+        if stats.member is None:  # roll-ups may not have needed metadata until now
             newest_us = self._kept.newest_us(list(self._fresh), *(block.times_us for block in self._bulk))
             members = tuple(each for each in members if each.event_time_us >= newest_us)
         stats.member, changed, contradicted = noted(stats.member, members)
@@ -151,7 +125,7 @@ class WindowReadings:
 
     @property
     def exact(self) -> bool:
-        return self._kept is not None and self._restored is None
+        return self._restored is None
 
     def restore(
         self,
@@ -163,7 +137,7 @@ class WindowReadings:
 
         Args:
             readings: the readings in its raw rows, each of which counts once.
-            statistics: the statistics of other readings, which cannot be deduplicated.
+            statistics: the statistics of other readings.
             floor: the aggregate row's statistics; no pane that counts less may replace it.
         """
         if readings is not None:
@@ -173,28 +147,18 @@ class WindowReadings:
         self._has_restored = True
 
     def merge(self, other: "WindowReadings") -> None:
-        """Adds everything from ``other``, which stays unchanged; its values count where they differ.
-
-        Raises:
-            ValueError: one accumulator deduplicates and the other does not.
-        """
+        """Adds everything from ``other``, which stays unchanged; its values count where they differ."""
         if self._too_wide or other._too_wide:
             self._give_up()
             return
-        if (self._kept is None) != (other._kept is None):
-            raise ValueError("cannot merge accumulators with and without deduplication")
         if other.member is not None:
             self.note(other.member)
-        if self._kept is None or other._kept is None:
-            self._stats.merge(other._stats)
-            count_events(other._fresh, self._stats)
-        else:
-            if other._kept:
-                self._merge_kept(self._kept, other._kept, other._stats)
-            for block in other._bulk:
-                self.extend(*block)
-            for time_us, readings in other._fresh.items():
-                self.add(time_us, readings)
+        if other._kept:
+            self._merge_kept(other._kept, other._stats)
+        for block in other._bulk:
+            self.extend(*block)
+        for time_us, readings in other._fresh.items():
+            self.add(time_us, readings)
         # Both were restored from the same aggregate row, so they are not added up.
         self._restored = larger_of(self._restored, other._restored)
         self._floor = larger_of(self._floor, other._floor)
@@ -210,8 +174,8 @@ class WindowReadings:
         total.merge(self._stats)
         for readings in self._fresh.values():
             total.add(readings)
-        if statistics.has_parts and self._kept is not None:
-            add_parts(total, statistics, self._series(self._kept))
+        if statistics.has_parts:
+            add_parts(total, statistics, self._series())
         if self._restored is not None:
             restored = WindowStats()
             restored.merge(self._restored)
@@ -221,9 +185,9 @@ class WindowReadings:
             return Pane(WindowStats(), complete=False, too_wide=True)
         return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
 
-    def _series(self, kept: ReadingColumns) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
+    def _series(self) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
         """Yields times in µs with each metric's values at these times."""
-        for times, values in kept.series():
+        for times, values in self._kept.series():
             yield (times if not is_wide(max(times)) else list(map(time_of_key, times))), values
         for time_us, readings in self._fresh.items():
             yield (time_of_key(time_us),), {metric: (value,) for metric, value in readings.items()}
@@ -232,17 +196,16 @@ class WindowReadings:
         """Returns Σ|x| of the kept readings by metric, to which the tolerance of sums is relative."""
         self._settle()
         found: dict[str, float] = defaultdict(float)
-        if self._kept is not None:
-            for metric, values in self._kept.by_metric():
-                found[metric] += sum(map(abs, values))
-            for readings in self._fresh.values():
-                for metric, value in readings.items():
-                    found[metric] += abs(value)
+        for metric, values in self._kept.by_metric():
+            found[metric] += sum(map(abs, values))
+        for readings in self._fresh.values():
+            for metric, value in readings.items():
+                found[metric] += abs(value)
         return dict(found)
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
         self._count()
-        return iter(()) if self._kept is None else self._kept.newest()
+        return self._kept.newest()
 
     def without(self, other: "WindowReadings") -> "WindowReadings":
         """Returns the readings that are kept here but not in ``other``."""
@@ -257,28 +220,24 @@ class WindowReadings:
 
     def _by_time(self) -> dict[int, Mapping[str, float]]:
         found: dict[int, Mapping[str, float]] = {}
-        for events in (self._kept.events() if self._kept is not None else (), self._fresh.items()):
+        for events in (self._kept.events(), self._fresh.items()):
             for time_us, readings in events:
                 found[time_us] = {**found.get(time_us, {}), **readings}
         return found
 
     def _settle(self) -> None:
         """Counts the fresh events, unless they are few and nothing is counted yet."""
-        if not (self._kept is not None and not self._kept and not self._bulk and len(self._fresh) < FEW):
+        if self._kept or self._bulk or len(self._fresh) >= FEW:
             self._count()
 
     def _count(self) -> None:
         """Counts the fresh readings; those already kept only replace the values."""
-        if self._bulk and self._kept is not None:
-            self._count_bulk(self._kept)
+        if self._bulk:
+            self._count_bulk()
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, {}
         if self._too_wide:
-            return
-        if self._kept is None:
-            count_events(fresh, self._stats)
-            self._check_width()
             return
         more: dict[int, Mapping[str, float]] = {}  # new readings of events that are already counted
         if known := self._kept.known(fresh):
@@ -290,21 +249,21 @@ class WindowReadings:
                 if other := {metric: value for metric, value in readings.items() if stored.get(metric, value) != value}:
                     changed[time_us] = other
             if changed:
-                self._replace(self._kept, changed)
+                self._replace(changed)
         count_events(more, self._stats, self._kept)
         self._stats.events -= len(more)
         count_events(fresh, self._stats, self._kept)
         self._check_width()
 
-    def _replace(self, kept: ReadingColumns, changed: Mapping[int, Mapping[str, float]]) -> None:
+    def _replace(self, changed: Mapping[int, Mapping[str, float]]) -> None:
         """Replaces values of kept readings, and counts their metrics anew."""
         self.differs = True
-        kept.replace(changed)
+        self._kept.replace(changed)
         for metric in {metric for readings in changed.values() for metric in readings}:
-            values = [value for name, of_name in kept.by_metric() if name == metric for value in of_name]
+            values = [value for name, of_name in self._kept.by_metric() if name == metric for value in of_name]
             self._stats.metrics[metric] = MetricStats.of(values)
 
-    def _count_bulk(self, kept: ReadingColumns) -> None:
+    def _count_bulk(self) -> None:
         """Counts events that were added many at once. If any of them is known, all become fresh ones instead."""
         bulk, self._bulk = self._bulk, []
         by_metrics: dict[tuple[str, ...], Block] = {}
@@ -313,10 +272,10 @@ class WindowReadings:
             whole.times_us.extend(block.times_us)
             whole.values.extend(block.values)
         times = {time_us for block in bulk for time_us in block.times_us}
-        if len(times) == sum([len(block.times_us) for block in bulk]) and not kept.known(times):
+        if len(times) == sum([len(block.times_us) for block in bulk]) and not self._kept.known(times):
             for whole in by_metrics.values():
                 self._stats.extend(whole.by_metric(), len(whole.times_us))
-                kept.extend(whole)
+                self._kept.extend(whole)
             self._check_width()
             return
         later, self._fresh = self._fresh, {}
@@ -334,17 +293,17 @@ class WindowReadings:
     def _give_up(self) -> None:
         """Drops all content and marks the window as too wide, to bound its memory."""
         self._fresh, self._bulk, self._stats = {}, [], WindowStats()
-        self._kept = None if self._kept is None else ReadingColumns()
+        self._kept = ReadingColumns()
         self._restored = self._floor = None
         self._has_restored, self._too_wide = False, True
 
-    def _merge_kept(self, kept: ReadingColumns, other: ReadingColumns, stats: WindowStats) -> None:
+    def _merge_kept(self, other: ReadingColumns, stats: WindowStats) -> None:
         self._count()
-        if kept.overlaps(other):
+        if self._kept.overlaps(other):
             for time_us, readings in other.events():
                 self.add(time_us, readings)
         else:
-            kept.merge(other)
+            self._kept.merge(other)
             self._stats.merge(stats)
 
     def to_bytes(self) -> bytes:
@@ -356,8 +315,7 @@ class WindowReadings:
             columns.seal(SEAL_AT)
         wide = any(map(is_wide, self._fresh))
         flags = (
-            (self._kept is not None)
-            | self._has_restored << 1
+            self._has_restored << 1
             | (self._restored is not None) << 2
             | (columns is not None) << 3
             | bool(self._fresh) << 4
@@ -381,7 +339,7 @@ class WindowReadings:
         reader = Reader(data)
         reader.version()
         flags = reader.byte()
-        found = cls(deduplicate=bool(flags & 1))
+        found = cls()
         if flags & _TOO_WIDE:
             found._too_wide = True
             reader.end()

@@ -2,7 +2,7 @@
 
 Little-endian, without padding. Parts in brackets are optional; a flag tells whether they are present:
 
-    readings    version; flags (1: readings are kept, 2: restored from the table, 4: restored statistics, 8: columns,
+    readings    version; flags (2: restored from the table, 4: restored statistics, 8: columns,
                 16: events, 32: the events' times are wide, 64: floor, 128: too many metrics, and nothing follows);
                 statistics, [restored statistics], [floor, as statistics], [columns], [events]
     statistics  number of events; size of the names in bytes, of which the highest bit is set if there are parts, and
@@ -49,7 +49,7 @@ _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
 _SIZES = struct.Struct("<QI")
 
-VERSION = 0x1A  # no release before took it for a first byte; the next format takes another one
+VERSION = 0x1C  # no release before took it for a first byte; the next format takes another one
 
 WINDOWS_VERSION = 0x1B
 

@@ -1,8 +1,7 @@
 """Answers windows that are still open from raw rows, as their final panes will count them.
 
 A closed window is answered from its row. The job writes rows of open windows every few minutes, while existing raw rows
-count here at once. No answer counts less than the row does: raw rows may have been collected, and a job without
-deduplication counts repeats, which raw rows don't show.
+count here at once. No answer counts less than the row does: raw rows may have been collected.
 """
 
 from collections.abc import Iterator, Mapping

@@ -34,15 +34,13 @@ def _has_nothing_new(fresh: Accumulator, written: Accumulator | None) -> bool:
 class CompletionFromReadings(TierCompletion[WindowReadings]):
     """Completes windows of the shortest tier from their raw rows."""
 
-    def begun(self, *, deduplicate: bool) -> WindowReadings:
-        return WindowReadings(deduplicate=deduplicate)
+    def begun(self) -> WindowReadings:
+        return WindowReadings()
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
         return self._table.keeps_readings(start_us, now_us)
 
-    def restored(
-        self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
-    ) -> tuple[WindowReadings | None, bool]:
+    def restored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[WindowReadings | None, bool]:
         """Reads the raw rows.
 
         If some may be gone, the job continues from the aggregate row, unless a longer window counts more. Such a result
@@ -50,13 +48,12 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         redelivered unrecognized.
         """
         readings, row, complete = self._stored(sensor_id, start_us, now_us)
-        found = self.begun(deduplicate=deduplicate)
-        if complete and deduplicate:
-            floor = self._floor(start_us, row)
-            exact = covers(readings.pane().stats, floor)  # first: what is counted is merged faster
-            found.restore(readings, floor=floor)
+        found = self.begun()
+        if complete:
+            exact = covers(readings.pane().stats, row)  # first: what is counted is merged faster
+            found.restore(readings, floor=row)
             return found, exact
-        if not complete and self._longer.count_more(sensor_id, start_us, row.size, {}):
+        if self._longer.count_more(sensor_id, start_us, row.size, {}):
             return None, False
         # A tier that was added later has no row that counts what the raw rows hold: longer windows may count it.
         counted = self._table.retention.counts(self._tier, start_us)
@@ -87,11 +84,10 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             merged.merge(each)
         pane = merged.pane(self._tier.statistics)
         if complete:
-            floor = self._floor(start_us, row)
-            exact = covers(pane.stats, floor)
-            if not exact and at_least([pane.stats], floor):
+            exact = covers(pane.stats, row)
+            if not exact and at_least([pane.stats], row):
                 # Nothing that the row counts is on its way, or the fresh readings include it: a value was corrected.
-                exact = settled or (written is not None and counts_exactly(written, floor, self._tier.statistics))
+                exact = settled or (written is not None and counts_exactly(written, row, self._tier.statistics))
         elif row.events:
             exact = counts_exactly(readings.without(fresh) if written is None else written, row, self._tier.statistics)
         else:
@@ -125,11 +121,6 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
                 readings.merge(found[start_us])
         return readings, row, complete
 
-    def _floor(self, start_us: int, row: WindowStats) -> WindowStats:
-        """Returns what complete raw rows must count at least: the row, unless it may count a reading twice."""
-        repeats = self._table.retention.may_repeat(start_us, self._tier.window.end_of(start_us))
-        return WindowStats() if repeats else row
-
 
 class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
     """Completes windows of a longer tier from the aggregate rows of their shorter windows.
@@ -147,7 +138,7 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         super().__init__(table, tier, longer, source)
         self._source = source
 
-    def begun(self, *, deduplicate: bool) -> ShorterWindows:  # noqa: ARG002
+    def begun(self) -> ShorterWindows:
         return ShorterWindows()
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
@@ -158,13 +149,11 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         retention, source = self._table.retention, self._source
         return retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
 
-    def restored(
-        self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool
-    ) -> tuple[ShorterWindows | None, bool]:
+    def restored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[ShorterWindows | None, bool]:
         shorter, row, complete = self._stored(sensor_id, start_us, now_us, {})
         if shorter is None or self._may_lack_some(sensor_id, start_us, now_us, row, shorter):
             return None, False
-        found = self.begun(deduplicate=deduplicate)
+        found = self.begun()
         found.restore(shorter, row.size, sizes_within(row.sizes or {}, self._source.window))
         return found, complete
 
@@ -204,11 +193,10 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         if not table.keeps_readings(start_us, now_us):
             return []
         whole = set(fresh.latest if fresh else ())
-        if not table.retention.may_repeat(start_us, end_us):
-            try:
-                whole |= table.starts_of_rows(self._source, sensor_id, start_us, end_us)
-            except ValueError:
-                return None  # another program's row
+        try:
+            whole |= table.starts_of_rows(self._source, sensor_id, start_us, end_us)
+        except ValueError:
+            return None  # another program's row
         found = list[RowSelection]()
         for span in self._source.window.gaps(whole, start_us, end_us):
             selections = table.raw_selections(sensor_id, *span)
@@ -232,8 +220,6 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         kept = self._keeps_shorter(start_us, now_us)
         if complete := table.keeps_readings(start_us, now_us):
             kept = True
-            if retention.may_repeat(start_us, end_us):
-                row, found = WindowStats(), {}
             try:
                 found = self._from_readings(sensor_id, start_us, end_us, found, fresh, row)
             except _TooWide:

@@ -51,7 +51,7 @@ class TierCompletion(ABC, Generic[A]):
         self._tiers = (tier, *sources)
 
     @abstractmethod
-    def begun(self, *, deduplicate: bool) -> A:
+    def begun(self) -> A:
         """Returns the accumulator of a window that the table does not store."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class TierCompletion(ABC, Generic[A]):
         """Returns whether the table certainly still has all that a window consists of."""
 
     @abstractmethod
-    def restored(self, sensor_id: str, start_us: int, now_us: int, *, deduplicate: bool) -> tuple[A | None, bool]:
+    def restored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[A | None, bool]:
         """Reads what the table stores of a window that began before the job did.
 
         Returns an accumulator that continues from it, and whether that is certainly complete. The accumulator is None
@@ -69,7 +69,6 @@ class TierCompletion(ABC, Generic[A]):
             sensor_id: the sensor.
             start_us: the window's start.
             now_us: the current time.
-            deduplicate: whether the job counts a redelivered reading only once.
         """
 
     @abstractmethod

@@ -18,7 +18,6 @@ class Aggregation:
         tiers: the table's tiers, shortest first.
         firing: the rules by which panes fire and windows close.
         before_us: the time before which windows start that the table may store already; None if it stores none.
-        deduplicate: whether a repeated reading counts once.
         latest: the family of the newest readings; None if the table has no rows of them.
         results: the rules by which results are published; None for a job that publishes none.
         rollups: the rules by which panes contribute to roll-ups; None for a table without any.
@@ -27,7 +26,6 @@ class Aggregation:
     tiers: tuple[Tier, ...]
     firing: FiringRules
     before_us: int | None = None
-    deduplicate: bool = True
     latest: str | None = None
     results: ResultRules | None = None
     rollups: RollupRules | None = None

@@ -62,7 +62,7 @@ class BegunWindows:
         self._shortest = aggregation.tiers[0].window
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
-        self._deduplicate, self._latest = aggregation.deduplicate, aggregation.latest
+        self._latest = aggregation.latest
         self._each = each
         self._held_until_s = time.monotonic() + HELD_S
         self._before_us = self.over_us = -NEVER_US
@@ -114,8 +114,7 @@ class BegunWindows:
         for sensor_id in sensor_ids:
             accumulator, complete = restored.get(sensor_id, (None, True))
             if accumulator is None:
-                # Raw rows tell which readings of a late window repeat, whether or not the job de-duplicates.
-                accumulator = self._completion[tier].begun(deduplicate=self._deduplicate or window.late)
+                accumulator = self._completion[tier].begun()
             entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
             entry.unsure = not complete
             window.entries[sensor_id] = entry
@@ -146,7 +145,7 @@ class BegunWindows:
 
         def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
             with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
-                return completion.restored(sensor_id, start_us, self._now_us, deduplicate=self._deduplicate)
+                return completion.restored(sensor_id, start_us, self._now_us)
             return None, False
 
         found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)

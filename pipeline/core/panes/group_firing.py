@@ -184,7 +184,7 @@ class GroupFiring:
             entry.dirty = True
             if not times:
                 continue
-            entry.accumulator.extend(metrics, times, values, self._tiers[0].statistics)
+            entry.accumulator.extend(metrics, times, values)
             if members:
                 entry.moved |= entry.accumulator.note(*members)
             if self._latest is not None:

@@ -109,8 +109,7 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
     def of_window(us: int) -> float:
         events = us / rate.every_us
         per_firing = firing_us / rate.every_us
-        kept = _readings_bytes(max(1, events), rate.metrics, per_firing) if aggregation.deduplicate else 0
-        return min(1, events) * (kept or 16 + 32 * rate.metrics) + edges
+        return min(1, events) * _readings_bytes(max(1, events), rate.metrics, per_firing) + edges
 
     longer = (len(aggregation.tiers) - 1) * (40 + (80 + 170 * statistics.has_parts) * rate.metrics)
     rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us
@@ -158,6 +157,6 @@ def commit_problem(aggregation: Aggregation, rate: Rate | None) -> str | None:
     return (
         f"the largest of {sizes.groups:,} groups may have {sizes.sensors:,} sensors × ({windows:,.0f} bytes of windows "
         f"+ {rows:,} of rows) = {sizes.commit_bytes / 1e6:,.0f} MB in a firing, over the "
-        f"{MAX_COMMIT_BYTES // 10**6} MB that Dataflow commits at once; declare a shorter first tier, write fewer "
-        f"metrics or sensors to a table{', or set --deduplicate=off' if aggregation.deduplicate else ''}"
+        f"{MAX_COMMIT_BYTES // 10**6} MB that Dataflow commits at once; declare a shorter first tier, or write "
+        "fewer metrics or sensors to a table"
     )

@@ -25,8 +25,6 @@ class Retention:
         members: the families of metadata that roll-ups group by, which have to be there where windows are computed.
         since: the time from which a family has kept its cells, if later than its age implies.
         loses_events: whether a family of readings loses events to newer ones, whatever their age.
-        repeats: spans of time in which aggregate rows may count more than raw rows, because a job without
-            deduplication wrote them.
         known: whether the table's own policies were read.
         added: the start of the first windows with rows, for each family of a tier that was added to a table with rows.
         lateness: the longest allowed lateness, and late firing interval, by which jobs may still write windows.
@@ -38,7 +36,6 @@ class Retention:
     members: tuple[str, ...] = ()
     since: Mapping[str, int] = field(default_factory=dict)
     loses_events: bool = False
-    repeats: tuple[tuple[int, int], ...] = ()
     known: bool = True
     added: Mapping[str, int] = field(default_factory=dict)
     lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0))
@@ -50,7 +47,6 @@ class Retention:
         schema: TableSchema,
         *policies: Mapping[str, Policy],
         since: Mapping[str, int] | None = None,
-        repeats: tuple[tuple[int, int], ...] = (),
         added: Mapping[str, int] | None = None,
         lateness: tuple[timedelta, timedelta] = (timedelta(0), timedelta(0)),
         newest_every: timedelta = timedelta(0),
@@ -62,8 +58,7 @@ class Retention:
         Args:
             schema: the table's schema.
             policies: policies by family; the schema's own if empty.
-            since: the attribute of that name, like the four below.
-            repeats: see above.
+            since: the attribute of that name, like the three below.
             added: see above.
             lateness: see above.
             newest_every: see above.
@@ -83,7 +78,6 @@ class Retention:
             members,
             since or {},
             loses_events,
-            repeats,
             added=added or {},
             lateness=lateness,
             newest_every=newest_every,
@@ -128,10 +122,6 @@ class Retention:
     def counts(self, tier: Tier, start_us: int) -> bool:
         """Whether the tier already existed when windows with that start were first counted."""
         return self.added.get(tier.family, 0) <= start_us
-
-    def may_repeat(self, start_us: int, end_us: int) -> bool:
-        """Whether the aggregate row of a window may count a reading twice."""
-        return any(start_us < last_us and first_us < end_us for first_us, last_us in self.repeats)
 
     def lateness_of_jobs(self, allowed: timedelta, late_firing: timedelta) -> tuple[timedelta, timedelta]:
         """Returns the longer of what is told of the running job and what was noted of jobs; zero if none runs.

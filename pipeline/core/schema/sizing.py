@@ -69,7 +69,7 @@ def check_sizes(schema: TableSchema) -> None:
 
 
 def state_problem(schema: TableSchema) -> str | None:
-    """Returns why a job that de-duplicates can't store a window at the declared rate; None if no reason is known.
+    """Returns why a job can't store a window at the declared rate; None if no reason is known.
 
     The job stores the readings of a sensor's shortest window as one element. This assumes the most bytes that a reading
     can take; most take fewer.
@@ -84,11 +84,13 @@ def state_problem(schema: TableSchema) -> str | None:
     shorter = (length for length in _BUCKETS_US if length < window.length_us)
     sizes = ((length, math.prod(_events_and_bytes(schema, rate, length))) for length in shorter)
     fits = next((each for each in sizes if each[1] <= MAX_STATE_BYTES), None)
-    advice = f"declare a shorter first tier ({format_interval(fits[0])} takes {_size(fits[1])}), or " if fits else ""
+    advice = "send less often"
+    if fits is not None:
+        advice = f"declare a shorter first tier ({format_interval(fits[0])} takes {_size(fits[1])})"
     return (
         f"a sensor's window of {window.text} may take {count:,} events × {event_bytes:,} bytes = "
-        f"{_size(count * event_bytes)} of state to de-duplicate, over the {_size(MAX_STATE_BYTES)} of an element on "
-        f"Dataflow; {advice}set --deduplicate=off"
+        f"{_size(count * event_bytes)} of state, over the {_size(MAX_STATE_BYTES)} of an element on "
+        f"Dataflow; {advice}"
     )
 
 

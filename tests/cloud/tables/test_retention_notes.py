@@ -123,21 +123,6 @@ def test_versions_that_were_collected(name):
     assert retention_of(name, schema, policies).readings_from_us(now_us()) > now_us()
 
 
-def test_jobs_that_do_not_deduplicate(name):
-    """Between the first job that does not and the next that does, windows may count a reading twice."""
-    policies = tables.describe(name)
-
-    def spans(deduplicate, earliest_us, latest_us):
-        record_job(name, deduplicate=deduplicate, earliest_us=earliest_us, latest_us=latest_us)
-        return retention_of(name, SCHEMA, policies).repeats
-
-    assert spans(True, 1, 2) == ()
-    assert spans(False, 10, 20) == spans(False, 30, 40) == ((10, 1 << 62),)
-    assert spans(True, 50, 60) == spans(True, 70, 80) == ((10, 60),)
-    retention = retention_of(name, SCHEMA, policies)
-    assert [retention.may_repeat(start_us, start_us + 5) for start_us in (4, 6, 59, 60)] == [False, True, True, False]
-
-
 def test_a_tier_that_was_added(name):
     """It has no rows for windows before the first job that writes it."""
     policies = tables.describe(name)
@@ -151,7 +136,7 @@ def test_a_tier_that_was_added(name):
     record_added_tiers(name, ["hourly"])
     assert counted(now_us()) == [False, True]
     for latest_us in (1000, 2000):
-        record_job(name, deduplicate=True, earliest_us=10, latest_us=latest_us)
+        record_job(name, latest_us)
         assert (counted(999), counted(1000)) == ([False, True], [True, True])
 
 
@@ -206,7 +191,6 @@ def test_the_lateness_of_a_job_whose_launch_had_another_clock(name, monkeypatch)
         (b"schema#kept", b"\xff", b"soon"),
         (b"schema#seen", b"\xff", b""),
         (b"schema#added", b"hourly", b"soon"),
-        (b"schema#repeats", b"x", b"off"),
     ],
 )
 def test_an_invalid_note(name, key, column, value):

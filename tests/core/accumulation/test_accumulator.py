@@ -175,18 +175,6 @@ def test_without_another_accumulator(truth, rng: random.Random):
     }
 
 
-def test_without_deduplication():
-    """A redelivered reading counts again, and no readings are kept."""
-    found = WindowReadings(deduplicate=False)
-    for _ in range(2):
-        found.add(5, {"t": 1.5})
-    other = WindowReadings(deduplicate=False)
-    other.add(5, {"t": 1.5})
-    found.merge(other)
-    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (3, 4.5)
-    assert len(found.to_bytes()) < 100
-
-
 def test_the_last_of_two_values_counts():
     """Of two different values for one reading, a publisher's mistake, the last counts."""
     found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
@@ -249,15 +237,6 @@ def test_times_far_apart(hours, rng: random.Random):
         merged.merge(WindowReadings.from_bytes(part.to_bytes()))
         merged = WindowReadings.from_bytes(merged.to_bytes())
     assert_same(merged.pane().stats, stats_of(dict(deliveries)))
-
-
-def test_many_without_deduplication():
-    """Many readings are counted without losing one, and the state stays small."""
-    found = WindowReadings(deduplicate=False)
-    for i in range(2500):
-        found.add(5, {"t": float(i)})
-    assert (found.pane().stats.events, found.pane().stats.metrics["t"].total) == (2500, sum(range(2500)))
-    assert len(found.to_bytes()) <= 100
 
 
 def test_a_row_of_metadata_alone():
@@ -374,43 +353,16 @@ def test_only_a_block_that_may_know_is_opened(monkeypatch):
     assert set(opened) == {300}
 
 
-@given(st.lists(st.integers(0, 9), min_size=4), st.booleans())
-def test_many_at_once_without_deduplication(times, together):
-    """Without de-duplication, each of many events counts."""
-    found = WindowReadings(deduplicate=False)
-    for _ in range(1 if together else 2):
-        found.extend(("t", "u"), times, [float(i) for i in range(2 * len(times))])
-    stats = found.pane().stats
-    assert stats.events == len(times) * (1 if together else 2)
-    assert (stats.metrics["u"].minimum, stats.metrics["u"].maximum) == (1.0, 2.0 * len(times) - 1)
-
-
-def test_a_discriminator_without_deduplication():
-    """Without deduplication, the discriminator is ignored and each event counts."""
-    found = WindowReadings(deduplicate=False)
-    for _ in range(2):
-        found.add(5, {"t": 1.5}, "north")
-    assert WindowReadings.from_bytes(found.to_bytes()).pane().stats.events == 2
-
-
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_accumulators_of_two_kinds(deduplicate):
-    """Accumulators with and without deduplication cannot be merged: readings in both could not be recognized."""
-    with pytest.raises(ValueError, match=r"^cannot merge accumulators with and without deduplication$"):
-        WindowReadings(deduplicate=deduplicate).merge(WindowReadings(deduplicate=not deduplicate))
-
-
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_too_many_metrics(monkeypatch, deduplicate):
+def test_too_many_metrics(monkeypatch):
     """A window with too many metrics drops its content and stays too wide, whatever it is merged with."""
     monkeypatch.setattr("pipeline.core.accumulation.accumulator.MAX_METRICS", 10)
     accumulators = []
     for part in range(4):
-        found = WindowReadings(deduplicate=deduplicate)
+        found = WindowReadings()
         for i in range(4):
             found.add(part * 4 + i, {f"m{part * 4 + i}": 1.0})
         accumulators.append(WindowReadings.from_bytes(found.to_bytes()))
-    merged = WindowReadings(deduplicate=deduplicate)
+    merged = WindowReadings()
     too_wide = []
     for each in accumulators:
         merged.merge(each)

@@ -48,16 +48,6 @@ def test_events_of_one_time():
         assert taken(gathered) == {("a", 0): count}
 
 
-def test_without_deduplication():
-    """What is gathered contains redelivered events, which count again without deduplication."""
-    gathered = BundleReadings(HOURLY)
-    gathered.add([event("a", 5), event("a", 5)])
-    readings = WindowReadings(deduplicate=False)
-    for metrics, (times, values) in gathered.take()["a", 0].items():
-        readings.extend(metrics, times, values)
-    assert readings.pane().stats.events == 2
-
-
 def test_a_bundle_that_failed():
     """A failed bundle's content does not reach the next bundle."""
     gathered = BundleReadings(HOURLY)

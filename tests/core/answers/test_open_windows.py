@@ -85,7 +85,7 @@ def test_fresh_windows_are_as_their_final_panes(text, readings, chance, behind):
 
 
 def test_a_row_that_counts_more_than_its_raw_rows_stays():
-    """Raw rows were collected, or a job without deduplication counted repeats."""
+    """Raw rows were collected."""
     schema = parse_schema("")
     group = Group(schema, MIDNIGHT + MINUTE)
     events = [event("s", MIDNIGHT + n, {"t": float(n)}) for n in range(3)]

@@ -117,9 +117,7 @@ def test_an_hour_without_a_row_that_a_longer_window_counts(sizes, events):
     """Its readings are gone, so no other may take their place: not in its own row either."""
     assert completed(readings(event(2)), [counted(SHIFTS, event(1), sizes=sizes)]) == events
     table = Memory([counted(SHIFTS, event(1), sizes=sizes)])
-    restored, _ = (
-        Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS].restored("a", T, LONG_AFTER, deduplicate=True)
-    )
+    restored, _ = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS].restored("a", T, LONG_AFTER)
     assert (restored is not None) == bool(events)
 
 
@@ -186,7 +184,7 @@ def test_a_day_from_before_a_tier_was_inserted_continues():
     rows += [counted(HOURS, each, start_us=each.event_time_us) for each in events]
     table = Memory([*rows, *(row for each in events for row in THREE.rows(each))])
     day = Completion(THREE, Retention.of(THREE, added=INSERTED), table).tiers[DAYS]
-    restored, complete = day.restored("a", DAY, T + 4 * HOUR, deduplicate=True)
+    restored, complete = day.restored("a", DAY, T + 4 * HOUR)
     fresh = WindowStats()
     for each in [*events, event(90)]:
         fresh.add(each.readings)

@@ -46,7 +46,7 @@ def restored(schema, table, tier, sensor_ids, start_us, *, one_by_one=False):
 
     def of(sensor_id):
         try:
-            found, complete = completion.restored(sensor_id, start_us, T + DAY, deduplicate=True)
+            found, complete = completion.restored(sensor_id, start_us, T + DAY)
         except ForeignRow:
             return None
         return found and found.to_bytes(), complete

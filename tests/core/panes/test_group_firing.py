@@ -12,7 +12,6 @@ from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from tests.support.exhaustive import examples
@@ -308,30 +307,10 @@ def test_any_order(steps, early, began, schema, stored):
     assert not group.listed
 
 
-def test_without_deduplication():
-    """Soon after a window closes, its statistics go on. Later, its row counts what raw rows lack until a repair."""
-    group = Late(deduplicate=False)
-    group.retention = Retention.of(SCHEMA, repeats=((0, 1 << 62),))
-    group.receive(event(0), event(0))
-    group.watermark(T + 2 * HOUR)
-    assert group.row() == (2, 2)
-    group.receive(event(1, 4.0), event(1, 4.0))
-    group.pass_time()
-    assert group.row() == (4, 10)
-    group.pass_time(60 * MINUTE)
-    group.receive(event(2, 8.0), event(2, 8.0))
-    group.pass_time()
-    assert group.row() == (4, 10)
-    group.receive(event(3, 1.0), event(4, 1.0))
-    group.pass_time()
-    assert group.row() == (5, 15)
-
-
 @pytest.mark.parametrize("key", ["{iso_us}#{sensor_id}", "{sensor_id}#{reverse_us}"])
-@pytest.mark.parametrize("deduplicate", [True, False])
-def test_a_late_event_before_the_last_pane_has_arrived(key, deduplicate):
+def test_a_late_event_before_the_last_pane_has_arrived(key):
     """A row that is still on its way is not taken for one that never was, whatever else the table can tell."""
-    group = Late(parse_schema(f'key = "{key}"\n[policies]\nraw = "never"'), deduplicate=deduplicate)
+    group = Late(parse_schema(f'key = "{key}"\n[policies]\nraw = "never"'))
     group.receive(event(0))
     group.watermark(T + 2 * HOUR)
     group.table = Memory()

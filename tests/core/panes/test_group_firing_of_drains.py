@@ -15,10 +15,10 @@ FOR_EVER = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 FOR_A_DAY = parse_schema('[policies]\nraw = "maxage=1d"\n[tiers]\n1h = "hours"')
 
 
-@pytest.mark.parametrize(("schema", "deduplicate"), [(FOR_EVER, False), (FOR_A_DAY, True)])
-def test_a_pane_that_has_not_arrived(schema, deduplicate):
+@pytest.mark.parametrize("schema", [FOR_A_DAY])
+def test_a_pane_that_has_not_arrived(schema):
     """A window of statistics is not computed from raw rows that may count less than its pane: it is listed."""
-    group = Group(schema, MIDNIGHT + DAY, before_us=MIDNIGHT + HOUR, deduplicate=deduplicate)
+    group = Group(schema, MIDNIGHT + DAY, before_us=MIDNIGHT + HOUR)
     first, second = (Event("a", MIDNIGHT + minute * MINUTE, {"t": 1.0}, {}) for minute in (5, 6))
     group.receive(first, second, stored=False)
     group.watermark(MIDNIGHT + 2 * HOUR)

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -21,9 +20,9 @@ DAYS = 'tiers = { 1h = "hours", 1d = "days" }\n'
 MORE = '[statistics]\nother = ["first", "last", "p50", "p95", "increase", "rate", "time_weighted_mean"]'
 
 
-def aggregation(schema, early_us=5 * MINUTE, *, deduplicate=True):
+def aggregation(schema, early_us=5 * MINUTE):
     firing = FiringRules(schema.tiers[0].window, early_us, MINUTE, LATENESS)
-    return Aggregation(schema.tiers, firing, None, deduplicate, schema.latest)
+    return Aggregation(schema.tiers, firing, None, schema.latest)
 
 
 class Counted(Values):
@@ -42,13 +41,13 @@ class Counted(Values):
         self.append(value)
 
 
-def real_state(schema, rate, early_us, hours, *, deduplicate):
+def real_state(schema, rate, early_us, hours):
     """Returns for every five minutes the bytes of a group's windows, and the bytes of them that were read and written.
 
     The readings are those of tests/benchmarks/state_size.py.
     """
     rng = random.Random(1)
-    group = Group(schema, START, early_us=early_us, deduplicate=deduplicate)
+    group = Group(schema, START, early_us=early_us)
     group.bags = Bags(Values(), Values(), Counted(), Counted(), (Counted(), Counted()), Counted())
     values = [[rng.uniform(10, 30) for _ in range(rate.metrics)] for _ in range(rate.sensors)]
     phases = [rng.randrange(rate.every_us) for _ in values]
@@ -71,27 +70,26 @@ def real_state(schema, rate, early_us, hours, *, deduplicate):
 
 
 @pytest.mark.parametrize(
-    ("text", "metrics", "every_us", "early", "deduplicate", "hours"),
+    ("text", "metrics", "every_us", "early", "hours"),
     [
-        ("", 1, MINUTE, 5, True, 3),
-        pytest.param("", 10, MINUTE, 5, True, 3, marks=pytest.mark.exhaustive),
-        pytest.param("", 3, 10 * SECOND, 5, True, 3, marks=pytest.mark.exhaustive),
-        ("", 3, SECOND, 5, True, 2),
-        ("", 3, 30 * MINUTE, 5, True, 3),
-        ("", 3, MINUTE, 0, True, 3),
-        ("", 3, MINUTE, 5, False, 3),
-        ('tiers = { 15m = "q" }', 3, MINUTE, 5, True, 3),
-        (MORE, 3, 4 * MINUTE, 5, True, 4),
-        pytest.param(DAYS, 3, 20 * MINUTE, 20, True, 24, marks=pytest.mark.exhaustive),
-        pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, True, 30, marks=pytest.mark.slow),
+        ("", 1, MINUTE, 5, 3),
+        pytest.param("", 10, MINUTE, 5, 3, marks=pytest.mark.exhaustive),
+        pytest.param("", 3, 10 * SECOND, 5, 3, marks=pytest.mark.exhaustive),
+        ("", 3, SECOND, 5, 2),
+        ("", 3, 30 * MINUTE, 5, 3),
+        ("", 3, MINUTE, 0, 3),
+        ('tiers = { 15m = "q" }', 3, MINUTE, 5, 3),
+        (MORE, 3, 4 * MINUTE, 5, 4),
+        pytest.param(DAYS, 3, 20 * MINUTE, 20, 24, marks=pytest.mark.exhaustive),
+        pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, 30, marks=pytest.mark.slow),
     ],
 )
-def test_a_real_group(text, metrics, every_us, early, deduplicate, hours):
+def test_a_real_group(text, metrics, every_us, early, hours):
     """The state at its peak is within 15 % of the job's own classes', and what firings read and write is near."""
     schema, sensors = parse_schema(text), 4 if every_us < MINUTE else 10 if every_us < 30 * MINUTE else 60
     rate = Rate(every_us, metrics, sensors=sensors)
-    sizes, traffic = real_state(schema, rate, early * MINUTE, hours, deduplicate=deduplicate)
-    settings = aggregation(schema, early * MINUTE, deduplicate=deduplicate)
+    sizes, traffic = real_state(schema, rate, early * MINUTE, hours)
+    settings = aggregation(schema, early * MINUTE)
     assert sensor_bytes(settings, rate).peak == pytest.approx(max(sizes) / sensors, rel=0.15)
     estimated, found = group_sizes(settings, rate), sum(traffic[-12:]) / 3600 / sensors
     assert 0.65 * found < estimated.traffic_per_second / estimated.sensors < 1.35 * found
@@ -125,10 +123,9 @@ def test_a_commit_too_large():
     day = aggregation(parse_schema('tiers = { 1d = "d" }'))
     assert commit_problem(day, rate) == (
         "the largest of 2,048 groups may have 168 sensors × (1,414,098 bytes of windows + 6,897 of rows) = 239 MB in a "
-        "firing, over the 180 MB that Dataflow commits at once; declare a shorter first tier, write fewer metrics or "
-        "sensors to a table, or set --deduplicate=off"
+        "firing, over the 180 MB that Dataflow commits at once; declare a shorter first tier, or write fewer metrics "
+        "or sensors to a table"
     )
-    assert commit_problem(replace(day, deduplicate=False), rate) is None
     assert commit_problem(aggregation(parse_schema("")), rate) is None
 
 

@@ -4,7 +4,6 @@ from collections import Counter
 
 from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_state import Bags
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import LATENESS, MINUTE, CountingBag, Group, event, rows_of
 
@@ -92,25 +91,6 @@ def test_what_rests_is_counted_although_its_raw_rows_are_not_written_yet():
     group.pass_time()
     assert group.row(HOURS, "s-1", T) == (5, 5)
     assert not group.listed
-
-
-def test_a_closed_window_that_has_expired_is_read_from_the_table():
-    """Others may have written it since, although the state still has it because of another sensor's."""
-    group = Group(SCHEMA, T + HOUR, deduplicate=False)
-    group.retention = Retention.of(SCHEMA, repeats=((0, 1 << 62),))
-    send(group, 1, 1, 2)
-    group.watermark(T + HOUR + LATENESS)
-    send(group, 2, 1)
-    group.pass_time()
-    group.pass_time(15 * MINUTE)
-    send(group, 2, 2)
-    group.pass_time()
-    group.pass_time(10 * MINUTE)
-    assert group.bags.closed
-    group.store(event("s-1", T + 30 * MINUTE, {"t": 1.0}))  # by a backfill
-    send(group, 3, 1)
-    group.pass_time()
-    assert group.row(HOURS, "s-1", T) == (4, 4)
 
 
 def test_windows_that_close_all_the_time():

@@ -52,8 +52,7 @@ def test_rows_tell_the_newest_event(key, seed):
         rollups=ROLLUPS,
         statistics=rng.choice([BY_DEFAULT, CARRIED]),
     )
-    deduplicates = bool(rng.randrange(4))
-    group = Group(schema, MIDNIGHT, rng.choice([None, MIDNIGHT]), deduplicate=deduplicates)
+    group = Group(schema, MIDNIGHT, rng.choice([None, MIDNIGHT]))
     events, now_us = {}, MIDNIGHT + 20 * HOUR
     for _ in range(rng.randrange(5, 25)):
         new = {}
@@ -64,7 +63,7 @@ def test_rows_tell_the_newest_event(key, seed):
             event = Event(rng.choice("ab"), time_us, {rng.choice("tu"): float(rng.randrange(9))}, metadata, number)
             if (event.sensor_id, time_us, number) not in events:
                 new[event.sensor_id, time_us, number] = event
-        again = rng.sample(list(events.values()), min(len(events), rng.randrange(3))) if deduplicates else []
+        again = rng.sample(list(events.values()), min(len(events), rng.randrange(3)))
         events |= new
         group.now_us = max(group.now_us, now_us)
         group.receive(*rng.sample([*new.values(), *again], len(new) + len(again)))

@@ -139,8 +139,8 @@ def test_the_largest_window_that_state_takes():
     """Eighty million bytes are accepted; an event more in the window is not."""
     assert state_problem(windows("1h", 720, 1)) is None  # 5,000,000 events of 16 bytes
     assert state_problem(windows("1h", 719, 1)) == (
-        "a sensor's window of 1h may take 5,006,955 events × 16 bytes = 80.11 MB of state to de-duplicate, over the "
-        "80 MB of an element on Dataflow; declare a shorter first tier (30m takes 40.06 MB), or set --deduplicate=off"
+        "a sensor's window of 1h may take 5,006,955 events × 16 bytes = 80.11 MB of state, over the 80 MB "
+        "of an element on Dataflow; declare a shorter first tier (30m takes 40.06 MB)"
     )
 
 
@@ -161,7 +161,7 @@ def test_events_that_are_one_take_state_once():
 
 def test_state_without_a_shorter_window():
     """If not even a second would fit, only de-duplication is left to be given up."""
-    assert state_problem(windows("1m", 1, 10)).endswith("an element on Dataflow; set --deduplicate=off")
+    assert state_problem(windows("1m", 1, 10)).endswith("an element on Dataflow; send less often")
 
 
 def test_state_is_unknown_without_a_rate_or_a_window():
