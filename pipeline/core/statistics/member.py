@@ -98,7 +98,8 @@ def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | Non
     """
     changed = contradicted = False
     for member in members:
-        if known is not None and known.time_us < member.time_us < _WIDE and known.text == member.text:  # nearly always
+        follows = known is not None and known.time_us < member.time_us < _WIDE and not member.before
+        if known is not None and follows and known.text == member.text:  # nearly always
             known = Member(member.time_us, member.text, known.before) if known.before else member
             continue
         whole = later(known, member)

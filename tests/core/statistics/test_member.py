@@ -86,6 +86,7 @@ def test_parts_of_an_event():
 @given(st.lists(MEMBERS, min_size=1, max_size=4))
 def test_what_was_before(members):
     """Whatever the order, the other texts are kept of all events, also of those that were the newest for a while."""
+    members = [each._replace(before=tuple(text for text in each.before if text != each.text)) for each in members]
     for some in permutations(members):
         found, shown = None, {text for member in some for text in (member.text, *member.before)}
         for member in some:
