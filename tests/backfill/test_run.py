@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 from google.cloud.bigtable import data
+from google.cloud.bigtable.data.row_filters import CellsColumnLimitFilter
 
 from pipeline.backfill.run import Backfill, BackfillResult, count, load
 from pipeline.cli.root import main
@@ -97,9 +98,10 @@ def write(name: TableName, rows: list[Row]) -> None:
 
 
 def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
-    """Returns every cell except the schema's."""
+    """Returns the newest cell of every column except the schema's."""
+    newest = data.ReadRowsQuery(row_filter=CellsColumnLimitFilter(1))
     with data.BigtableDataClient(project=name.project) as client:
-        found = client.get_table(name.instance, name.table).read_rows(data.ReadRowsQuery())
+        found = client.get_table(name.instance, name.table).read_rows(newest)
     return {
         row.row_key: {(cell.family, cell.qualifier, cell.timestamp_micros): cell.value for cell in row}
         for row in found
