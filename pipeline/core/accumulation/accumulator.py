@@ -116,10 +116,12 @@ class WindowReadings:
     def note(self, *members: Member) -> bool:
         """Notes the newest of these events if no reading is newer. Returns whether a known one tells something else."""
         stats = self._stats
-        if stats.member is None:  # roll-ups may not have needed metadata until now
+        newest, changed, contradicted = noted(stats.member, members)
+        if stats.member is None and newest is not None:  # roll-ups may not have needed metadata until now
             newest_us = self._kept.newest_us(list(self._fresh), *(block.times_us for block in self._bulk))
-            members = tuple(each for each in members if each.event_time_us >= newest_us)
-        stats.member, changed, contradicted = noted(stats.member, members)
+            if newest.event_time_us < newest_us:
+                return False
+        stats.member = newest
         self.differs |= contradicted
         return changed
 

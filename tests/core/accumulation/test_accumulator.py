@@ -389,3 +389,12 @@ def test_an_event_before_roll_ups_needed_its_metadata(discriminator, events):
         found.add(member.event_time_us, {"t": 1.0}, discriminator)
         found.note(member)
         assert found.pane().stats.member == expected
+
+
+def test_the_newest_event_of_readings_that_are_known_tells_the_texts_before():
+    """The readings of raw rows come before their events: a group that the sensor has left is not forgotten."""
+    found = WindowReadings()
+    for time_us in (1, 2):
+        found.add(time_us, {"t": 1.0})
+    found.note(Member(event_key(1, ""), '{"room":"a"}'), Member(event_key(2, ""), '{"room":"b"}'))
+    assert (found.member.text, found.member.before) == ('{"room":"b"}', ('{"room":"a"}',))
