@@ -27,7 +27,6 @@ from pipeline.transforms.confirm import Written
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.process import ProcessMessages
 from pipeline.transforms.results import PublishResults
-from pipeline.transforms.rollups import WrittenRows
 from pipeline.transforms.write import WriteDeadLetters
 
 
@@ -71,7 +70,6 @@ def build_graph(
     began_us: int | None = None,
     types: MessageTypes | None = None,
     write_raw_rows: Callable[[TableSteps, PCollection], Written] = TableSteps.write_raw_rows,
-    write_rollups: Callable[[TableSteps, PCollection, str], WrittenRows] = TableSteps.write_rollups,
     *,
     noted: bool = False,
 ) -> Outputs:
@@ -86,7 +84,6 @@ def build_graph(
             tables that were empty when it began.
         types: the message types; the built-in ones by default.
         write_raw_rows: adds the step that writes a table's raw rows.
-        write_rollups: adds a step that writes rows of roll-ups, with a label.
         noted: whether the job notes in its tables which windows are open: this process alone has their state.
     """
     raw_rows, dead_letters = messages | "ProcessMessages" >> _process_messages(targets, settings, clock, types)
@@ -101,7 +98,7 @@ def build_graph(
         results = aggregated.results if results is None else results
         watched = table.watch(readings, aggregated.results, began_us, clock)
         alerts = watched.alerts if watched else alerts
-        rolled_up = table.roll_up(aggregated.contributions, clock, write_rollups)
+        rolled_up = table.roll_up(aggregated.contributions, clock)
         letters += rolled_up.dead_letters if rolled_up else []
         rows = aggregated.listed, aggregate_rows, watched and watched.rows, rolled_up and rolled_up.rows
         derived.append(DerivedRows(*rows))

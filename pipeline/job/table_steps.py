@@ -3,7 +3,7 @@
 Every label is fixed: Dataflow matches the steps of a running job to those of its update by their labels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -80,22 +80,11 @@ class TableSteps:
         rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
         return rows, found
 
-    def roll_up(
-        self,
-        contributions: PCollection | None,
-        clock: Clock,
-        write: "Callable[[TableSteps, PCollection, str], WrittenRows]",
-    ) -> RolledUp | None:
-        """Rolls up contributions; returns None for a table without roll-ups.
-
-        Args:
-            contributions: rows of members.
-            clock: the function that returns the current time.
-            write: adds a step that writes rows, like :meth:`write_rollups`.
-        """
+    def roll_up(self, contributions: PCollection | None, clock: Clock) -> RolledUp | None:
+        """Rolls up contributions; returns None for a table without roll-ups."""
         if contributions is None:
             return None
-        roll_up = RollUp(self.target.name, self.target.schema, partial(write, self), clock)
+        roll_up = RollUp(self.target.name, self.target.schema, self._write_rollups, clock)
         rolled_up: RolledUp = contributions | self._label("RollUp") >> roll_up
         return rolled_up
 
@@ -140,7 +129,7 @@ class TableSteps:
         _ = rows | label >> WriteRows(self.target.name, guard)
         return []
 
-    def write_rollups(self, rows: PCollection, label: str) -> WrittenRows:
+    def _write_rollups(self, rows: PCollection, label: str) -> WrittenRows:
         """Writes rows of roll-ups with the configured writer; returns what is due once they are written."""
         (name, schema), guard = self.target[:2], self._guard(rows.pipeline.options)
         if self._writes_in_bulk:

@@ -5,8 +5,8 @@ engine that tests have. Each sensor sends three metrics a minute, a hundred even
 hundred sites; all sensors are a fleet. Windows are an hour and a day long. One event of a hundred is two hours late.
 The defaults of the job apply.
 
-Messages of ten seconds are a bundle. A bundle's rows are a request for each 10,000 mutations, as with Beam's connector.
-CPU time includes that of making these requests, not that of the table, which is in memory.
+Messages of ten seconds are a bundle. Beam's connector writes the rows of a stage. CPU time includes that of the table,
+which is in memory.
 
 Run with ``.venv/bin/python -m tests.benchmarks.rollups``.
 """
@@ -18,20 +18,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
-
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.rows.rows import EncodedRow
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.private_apis.bigtable_writer import _EncodedEntry
-from pipeline.transforms.write import CELLS_PER_REQUEST
-from tests.engine.job import Job
+from tests.engine.job import Job, job_of
 from tests.model.reference import DAY, HOUR, MINUTE, SECOND
 from tests.model.table import Table
+from tests.model.world import Message
 from tests.support.streams import pubsub_message
 
 _BEGIN = 20_501 * DAY + 10 * HOUR
@@ -39,29 +33,18 @@ _TIERS = '[tiers]\n1h = "hours"\n1d = "days"\n[rate]\nevery = "60s"\nmetrics = 3
 _ROLLUPS = '[rollups]\nsite = { by = "metadata.site" }\nfleet = { by = [] }\n'
 
 
-class _Requests(Table):
-    """A table that counts requests, and keeps only rows that are read again."""
+class _Costs(Table):
+    """A table that keeps only rows that are read again, and what the stages that write it cost."""
 
     def __init__(self, schema: TableSchema) -> None:
         super().__init__(schema.policies)
         self.requests: Counter[str] = Counter()
-        self.mutations: Counter[str] = Counter()
         self.cpu_s: defaultdict[str, float] = defaultdict(float)
-        self.stage = ""
         self.input_bytes = self.state_bytes = 0
 
-    def write_rows(self, rows: Iterable[EncodedRow]) -> None:
-        began, mutations = time.process_time(), 0
-        for row in rows:
-            _EncodedEntry(row)._to_pb().SerializeToString()
-            mutations += row.cells
-        self.cpu_s[f"write: {self.stage}"] += time.process_time() - began
-        self.mutations[self.stage] += mutations
-        super().write_rows(row for row in rows if row.key.startswith(b"rollup"))
-
-    def end_bundle(self) -> None:
-        """Counts the requests of a stage's bundle."""
-        self.requests[self.stage] += -(-self.mutations.pop(self.stage, 0) // CELLS_PER_REQUEST)
+    def apply(self, key: bytes, mutations: Iterable) -> None:
+        if key.startswith(b"rollup"):
+            super().apply(key, mutations)
 
 
 class _Measured(Job):
@@ -73,39 +56,37 @@ class _Measured(Job):
             while self.now_us < now_us:
                 self.advance(self.now_us, self.now_us + SECOND // 2)
                 self._settle()
-            at = Timestamp(micros=now_us)
             self.table.input_bytes += sum(len(each.data) for each in of_step)
-            self.stages["process"].add(WindowedValue(each, at, (GlobalWindow(),)) for each in of_step)
+            self.publish(*(Message((), each) for each in of_step))
             self._settle()
 
     def _settle(self) -> None:
-        super().advance()
         while due := [name for name in self.stages if self.stages[name].due()]:
             for name in due:
                 self._bundles(name)
-            super().advance()
+            self.advance()
 
     def _bundles(self, name: str) -> None:
-        stage, table = self.stages[name], self.table
+        stage, costs = self.stages[name], self.table
         for key, timers in stage.due().items():
             gc.freeze()  # the collector of a worker doesn't go through what the table and the engine have
+            self.bigtable.begin()
             began = time.process_time()
             committed, outputs = stage.bundle(key, stage.waiting[key], timers)
-            table.cpu_s[name] += time.process_time() - began
-            table.stage = name
-            self.pass_on(name, committed, outputs)
-            table.end_bundle()
+            costs.cpu_s[name] += time.process_time() - began
+            costs.requests[name] += self.bigtable.requests
+            self.pass_on(committed, outputs)
 
 
-def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
+def measured(sensors: int, minutes: int, rollups: str) -> _Costs:
     """Returns what a job costs that gets the events of so many minutes."""
     schema = parse_schema(_TIERS.format(sensors) + rollups)
-    table = _Requests(schema)
-    job = _Measured(schema, _BEGIN - 2 * DAY, table)
+    table = _Costs(schema)
+    job = job_of(schema, _BEGIN - 2 * DAY, table, kind=_Measured)
     with job.running():
         job.advance(_BEGIN - MINUTE, _BEGIN - MINUTE)
         job.run(_fleet(sensors, minutes))
-        of_rollups = [stage.fragment.state.counts for name, stage in job.stages.items() if name in ("shards", "groups")]
+        of_rollups = [stage.fragment.state.counts for name, stage in job.stages.items() if name.startswith("RollUp/")]
         table.state_bytes = sum(counts["read"] + counts["written"] for counts in of_rollups)
     table._cells.clear()  # so that the runs after this one have as little in memory
     gc.unfreeze()
@@ -113,7 +94,7 @@ def measured(sensors: int, minutes: int, rollups: str) -> _Requests:
     return table
 
 
-def _least(runs: Iterable[_Requests]) -> _Requests:
+def _least(runs: Iterable[_Costs]) -> _Costs:
     """Returns the least that each stage costs: the machine may do other things."""
     least, *more = runs
     for each in more:

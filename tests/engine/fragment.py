@@ -1,24 +1,21 @@
 """Runs steps of a pipeline in the worker code of Beam's Python SDK, as a runner does: bundle by bundle."""
 
-from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.coders import coders
-from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.runners.worker import bundle_processor
 from apache_beam.runners.worker.data_plane import ClosableOutputStream, InMemoryDataChannelFactory
 from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
-from apache_beam.runners.worker.statecache import StateCache
 from apache_beam.typehints import KV
 from apache_beam.utils.windowed_value import WindowedValue
 
+from tests.engine.graph import Graph
+
 _URL = "memory"
-_PAR_DO = common_urns.primitives.PAR_DO.urn
-
-
 _CLOCKS = []
 
 
@@ -40,17 +37,25 @@ class StepRaised(Exception):
     """A step raises, amid a bundle or at its end."""
 
 
+class Output(NamedTuple):
+    """An element that leaves a stage: the tag of its step's output, the element, and its collection."""
+
+    tag: str
+    value: WindowedValue
+    collection: str
+
+
 @dataclass
 class Done:
     """What a bundle hands to the service: all of it, or what was put out before the worker was lost.
 
     Attributes:
-        outputs: ``(tag, windowed value)``.
+        outputs: the elements.
         sizes: the bytes of each output, in the same order.
         timers: the timers that were set or cleared, in order.
     """
 
-    outputs: list[tuple[str, WindowedValue]] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     timers: list = field(default_factory=list)
 
@@ -80,66 +85,64 @@ class _Channel:
 
 
 class Fragment:
-    """Steps that run in one stage, of which the first may have state and timers.
+    """The steps of a stage, of which the first may have state and timers.
 
     Args:
-        proto: the pipeline.
-        names: the labels of the steps or of what contains them, from the first to the last.
+        graph: the pipeline, as a :class:`tests.engine.graph.Graph`.
+        plan: the stage's plan.
         state: the service's state.
-        cache_mb: the size of the worker's cache of state.
 
     Attributes:
         has_state: whether the first step has state.
+        is_grouped: whether each element has to come with its key and a list of values.
         of_watermark: for each of its families of timers, whether the watermark fires them, and not the clock.
     """
 
-    def __init__(self, proto, names, state, cache_mb=0):
-        parts = proto.components
-        steps = [(key, each) for key, each in parts.transforms.items() if each.spec.urn == _PAR_DO]
-        chosen = {key: each for name in names for key, each in steps if f"{each.unique_name}/".startswith(f"{name}/")}
-        self._context = PipelineContext(parts)
-        self._step, first = next(iter(chosen.items()))
-        (self._input,) = first.inputs.values()
-        payload = beam_runner_api_pb2.ParDoPayload.FromString(first.spec.payload)
-        self.has_state = bool(payload.state_specs)
+    def __init__(self, graph, plan, state):
+        self.name, self.has_state, self.is_grouped, self.state = plan.name, plan.has_state, plan.is_grouped, state
+        parts = graph.proto.components
+        self._context = PipelineContext(parts, namespace="engine")
+        self._step = next(iter(plan.steps)) if plan.has_state else None
+        specs = {}
+        if plan.has_state:
+            payload = plan.steps[self._step].spec.payload
+            specs = beam_runner_api_pb2.ParDoPayload.FromString(payload).timer_family_specs
         self.of_watermark = {
-            family: spec.time_domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME
-            for family, spec in payload.timer_family_specs.items()
+            family: spec.time_domain == beam_runner_api_pb2.TimeDomain.EVENT_TIME for family, spec in specs.items()
         }
         self._timer_coders = {
             family: self._context.coders.get_by_id(spec.timer_family_coder_id).get_impl()
-            for family, spec in payload.timer_family_specs.items()
+            for family, spec in specs.items()
         }
-        descriptor = beam_fn_api_pb2.ProcessBundleDescriptor(id="fragment")
+        descriptor = beam_fn_api_pb2.ProcessBundleDescriptor(id=plan.name)
         for name in ("environments", "pcollections", "windowing_strategies"):
             for key, value in getattr(parts, name).items():
                 getattr(descriptor, name)[key].CopyFrom(value)
-        for key, step in chosen.items():
+        made = {plan.root, *(each for step in plan.steps.values() for each in step.outputs.values())}
+        for key, step in plan.steps.items():
             descriptor.transforms[key].CopyFrom(step)
+            for name, collection in step.inputs.items():
+                if collection not in made:  # another stage runs this step too
+                    del descriptor.transforms[key].inputs[name]
         descriptor.timer_api_service_descriptor.url = _URL
-        self._coders, self._tags = {}, {}
-        self._port(descriptor, "source", self._input, bundle_processor.DATA_INPUT_URN)
-        inner = {name for step in chosen.values() for name in step.inputs.values()}
-        for step in chosen.values():
-            for tag, collection in step.outputs.items():
-                if collection not in inner:
-                    self._tags[f"sink {collection}"] = tag
-                    self._port(descriptor, f"sink {collection}", collection, bundle_processor.DATA_OUTPUT_URN)
+        self._coders, self._sinks = {}, {f"sink {collection}": collection for collection in plan.sinks}
+        self._tags = plan.sinks
+        self._port(descriptor, "source", plan.root, bundle_processor.DATA_INPUT_URN)
+        for name, collection in self._sinks.items():
+            self._port(descriptor, name, collection, bundle_processor.DATA_OUTPUT_URN)
         for key, coder in self._context.coders.get_id_to_proto_map().items():
             descriptor.coders[key].CopyFrom(coder)
         self._channel, self._number = _Channel(), 0
-        self.state = state
-        self._handler = GlobalCachingStateHandler(StateCache(cache_mb << 20), state)
         self._descriptor = descriptor
-        self._processor, self._token = None, b"0"
 
     @classmethod
-    def of(cls, fn, state, cache_mb=0):
+    def of(cls, fn, state):
         """Returns a fragment of one DoFn with state, whose key is a number and whose value is bytes."""
         pipeline = beam.Pipeline()
         keyed = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(KV[int, bytes])
         _ = keyed | "Step" >> beam.ParDo(fn).with_outputs("listed", "results", "rollups", main="main")
-        return cls(pipeline.to_runner_api(), ["Step"], state, cache_mb)
+        graph = Graph(pipeline.to_runner_api())
+        return cls(graph, next(plan for plan in graph.plans.values() if plan.has_state), state)
 
     def _port(self, descriptor, name, collection, urn):
         """Adds a step that receives or sends the elements of a collection."""
@@ -155,10 +158,12 @@ class Fragment:
         of_port.spec.urn, of_port.spec.payload = urn, port.SerializeToString()
         (of_port.outputs if urn == bundle_processor.DATA_INPUT_URN else of_port.inputs)["only"] = collection
 
-    def run(self, elements, timers=(), failure=None, fails_after=None, random=None):
+    def run(self, worker, token, elements, timers=(), failure=None, fails_after=None, random=None):
         """Runs a bundle. Its state is committed by the caller.
 
         Args:
+            worker: the worker.
+            token: the token with which the worker keeps state in its cache.
             elements: windowed values.
             timers: ``(family, timer)``.
             failure: what ends the bundle: :class:`WorkerLost`, or :class:`StepRaised`, after which the worker goes on
@@ -167,12 +172,10 @@ class Fragment:
                 have been made.
             random: decides the order of all; without it, they come as given, and timers last.
         """
-        if self._processor is None:
-            self._processor = bundle_processor.BundleProcessor(
-                frozenset(), self._descriptor, self._handler, InMemoryDataChannelFactory(self._channel)
-            )
         channel, self._number = self._channel, self._number + 1
         source, messages = self._coders["source"], beam_fn_api_pb2.Elements
+        if self.is_grouped:
+            elements = [each.with_value((each.value[0], [each.value[1]])) for each in elements]
         data = [messages.Data(transform_id="source", data=source.encode_nested(each)) for each in elements]
         fired = [
             messages.Timers(
@@ -186,27 +189,36 @@ class Fragment:
         if random is not None:
             random.shuffle(channel.inputs)
         channel.streams, channel.fails_after, channel.failure = {}, fails_after, failure
-        token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken(user_state={}, token=self._token)
-        with suppress(WorkerLost, StepRaised), self._handler.process_instruction_id(str(self._number), [token]):
-            self._processor.process_bundle(str(self._number))
-        if failure is None:
-            self._processor.reset()
-        else:
-            self._processor.shutdown()
-            self._processor = None
+        token = beam_fn_api_pb2.ProcessBundleRequest.CacheToken(user_state={}, token=token)
+        with worker.running():
+            handler, processor = self._processor_of(worker)
+            try:
+                with handler.process_instruction_id(str(self._number), [token]):
+                    processor.process_bundle(str(self._number))
+                processor.reset()
+            except BaseException as error:
+                del worker.processors[self]
+                processor.shutdown()
+                if failure is None or not isinstance(error, failure):
+                    raise
         return self._done()
 
-    def forget(self):
-        """Makes the worker read again what it has in its cache."""
-        self._token = b"%d" % self._number
+    def _processor_of(self, worker):
+        if self not in worker.processors:
+            handler = GlobalCachingStateHandler(worker.cache, self.state)
+            channels = InMemoryDataChannelFactory(self._channel)
+            processor = bundle_processor.BundleProcessor(frozenset(), self._descriptor, handler, channels)
+            worker.processors[self] = handler, processor
+        return worker.processors[self]
 
     def _done(self):
         done = Done()
         for name, stream in sorted(self._channel.streams.items(), key=str):  # the SDK has them in any order
             data = stream.get()
-            if name in self._tags:
+            if name in self._sinks:
+                collection = self._sinks[name]
                 for value in self._coders[name].decode_all(data):
-                    done.outputs.append((self._tags[name], value))
+                    done.outputs.append(Output(self._tags[collection], value, collection))
                     done.sizes.append(len(self._coders[name].encode_nested(value)))
             else:
                 done.timers += ((name[1], timer) for timer in self._timer_coders[name[1]].decode_all(data))

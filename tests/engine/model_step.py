@@ -13,6 +13,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from tests.engine.fragment import Fragment, clock, set_clock
 from tests.engine.service import LOST, REFUSED, Stage
 from tests.engine.state_service import StateService
+from tests.engine.worker import Worker
 
 _BYTES = BytesCoder().get_impl()
 
@@ -26,16 +27,17 @@ class SdkStep(Stage):
 
     def __init__(self, fn):
         self._state, self._random = StateService(), Random(0)
-        super().__init__(self._fragment(fn))
+        super().__init__(self._fragment(fn), [Worker(self._random.choice([0, 100]))])
 
     def replace(self, fn):
+        self.forget()
         self.fragment = self._fragment(fn)
 
     def _fragment(self, fn):
         set_clock(fn._clock)
         self.fn = copy(fn)
         self.fn._clock = clock
-        return Fragment.of(self.fn, self._state, self._random.choice([0, 100]))
+        return Fragment.of(self.fn, self._state)
 
     def due(self, watermark_us, now_us):
         """Returns the ``(key, timer, time)`` of every timer whose time has passed."""
@@ -76,4 +78,4 @@ class SdkStep(Stage):
         for key in {**elements, **timers}:
             of_key = elements.get(key, []), timers.get(key, [])
             outputs += self.bundle(key, *of_key, failure, self._random)[1]
-        return [value.value if tag == "None" else TaggedOutput(tag, value.value) for tag, value in outputs]
+        return [value.value if tag == "None" else TaggedOutput(tag, value.value) for tag, value, _ in outputs]

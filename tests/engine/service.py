@@ -17,7 +17,9 @@ from collections import defaultdict
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-from tests.engine.fragment import StepRaised, WorkerLost
+from pipeline.cloud.connection.errors import ServerProblem
+from tests.engine.fragment import Done, StepRaised, WorkerLost
+from tests.engine.worker import Worker
 
 END_US = MAX_TIMESTAMP.micros
 LOST, REFUSED, RAISED = "the worker is lost", "the commit is refused", "a step raises"
@@ -32,6 +34,7 @@ class Stage:
 
     Args:
         fragment: its steps. Another one that has the same state may take over, as in an update.
+        workers: the workers; one by default.
         commit_bytes: the most that the state and outputs of a bundle may take.
         element_bytes: the most that an output or an appended part of state may take.
 
@@ -43,12 +46,13 @@ class Stage:
         largest: the largest commit and the largest element so far.
     """
 
-    def __init__(self, fragment, commit_bytes=180 << 20, element_bytes=80 << 20):
-        self.fragment = fragment
+    def __init__(self, fragment, workers=(), commit_bytes=180 << 20, element_bytes=80 << 20):
+        self.fragment, self.workers = fragment, list(workers) or [Worker(0)]
         self._limits, self.largest = (commit_bytes, element_bytes), (0, 0)
         self.waiting, self.timers = defaultdict(list), defaultdict(dict)
         self._before_us = self.input_us = self.output_us = MIN_TIMESTAMP.micros
         self.now_us = 0
+        self._leases, self._number = {}, 0  # by key, the worker and its token
 
     def add(self, values):
         """Takes elements of the stage before."""
@@ -87,11 +91,17 @@ class Stage:
         calls = len(elements) + len(timers)
         error = {LOST: WorkerLost, RAISED: StepRaised}.get(failure)
         after = random.choice([None, *range(calls + 1)]) if error else None
-        done = self.fragment.run([value for value, _ in elements], timers, error, after, random)
+        worker, token = self._lease(key, random)
+        try:
+            done = self.fragment.run(worker, token, [value for value, _ in elements], timers, error, after, random)
+        except ServerProblem:  # until the cause is removed
+            done, failure = Done(), RAISED
         if failure is not None:
             self.fragment.state.restore()
             if failure != RAISED:
-                self.fragment.forget()
+                del self._leases[key]
+            if failure == LOST:
+                worker.begin()
             return False, done.outputs
         self._check_size(done)
         self.fragment.state.commit()
@@ -105,6 +115,19 @@ class Stage:
                 hold_us = timer.hold_timestamp.micros
                 of_key[family] = timer, hold_us if hold_us >= self.output_us else None
         return True, done.outputs
+
+    def _lease(self, key, random):
+        """Returns the worker that has a key, and its token; now and then, another worker gets the key."""
+        if key not in self._leases or (len(self.workers) > 1 and random is not None and random.random() < 0.2):
+            worker = self.workers[0] if random is None else random.choice(self.workers)
+            if key not in self._leases or worker is not self._leases[key][0]:
+                self._number += 1
+                self._leases[key] = worker, b"%d" % self._number
+        return self._leases[key]
+
+    def forget(self):
+        """Makes all workers read again what they have in their caches."""
+        self._leases.clear()
 
     def _check_size(self, done):
         parts = [*done.sizes, *map(len, self.fragment.state.written)]

@@ -13,7 +13,7 @@ from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.group_sizes import group_sizes
 from pipeline.core.schema.rate import Rate, group_of
-from tests.engine.job import Job, schema_of
+from tests.engine.job import job_of, schema_of
 from tests.engine.service import TooLarge
 from tests.model.reference import HOUR, MINUTE, Published
 from tests.model.world import START_US, Message, message
@@ -23,13 +23,13 @@ from tests.support.streams import pubsub_message
 @pytest.mark.parametrize(("cache_mb", "gets"), [(0, 1), (100, 0)])
 def test_a_bundle_of_a_group_reads_its_schedule_once(cache_mb, gets):
     """Many elements cost the requests of one; with a cache, a further bundle reads nothing."""
-    job = Job(schema_of("1h"), START_US, cache_mb=cache_mb)
-    stage, costs = job.stages["aggregate"], []
+    job = job_of(schema_of("1h"), START_US, cache_mb=cache_mb)
+    stage, costs = job.stage("AggregateWindows"), []
     with job.running():
         for _ in range(3):
             for number in range(10):
                 job.publish(message(Published("a", START_US + number, ("t",))))
-                job.settle(["process"])
+                job.settle(*job.before("AggregateWindows"))
             ((key, elements),) = stage.waiting.items()
             assert len(elements) == 10
             before = Counter(stage.fragment.state.counts)
@@ -54,7 +54,7 @@ def test_a_group_at_its_bound_can_be_committed(monkeypatch):
     assert len(names) >= sizes.sensors
     rng = random.Random(1)
     limits = {"commit_bytes": round(sizes.commit_bytes), "element_bytes": (80 << 20) // 1000}
-    job = Job(schema, START_US, limits=limits)
+    job = job_of(schema, START_US, limits=limits)
     with job.running():
         for _ in range(72):
             at_us = [job.now_us - rng.randrange(MINUTE) for _ in range(sizes.sensors)]
@@ -62,12 +62,12 @@ def test_a_group_at_its_bound_can_be_committed(monkeypatch):
             events = [sensor_event(*each, {}) for each in zip(names, at_us, readings, strict=False)]
             job.publish(Message((), pubsub_message(message_of(events))))
             job.pass_time(MINUTE)
-    assert job.stages["aggregate"].largest[0] > sizes.commit_bytes / 2
+    assert job.stage("AggregateWindows").largest[0] > sizes.commit_bytes / 2
 
 
 def test_a_commit_beyond_the_limit_is_refused():
     """The engine refuses what Dataflow would."""
-    job = Job(schema_of("1h"), START_US, limits={"commit_bytes": 1000})
+    job = job_of(schema_of("1h"), START_US, limits={"commit_bytes": 1000})
     with job.running():
         job.publish(*(message(Published(f"s{number}", START_US, ("t",))) for number in range(100)))
         with pytest.raises(TooLarge):
@@ -76,8 +76,8 @@ def test_a_commit_beyond_the_limit_is_refused():
 
 def test_a_reading_after_a_firing_in_one_bundle():
     """What the bundle keeps of a group's schedule is what the firing has left: the reading is in the next pane."""
-    job, at_us = Job(schema_of("1h"), START_US), START_US + 3 * HOUR  # a window that is not read from the table
-    stage = job.stages["aggregate"]
+    job, at_us = job_of(schema_of("1h"), START_US), START_US + 3 * HOUR  # a window that is not read from the table
+    stage = job.stage("AggregateWindows")
 
     class Between:
         """Lets the timer fire between the two elements."""
@@ -93,10 +93,10 @@ def test_a_reading_after_a_firing_in_one_bundle():
         fires_us = timers["ts-clock"][0].fire_timestamp.micros
         for number in (1, 2):
             job.publish(message(Published("a", at_us + number, ("t",))))
-            job.settle(["process"])
+            job.settle(*job.before("AggregateWindows"))
         job.advance(now_us=fires_us)
         fires = [("ts-clock", timers["ts-clock"][0])]
-        job.pass_on("aggregate", *stage.bundle(key, stage.waiting[key], fires, random=Between()))
+        job.pass_on(*stage.bundle(key, stage.waiting[key], fires, random=Between()))
         job.pass_time(6 * MINUTE)
         ((_, row),) = job.rows().items()
     assert row["reading_count"] == 3

@@ -6,7 +6,7 @@ from zlib import crc32
 import pytest
 
 from pipeline.transforms import rollups
-from tests.engine.job import Job, schema_of
+from tests.engine.job import job_of, schema_of
 from tests.model.reference import HOUR, MINUTE, SECOND, Published
 from tests.model.world import START_US, message
 from tests.support.merged_rollups import found_rollups
@@ -29,7 +29,7 @@ def reads_of_rollups(job):
 
 def test_each_level_reads_a_row_for_what_was_written():
     """A pane costs a read of its shard's row, and one of the group's parts, whoever wrote them before."""
-    job, counts = Job(SCHEMA, START_US + MINUTE), []
+    job, counts = job_of(SCHEMA, START_US + MINUTE), []
     reads = reads_of_rollups(job)
     with job.running():
         for after_us, age_us in ((0, 0), (10 * MINUTE, 0), (3 * HOUR, 0), (HOUR, HOUR)):
@@ -44,10 +44,10 @@ def test_a_shard_merges_the_panes_of_its_groups_at_once():
     """They fire at the same time: what they have together is written once."""
     schema = schema_of("1h", rollups=("fleet = { by = [] }", "shards = 64"))
     sensors = [name for name in map(str, range(2000)) if crc32(name.encode()) % 64 == 7]
-    job = Job(schema, START_US)
+    job = job_of(schema, START_US)
     written = {}
     with job.running():
-        job.table.write_rows = counting(job.table.write_rows, written)
+        job.table.apply = counting(job.table.apply, written)
         for sensor in sensors:
             job.publish(message(Published(sensor, job.now_us, ("t",))))
         job.pass_time(6 * MINUTE)
@@ -57,15 +57,14 @@ def test_a_shard_merges_the_panes_of_its_groups_at_once():
     assert columns["sensors"] == len(sensors)
 
 
-def counting(write_rows, written):
-    """Returns a function that writes rows, and counts those of roll-ups by kind."""
+def counting(apply, written):
+    """Returns a function that writes a row, and counts those of roll-ups by kind."""
 
-    def write(rows):
-        for row in rows:
-            kind = row.key.partition(b"#")[0]
-            if kind.startswith(b"rollup"):
-                written[kind] = written.get(kind, 0) + 1
-            write_rows([row])
+    def write(key, mutations):
+        kind = key.partition(b"#")[0]
+        if kind.startswith(b"rollup"):
+            written[kind] = written.get(kind, 0) + 1
+        apply(key, mutations)
 
     return write
 
@@ -74,7 +73,7 @@ def counting(write_rows, written):
 @pytest.mark.parametrize(("age_us", "within_us"), [(0, 35 * SECOND), (HOUR, 10 * SECOND)])
 def test_delay(age_us, within_us, offset_us):
     """A group's row follows the pane of a window in progress within 35 seconds, and of one that is over within ten."""
-    job = Job(SCHEMA, START_US)
+    job = job_of(SCHEMA, START_US)
     with job.running():
         job.pass_time(2 * HOUR + offset_us * 1000)
         job.publish(message(Published("a", job.now_us - age_us, ("t",))))
@@ -89,7 +88,7 @@ def test_delay(age_us, within_us, offset_us):
 def test_state_is_what_is_due():
     """Whatever its size, what sensors have in a window is in no state: each firing leaves the steps without any."""
     schema = schema_of("1h", "1d", rollups=('site = { by = "metadata.location" }', "fleet = { by = [] }", "shards = 4"))
-    job, rng, size = Job(schema, START_US), Random(1), 0
+    job, rng, size = job_of(schema, START_US), Random(1), 0
     with job.running():
         for _ in range(12):
             ages = [HOUR if rng.random() < 0.01 else rng.randrange(MINUTE) for _ in range(200)]
@@ -102,8 +101,8 @@ def test_state_is_what_is_due():
             job.publish(*messages)
             job.pass_time(MINUTE)
         job.drain()
-    counts = [job.stages[name].fragment.state.counts for name in ("shards", "groups")]
-    assert not [name for name, *_ in job.left() if name in ("shards", "groups")]
+    counts = [job.stage(label).fragment.state.counts for label in ("RollUp/Shards", "RollUp/Groups")]
+    assert not [name for name, *_ in job.left() if name == "RollUp"]
     assert sum(each["read"] + each["written"] for each in counts) < size
 
 
@@ -111,7 +110,7 @@ def test_what_is_too_much_at_once(monkeypatch):
     """A firing computes some of what is due, and the next ones the rest, also in a drain."""
     monkeypatch.setattr(rollups, "_MOST_AT_ONCE", 1)
     schema = schema_of("1h", rollups=('site = { by = "metadata.location" }', "shards = 1"))
-    job = Job(schema, START_US)
+    job = job_of(schema, START_US)
     with job.running():
         for hours in (0, 3):
             published = [

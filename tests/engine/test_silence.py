@@ -113,7 +113,7 @@ class Sweeps:
             failure = self.random.choice(self.failures)
             committed, outputs = self.stage.work(self.random, failure)
             if committed:
-                for _, value in outputs:
+                for _, value, _ in outputs:
                     if value.value[1] == BEGIN:
                         self.silent.clear()
                     else:
@@ -281,7 +281,7 @@ def test_an_update_of_a_job_without_a_clock(sweeps, with_watermark):
     for stored in (sweeps.stage.fragment.state._stored, sweeps.stage.fragment.state._current):
         for key in [each for each in stored if b"silence_clock" in each]:
             del stored[key]
-    sweeps.stage.fragment.forget()
+    sweeps.stage.forget()
     sweeps.pass_time(5 * MINUTE, "a", "b", with_watermark=with_watermark)
     assert not sweeps.silent
     sweeps.pass_time(34 * MINUTE)

@@ -42,6 +42,20 @@ class Table(Memory):
     def snapshot(self):
         return {key: dict(cells) for key, cells in self._cells.items()}
 
+    def row_of(self, key):
+        """Returns a row's cells, to be put back."""
+        return dict(self._cells.get(key, {}))
+
+    def put_back(self, key, cells):
+        """Gives a row these cells and no others."""
+        self._delete(key, lambda _: True)
+        self.write(Row(key, list(cells.values())))
+        self._drop_empty(key)
+
+    def apply(self, key, mutations):
+        super().apply(key, mutations)
+        self._drop_empty(key)
+
     def write_rows(self, rows):
         """Writes rows or encoded rows, as a sink does."""
         for row in rows:

@@ -27,18 +27,28 @@ class Memory:
             self._cells[row.key][cell.family, cell.qualifier, cell.timestamp_us] = cell
 
     def write_encoded(self, row):
-        """Applies the mutations of an encoded row in order: cells, and deletions of a column's older versions."""
-        for each in mutations_of(row):
-            if each.HasField("set_cell"):
+        """Applies the mutations of an encoded row."""
+        self.apply(row.key, mutations_of(row))
+
+    def apply(self, key, mutations):
+        """Applies mutations of a row in order."""
+        for each in mutations:
+            kind = each.WhichOneof("mutation")
+            if kind == "set_cell":
                 cell = each.set_cell
-                value = Cell(cell.family_name, cell.column_qualifier, cell.timestamp_micros, cell.value)
-                self.write(Row(row.key, [value]))
-            else:
-                older = each.delete_from_column
-                column, end_us = (older.family_name, older.column_qualifier), older.time_range.end_timestamp_micros
-                cells = self._cells.get(row.key, {})
-                for of_cell in [of_cell for of_cell in cells if of_cell[:2] == column and of_cell[2] < end_us]:
-                    del cells[of_cell]
+                self.write(Row(key, [Cell(cell.family_name, cell.column_qualifier, cell.timestamp_micros, cell.value)]))
+                continue
+            of, cells = getattr(each, kind), self._cells.get(key, {})
+            for family, column, time_us in list(cells):
+                times = of.time_range if kind == "delete_from_column" else None
+                if kind != "delete_from_row" and family != of.family_name:
+                    continue
+                if times is not None and (
+                    column != of.column_qualifier
+                    or not times.start_timestamp_micros <= time_us < (times.end_timestamp_micros or time_us + 1)
+                ):
+                    continue
+                del cells[family, column, time_us]
 
     def __call__(self, selection):
         _, wanted, pattern, _, reverse = selection
