@@ -14,7 +14,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.core.panes.raw_rows import RawRows, Unconfirmed
+from pipeline.core.panes.raw_rows import RawRows, Unconfirmed, kind_of
 from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
@@ -88,7 +88,7 @@ class _WriteRawFn(beam.DoFn):
 
     def __init__(self, writer: ConnectorWriteFn | BulkWriteFn, schema: TableSchema) -> None:
         self._writer = writer
-        self._schema = schema
+        self._schema, self._kind = schema, kind_of(schema)
 
     def display_data(self) -> dict[str, Any]:
         return self._writer.display_data()
@@ -101,7 +101,7 @@ class _WriteRawFn(beam.DoFn):
         self._writer.setup()
 
     def start_bundle(self) -> None:
-        self._unconfirmed = Unconfirmed(self._schema, _row_of)
+        self._unconfirmed = Unconfirmed(self._schema, self._kind, _row_of)
         self._writer.start_bundle()
 
     def process(self, element: RawRows) -> Iterable[Any]:

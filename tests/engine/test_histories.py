@@ -29,6 +29,11 @@ def test_any_history_with_one_fault(fault):
     History.of(1, [fault]).run()
 
 
+def test_refused_rows_leave_the_others_to_their_groups():
+    """A worker gathers the readings beside a refused row again, for the groups of the job's launch."""
+    History.of(501, ["refusals", "tools"]).run()
+
+
 @pytest.mark.parametrize("page_bytes", [1, 1 << 20])
 def test_steps_that_raise(page_bytes):
     """A step that raises, in any stage and at any point of a bundle, stops nothing and loses nothing.

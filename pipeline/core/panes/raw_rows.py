@@ -81,12 +81,13 @@ class Unconfirmed:
 
     Args:
         schema: the table's schema.
+        kind: how the readings were gathered; None for a table without aggregates.
         cells_of: decodes a row.
     """
 
-    def __init__(self, schema: TableSchema, cells_of: Callable[[EncodedRow], Row]) -> None:
+    def __init__(self, schema: TableSchema, kind: Kind | None, cells_of: Callable[[EncodedRow], Row]) -> None:
         self._schema = schema
-        self._kind = kind_of(schema)
+        self._kind = kind
         self._cells_of = cells_of
         self._raw: list[RawRows] = []
         self._size_bytes = 0

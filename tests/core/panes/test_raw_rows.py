@@ -77,7 +77,7 @@ def test_readings_of_written_rows(text):
     """Without a refusal, all readings count as they came."""
     schema = parse_schema(text)
     raw = raw_of(schema, EVENTS)
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw)
     assert unconfirmed.confirm([]) == raw.readings
     assert unconfirmed.confirm([]) == []
@@ -88,7 +88,7 @@ def test_readings_of_written_rows(text):
 def test_readings_of_refused_rows_do_not_count(text, refused):
     """The readings of refused rows are left out, and all others of the same windows count, as if alone."""
     schema = parse_schema(text)
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw_of(schema, EVENTS))
     refusals = [refusal(row) for index in refused for row in schema.encoded_rows([EVENTS[index]])]
     kept = [event for index, event in enumerate(EVENTS) if index not in refused]
@@ -100,7 +100,7 @@ def test_a_refused_metric():
     schema = parse_schema(SCHEMAS[2])
     event = EVENTS[0]
     raw = raw_of(schema, [event])
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw)
     (of_p,) = schema.encoded_rows([event._replace(readings={"p": 7.0})])
     of_t = event._replace(readings={"t": event.readings["t"]})
@@ -111,7 +111,7 @@ def test_events_of_a_bucket_in_two_requests():
     """Of a row that two requests wrote to, only the events of the refused request are left out."""
     schema = parse_schema("key = '{sensor_id}#{bucket:1d}'\nlayout = 'bucket_cells'")
     events = [event for event in EVENTS if event.sensor_id == "a"]
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw_of(schema, events))
     refusals = [refusal(*schema.encoded_rows(events[4:9]))]
     assert counted(unconfirmed.confirm(refusals)) == counted(raw_of(schema, events[:4] + events[9:]).readings)
@@ -123,7 +123,7 @@ def test_a_refused_row_of_newest_readings():
     raw, newest = raw_of(schema, EVENTS), NewestOfBundle("now", 0, metadata=False)
     newest.add(EVENTS)
     raw.rows.extend(newest.take(0))
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw)
     assert counted(unconfirmed.confirm([refusal(raw.rows[-1])])) == counted(raw.readings)
 
@@ -134,7 +134,7 @@ def test_metadata_alone_counts_in_no_window():
     status = Event("b", NOON, {}, {"status": "on"})
     raw = raw_of(schema, EVENTS)
     raw.rows.extend(schema.encoded_rows([status]))
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     unconfirmed.add(raw)
     foreign = RefusedRow(raw.rows[-1].key, "INTERNAL", "", b"")
     assert counted(unconfirmed.confirm([foreign])) == counted(raw.readings)
@@ -144,6 +144,6 @@ def test_a_table_without_aggregates():
     """Its rows have no readings, whether some are refused or not."""
     schema = parse_schema("[tiers]")
     row = encoded(Row(b"a#1", [Cell("raw", b"t", NOON, b"1")]))
-    unconfirmed = Unconfirmed(schema, decoded)
+    unconfirmed = Unconfirmed(schema, kind_of(schema), decoded)
     assert not unconfirmed.add(RawRows(EncodedRows([row]), []))
     assert unconfirmed.confirm([refusal(row)]) == []
