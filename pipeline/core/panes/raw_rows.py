@@ -81,7 +81,7 @@ class Unconfirmed:
 
     Args:
         schema: the table's schema.
-        kind: how the readings were gathered; None for a table without aggregates.
+        kind: the kind of the gathered readings; None for a table without aggregates.
         cells_of: decodes a row.
     """
 
