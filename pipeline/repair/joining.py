@@ -5,9 +5,9 @@ window by window: the longest windows may have more than fit in memory.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import chain
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
 from pipeline.core.completion.audit import Extent, Recomputed
@@ -17,6 +17,9 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 
 Key = tuple[int, int]
 """A group of sensors, and the start of a window."""
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _Window = tuple[str, int, bytes, dict[str, float], bool]  # as bytes: Beam would pickle objects
 
@@ -60,3 +63,13 @@ def by_sensor(recomputed: Iterable[list[_Window]]) -> dict[str, dict[int, Recomp
     for sensor_id, start_us, stats, magnitudes, too_wide in chain.from_iterable(recomputed):
         found[sensor_id][start_us] = Recomputed(read_window(stats), magnitudes, too_wide)
     return found
+
+
+def gathered(pairs: Iterable[tuple[K, V]], most: int) -> Iterator[tuple[K, list[V]]]:
+    """Yields keys with their values, of at most so many pairs at a time: a key may come again."""
+    pairs = iter(pairs)
+    while some := list(islice(pairs, most)):
+        found: dict[K, list[V]] = defaultdict(list)
+        for key, value in some:
+            found[key].append(value)
+        yield from found.items()

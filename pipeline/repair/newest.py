@@ -23,6 +23,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.repair.joining import gathered
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import RETRY_S, TableReadingFn, now_us
 
@@ -111,18 +112,13 @@ class _ReadNewestFn(TableReadingFn):
         self._cells = CellSelection((schema.latest or "",), versions=1)
 
     def process(self, element: tuple[KeyRange, ...]) -> Iterator[tuple[int, list[tuple[str, list[Cell]]]]]:
-        found: dict[int, list[tuple[str, list[Cell]]]] = defaultdict(list)
-        held = 0
-        for ranges in in_batches(iter(element)):
+        return gathered(self._found(element), _MOST_ROWS)
+
+    def _found(self, keys: tuple[KeyRange, ...]) -> Iterator[tuple[int, tuple[str, list[Cell]]]]:
+        for ranges in in_batches(iter(keys)):
             for row in self._read(RowSelection(ranges, self._cells)):
                 sensor = row.key.removeprefix(latest_key(""))
-                found[group_of(sensor, _GROUPS)].append((sensor.decode(errors="replace"), row.cells))
-                held += 1
-                if held == _MOST_ROWS:
-                    yield from found.items()
-                    held = 0
-                    found.clear()
-        yield from found.items()
+                yield group_of(sensor, _GROUPS), (sensor.decode(errors="replace"), row.cells)
 
 
 class _CompareNewestFn(TableReadingFn):

@@ -29,7 +29,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.repair.joining import Joining, Key, by_sensor, recompute
+from pipeline.repair.joining import Joining, Key, by_sensor, gathered, recompute
 from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.newest import by_group
 from pipeline.repair.recompute_longer import is_followed
@@ -277,8 +277,6 @@ class _ReadAggregatesFn(_ReadFn):
         tier, start_us, end_us = element.extent
         span, index = self._spans[element.span], self._tiers.index(tier)
         foreign = ForeignRows()
-        found: dict[Key, list[tuple[str, int, int, StoredRow]]] = defaultdict(list)
-        held = 0
         rows = window_rows(
             self._read,
             CellSelection((tier.family,), versions=1),
@@ -288,14 +286,10 @@ class _ReadAggregatesFn(_ReadFn):
             lambda *windows: aggregate_range(tier.window, *windows),
             foreign.add,
         )
-        for key, row in rows:
-            found[self._joining.key(*key)].append((key.sensor_id, index, key.start_us, StoredRow.of(row)))
-            held += 1
-            if held == _MOST_ROWS:
-                yield from found.items()
-                held = 0
-                found.clear()
-        yield from found.items()
+        found = (
+            (self._joining.key(*key), (key.sensor_id, index, key.start_us, StoredRow.of(row))) for key, row in rows
+        )
+        yield from gathered(found, _MOST_ROWS)
         yield from self._report(foreign)
 
 

@@ -1,9 +1,9 @@
 """Notes in the table which windows a process on one machine is yet to finish.
 
-Such a process has its open windows in memory. When it has ended, however that came, the next one finds the notes, reads
-the raw rows of these windows, and fires their panes. A note is written before the messages of a window's first readings
-are acknowledged. It is removed when the last panes of its windows have certainly been written:
-those of the longer windows too, for the first readings of each.
+Such a process has its open windows in memory. When it has ended in any way, the next process reads the notes and
+the raw rows of these windows, and fires their panes. A note is written before the messages of a window's first readings are
+acknowledged. It is removed when the last panes of its windows have certainly been written. The note of the first
+readings of a longer window stays until the last pane of that window.
 
 The notes of a bundle are rows of the table's own, one for each time at which notes are removed:
 
@@ -32,6 +32,7 @@ _PREFIX = b"schema#windows#"
 _COLUMN = b"windows"
 _LATEST_TIMESTAMP_US = LATEST_US - LATEST_US % 1000
 _MOST_WINDOWS = 20_000  # of a row
+_MOST_BYTES = 16 << 20  # of them as JSON: ids are short
 _SPARE_US = 120_000_000  # for which a note of late readings also covers those that come later
 _LOOK_US = 20_000_000
 _LOOKS = 4
@@ -52,9 +53,18 @@ def noted_row(key: bytes, family: str, windows: Windows) -> Row:
 
 
 def windows_of(row: Row) -> Windows:
-    """Returns the windows of a note."""
+    """Returns the windows of a note. Raises ValueError for bytes of another program."""
     found = next((cell.value for cell in row.cells if cell.qualifier == _COLUMN), None)
-    return {} if found is None else {int(start): ids for start, ids in json.loads(zlib.decompress(found)).items()}
+    if found is None:
+        return {}
+    content = zlib.decompressobj()
+    try:
+        text = content.decompress(found, _MOST_BYTES)
+    except zlib.error:
+        text = b""
+    if not content.eof:
+        raise ValueError(f"another program wrote row {row.key.decode(errors='backslashreplace')}; delete the row")
+    return {int(start): ids for start, ids in json.loads(text).items()}
 
 
 def without_sensors(rows: Iterable[Row], sensors: Collection[str]) -> Iterator[Row]:

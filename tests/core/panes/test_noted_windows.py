@@ -1,6 +1,7 @@
 """Notes of the windows that a process is yet to finish, and what the next process makes of them."""
 
 import random
+import zlib
 from collections import defaultdict
 
 import pytest
@@ -10,6 +11,7 @@ from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_rea
 from pipeline.core.panes.noted_windows import NotedWindows, noted_row, notes_range, wakes_of, windows_of
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.rows.mutation_bytes import delete_row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group
@@ -234,3 +236,11 @@ def next_process(group, stored):
     stored, found = stored.next(group.now_us)
     after.take(part for windows in found for _, part in wakes_of(windows, 1))
     return after, stored
+
+
+@pytest.mark.parametrize("value", [b"", b"junk", zlib.compress(b"0" * (17 << 20)), zlib.compress(b"{}")[:-1]])
+def test_bytes_of_another_program(value):
+    """They are named, and not unpacked beyond the size of a note."""
+    row = Row(b"schema#windows#x", [Cell("hours", b"windows", 0, value)])
+    with pytest.raises(ValueError, match=r"^another program wrote row schema#windows#x; delete the row$"):
+        windows_of(row)
