@@ -1,7 +1,7 @@
 """Notes in the table which windows a process on one machine is yet to finish.
 
-Such a process has its open windows in memory. When it has ended in any way, the next process reads the notes and
-the raw rows of these windows, and fires their panes. A note is written before the messages of a window's first readings are
+Such a process has its open windows in memory. When it has ended in any way, the next process reads the notes and the
+raw rows of these windows, and fires their panes. A note is written before the messages of a window's first readings are
 acknowledged. It is removed when the last panes of its windows have certainly been written. The note of the first
 readings of a longer window stays until the last pane of that window.
 
