@@ -35,10 +35,9 @@ from pipeline.core.rollups.due import (
     MOST_BYTES,
     Due,
     RowsThenDue,
+    bucket_of,
     buckets_for,
     due_bytes,
-    is_over_by,
-    key_of_group,
     read_due,
     read_written,
     written_bytes,
@@ -54,7 +53,7 @@ from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
 _DEAD_LETTERS = "dead_letters"
 _MEMBERS_S = 1.5  # the time for which what the sensors of a shard contribute waits for each other
-_PARTS_S, _OPEN_PARTS_S = 5.0, 30.0  # the time between two computations of groups; and of windows in progress
+_PARTS_S = 8.0  # the time between two computations of groups
 _MOST_AT_ONCE = 16 << 20  # bytes that are read and computed in a firing
 _SOON_S = 0.1
 _GLOBAL = (GlobalWindow(),)
@@ -263,19 +262,17 @@ class _ShardsFn(_DueFn):
         return self._levels.parts(key, due)
 
     def _passed_on(self, derived: Derived) -> Iterator[bytes]:
-        now_us, buckets = self._clock() * 1e6, buckets_for(self._rules.shards)
+        buckets = buckets_for(self._rules.shards)
         for begin, end in _some_at_a_time(derived.rows):
             due: dict[int, Due] = defaultdict(dict)
             for window, name in derived.due[begin:end]:
-                tier, start_us = window
-                is_over = self._rules.tiers[tier].window.end_of(start_us) <= now_us
-                due[key_of_group(name, buckets, is_over=is_over)].setdefault(window, {})[name] = None
+                due[bucket_of(name, buckets)].setdefault(window, {})[name] = None
             keyed = [(key, data) for key, of_key in due.items() for data in due_bytes(of_key)]
             yield written_bytes(RowsThenDue(EncodedRows(derived.rows[begin:end]), keyed))
 
 
 class _GroupsFn(_DueFn):
-    """Computes the rows of groups, as ``EncodedRows``. The key is that of :func:`key_of_group`."""
+    """Computes the rows of groups, as ``EncodedRows``. The key is that of :func:`bucket_of`."""
 
     def process(
         self,
@@ -311,9 +308,9 @@ class _GroupsFn(_DueFn):
         timer.clear()  # a drain would wait for it
         return self._fire(key, _DueState(due, waits), None, end)
 
-    def _wait_s(self, key: int) -> float:
-        every_s, now_s = _PARTS_S if is_over_by(key) else _OPEN_PARTS_S, self._clock()
-        return now_s - now_s % every_s + every_s  # all at the same time: their rows share requests
+    def _wait_s(self, _key: int) -> float:
+        now_s = self._clock()
+        return now_s - now_s % _PARTS_S + _PARTS_S  # all at the same time: their rows share requests
 
     def _derive(self, _key: int, due: Due) -> Derived:
         return self._levels.groups(due)

@@ -53,14 +53,9 @@ def buckets_for(shards: int) -> int:
     return _FEW_BUCKETS if shards <= _FEW_SHARDS else shards // _SHARDS_OF_BUCKET
 
 
-def key_of_group(name: bytes, buckets: int, *, is_over: bool) -> int:
-    """Returns the key of the step that computes a group: windows that are over do not wait as long as others."""
-    return 2 * (crc32(name) % buckets) + is_over
-
-
-def is_over_by(key: int) -> bool:
-    """Returns whether :func:`key_of_group` gives windows that are over this key."""
-    return bool(key % 2)
+def bucket_of(name: bytes, buckets: int) -> int:
+    """Returns the bucket of a group: the key of the step that computes the group's rows."""
+    return crc32(name) % buckets
 
 
 def due_bytes(due: Mapping[Window, Iterable[bytes]]) -> Iterator[bytes]:
