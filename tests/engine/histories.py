@@ -94,7 +94,7 @@ class History:
     def __init__(self, spec, random, faults=(), also=None, *, alerts=False, **how):
         self.schema, self.random, self.faults = spec.schema, random, set(faults)
         self._tools = Tools([spec, also] if also else [spec])
-        self.published, self.results = [], []
+        self.published, self.loaded, self.results = [], [], []
         self.excused, self.excused_groups = set(), set()
         self.how = {"faults": self.faults & FAULTS.keys(), "seed": random.randrange(1000), "groups": 16, **how}
         self.has_results = not self.faults & {"crashes", "refusals", "tools"}  # else a window's last one may be missing
@@ -157,7 +157,7 @@ class History:
                 self.publish(*self._events())
             case "backfill":
                 events = [each for each in self._events() if not any(map(refuses_some, "t", _keys(self.schema, each)))]
-                self.published += [each for each in events if each not in self.published]
+                self.loaded += [each for each in events if each not in self.published]
                 self._tools.backfill_beside(job, events)
             case "repair":
                 self._tools.repair_beside(job, listed=random.random() < 0.5)
@@ -223,8 +223,8 @@ class History:
 
         The contract excuses windows that got nothing more after a crash, and with refused rows those that are listed.
         """
-        raw = {key for each in self._kept() for key in _keys(self.schema, each)}
-        for table in self._tools.tables.values():
+        for name, table in self._tools.tables.items():
+            raw = {key for each in self._kept(name) for key in _keys(self.schema, each)}
             assert {key for key in table.keys(b"") if not key.startswith(_OTHERS)} == raw, "raw rows differ"
         texts = [tier.window.text for tier in self.schema.tiers]
         listed = {Judge.window_of(key)[1:] for each in self._tools.tables.values() for key in each.keys(b"repair#")}
@@ -261,20 +261,22 @@ class History:
             warm = {sensor_id for sensor_id, each in newest.items() if each.readings["t"] > _LIMIT}
             assert firing == warm, f"alerts: {firing} instead of {warm}"
 
-    def _kept(self):
-        """Returns the events whose raw rows the table takes."""
+    def _kept(self, name=None):
+        """Returns the events whose raw rows a table takes, by default the first, which backfills load."""
+        events = [*self.published, *(self.loaded if name in (None, self._tools.names[0]) else ())]
         if self.job.bigtable.patience is not None or "refusals" not in self.faults:
-            return self.published
-        return [each for each in self.published if not any(refuses_some("", key) for key in _keys(self.schema, each))]
+            return events
+        return [each for each in events if not any(refuses_some("", key) for key in _keys(self.schema, each))]
 
     def _wrong(self):
         """Returns the windows, by length, sensor and start, whose rows are not those of the raw rows."""
-        truth, wrong = Truth(KIND), set()
-        for each in self._kept():
-            truth.accept(each)
+        truths, wrong = {name: Truth(KIND) for name in self._tools.tables}, set()
+        for name, truth in truths.items():
+            for each in self._kept(name):
+                truth.accept(each)
         for name, tier in [(name, tier) for name, schema in self._tools.schemas.items() for tier in schema.tiers]:
             rows, text = self.job.rows(self._tools.tables[name]), tier.window.text
-            expected = truth.windows(text)
+            expected = truths[name].windows(text)
             found = {(sensor, start_us): row for (of, sensor, start_us), row in rows.items() if of == text}
             for window in found.keys() | expected.keys():
                 if window not in expected or not expected[window].agrees(found.get(window, {})):
