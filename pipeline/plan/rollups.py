@@ -29,7 +29,7 @@ from pipeline.plan.workload import START_US, Workload
 ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""
 
-_TOGETHER_US = 30_000_000  # the time for which changes of a group in progress wait for each other
+_TOGETHER_US = 8_000_000  # the time for which changes of a group wait for each other
 _SENSOR_US, _PART_US = (7.0, 0.7, 16.0, 7.0), (2.8, 0.4, 27.0, 3.0)
 """CPU time in µs of a sensor in a change of its shard, and of a shard's part in a change of its group: for each, and
 for each metric, also each with quantiles and each of counters. Measured, with 2 µs for reading a cell.

@@ -84,7 +84,7 @@ def test_rates() -> None:
     assert found is not None
     assert found.groups == 101
     updates = {1: changes, 100: 100 * changes}  # by groups
-    of_groups = sum(all_of / (1 + 30 * all_of / groups) for groups, all_of in updates.items())
+    of_groups = sum(all_of / (1 + 8 * all_of / groups) for groups, all_of in updates.items())
     assert found.writes.rows == pytest.approx(changes + sum(updates.values()) + of_groups)
     assert found.reads_per_second == pytest.approx(changes + of_groups)
     assert found.traffic_per_second < found.writes.bytes
