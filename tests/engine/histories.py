@@ -197,7 +197,8 @@ class History:
 
     def publish(self, *events):
         self.published += [each for each in events if each not in self.published]
-        for each in events:
+        kept = self._kept()
+        for each in (event for event in events if event in kept):  # a refused row makes nothing of its window
             text = self.schema.tiers[0].window.text
             self.excused.discard((text, each.sensor_id, start_of(each.time_us, text)))
         self.job.publish(*(message(each) for each in events))
