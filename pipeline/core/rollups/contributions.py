@@ -21,6 +21,7 @@ NOTHING = b""
 """The contribution of a sensor that has nothing in the window any more."""
 
 _NO_FIELDS = "{}"
+_MOST_COUNTED = 1 << 40  # by a version: another program's row may claim any count, and a sum of versions is a timestamp
 _MOST_SHAPES = 1 << 16  # of sensors' metadata and metrics, which a worker keeps for as long as it lives
 
 
@@ -61,7 +62,7 @@ class Contributions:
         """Returns what a sensor contributes to the window that starts then."""
         member = stats.member
         texts = (_NO_FIELDS,) if member is None else (member.text, *member.before)
-        cell = Versioned(stats.size, self._encoded(start_us, stats, "\n".join(texts)))
+        cell = Versioned(min(stats.size, _MOST_COUNTED), self._encoded(start_us, stats, "\n".join(texts)))
         return Contribution(cell, tuple([text.encode() for text in texts]))
 
     def stats_of(self, row: Row) -> tuple[int, WindowStats] | None:

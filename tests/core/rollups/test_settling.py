@@ -22,8 +22,9 @@ from pipeline.core.rollups.levels import (
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rollups.sums import NO_SUMS, Sums, read_sums, sums_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row, parse_window_stats
+from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rollup_rows import PARTS, parse_rollup_row, versions_in
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.toml import parse_schema
@@ -304,3 +305,17 @@ def test_fewer_metrics():
     table.table.forget(key)
     RollupSettling(rules, table.read, table.write).groups([of])
     assert table.found()["fleet", "all"][2].keys() == {"t"}
+
+
+def test_more_than_any_sensor_can_count():
+    """Another program's row may claim so much that the sum of versions would be no timestamp."""
+    table, sensors = Table(Random(1)), SENSORS[:2]
+    texts = {"reading_count": b"1", "count_t": b"%d" % 2**53}
+    texts |= dict.fromkeys(("sum_t", "min_t", "max_t", "avg_t", "stddev_t"), b"0")
+    for sensor in sensors:
+        cells = [Cell("hours", column.encode(), START_US, text) for column, text in texts.items()]
+        table.table.apply(encoded(Row(aggregate_key(TIER.window, sensor, START_US), cells)))
+    table.settle(sensors)
+    (row,) = table.table.rows(b"rollup#hourly#fleet#")
+    assert {cell.qualifier: cell.value for cell in row.cells}[b"sensors"] == b"2"
+    assert all(START_US < cell.timestamp_us < 2**63 for cell in row.cells)
