@@ -130,7 +130,7 @@ class _Rows:
                 writer.delete_rows(batch)
                 progress.advance(task, len(batch))
             if self._schema.tiers:
-                cells = CellSelection((self._schema.tiers[0].family,), versions=1)
+                cells = CellSelection(tuple(tier.family for tier in self._schema.tiers), versions=1)
                 writer.add(without_sensors(list(self._read(RowSelection(notes_range(), cells))), counted))
             # After the aggregate rows: contributions are what these tell.
             contributions = {each: list(contribution_keys(self._schema, self._read, each)) for each in counted}

@@ -138,6 +138,6 @@ class _WakeFn(TableReadingFn):
         certain_us = table.retention.readings_from_us(now_us)
         if not table.schema.finds_sensors:
             certain_us = now_us
-        cells = CellSelection((table.schema.tiers[0].family,), versions=1)
+        cells = CellSelection(tuple(tier.family for tier in table.schema.tiers), versions=1)  # a shorter one may be new
         for row in self._read(RowSelection(notes.range, cells)):
             yield from wakes_of(notes.read(row, now_us, certain_us), groups_for(table.schema.rate))

@@ -135,18 +135,21 @@ class NotedWindows:
             certain_us: the start of the first window of which the table certainly has all raw rows.
 
         Returns:
-            The windows to wake: not those that were over, of which the note stayed for a longer window, if raw rows may
-            be gone. A repair would have to check them for no reason.
+            The windows to wake; all in a noted one, if a shorter tier was added since. Not those that were over, of
+            which the note stayed for a longer window, if raw rows may be gone: a repair would have to check them for
+            no reason.
         """
         until_us = int(row.key[len(self._prefix) :].partition(b"#")[0])
         with self._lock:
             self._rows[row.key] = _Until(max(until_us, self._late_until_us(now_us)), until_us <= now_us)
         over_us = min(until_us, now_us - self._late_us) - self._lateness_us
-        end_of = self._tiers[0].window.end_of
+        shortest = self._tiers[0].window
+        noted = next((tier.window for tier in self._tiers if tier.family == row.cells[0].family), shortest)
         return {
             start_us: sensors
-            for start_us, sensors in windows_of(row).items()
-            if start_us >= certain_us or end_of(start_us) >= over_us
+            for noted_us, sensors in windows_of(row).items()
+            for start_us in shortest.starts(noted_us, noted.end_of(noted_us))
+            if start_us >= certain_us or shortest.end_of(start_us) >= over_us
         }
 
     def add(self, part: bytes, now_us: int) -> None:

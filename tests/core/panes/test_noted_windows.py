@@ -157,6 +157,16 @@ def test_windows_whose_raw_rows_may_be_gone():
     assert stored.next(now_us, now_us)[1][2] == {MIDNIGHT + 2 * HOUR: ["a"]}
 
 
+def test_a_shorter_tier_since_then():
+    """All windows of the new tier in a noted one are woken: readings of any may be missing in the longer one."""
+    stored = Stored()
+    stored.bundle(NOON + 25 * MINUTE, NOON + 25 * MINUTE)
+    tens = 'raw = "never"\nhours = "never"\ntens = "never"\n[tiers]\n10m = "tens"\n1h = "hours"'
+    stored.schema = parse_schema(f"[policies]\n{tens}")
+    _, (found,) = stored.next(NOON + 30 * MINUTE)
+    assert found == {NOON + minute * MINUTE: ["a"] for minute in range(0, 60, 10)}
+
+
 def test_a_stop_leaves_the_notes_of_open_windows():
     """Every pane is written then; but these windows are not over."""
     stored = Stored()
