@@ -54,7 +54,6 @@ from pipeline.backfill.transforms import (
     ListWindows,
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
-from pipeline.cloud.tables.retention_notes import noted_run
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
@@ -207,11 +206,10 @@ def first_trials(backfill: Backfill, trials: Trials) -> list[tuple[str, Message,
 
 
 def load(backfill: Backfill) -> BackfillResult:
-    """Writes the rows of all events. Notes the run in the table, for a job beside it."""
+    """Writes the rows of all events."""
     if backfill.dead_letters and FileSystems.exists(backfill.dead_letters):
         FileSystems.delete([backfill.dead_letters])  # Beam would do it, with a warning
-    with noted_run(backfill.target.name, here=runs_here(backfill.options())):
-        return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
+    return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
 
 
 def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:

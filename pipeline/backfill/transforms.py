@@ -32,7 +32,7 @@ from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.window_stats import WindowStats, at_least, lasts_of, same_before
+from pipeline.core.statistics.window_stats import WindowStats, lasts_of, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
@@ -190,7 +190,6 @@ class _Pending(NamedTuple):
     sensor_id: str
     start_us: int
     fresh: Accumulator  # this backfill's readings, or shorter windows
-    written: bool = False  # whether its row counts them already
 
 
 class _WritingFn(CompletingFn):
@@ -249,13 +248,13 @@ class _WritingFn(CompletingFn):
         while changed:
             self._write_rows([(pending[index], found.stats) for index, found in changed.items()])
             written, changed = changed, {}
-            # All that the written rows count is fresh now, from the files or from the table.
-            known = {index: pending[index]._replace(fresh=it.known, written=True) for index, it in written.items()}
+            certain = [index for index in written if self._is_certain(pending[index].start_us)]
+            known = {index: pending[index]._replace(fresh=written[index].known) for index in certain}
             for index, again in self._each_completed(known).items():
                 stats = written[index].stats
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
-                elif not at_least([stats], again.stats) or not self._is_same(stats, again):
+                elif again.stats.size > stats.size or not self._is_same(stats, again):
                     completed[index] = changed[index] = again
                 else:
                     completed[index] = again._replace(stats=stats)
@@ -270,7 +269,7 @@ class _WritingFn(CompletingFn):
                     yield TaggedOutput(_ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
             else:
                 self._left.inc()
-            if final is None or not final.proven or self._may_be_written(start_us):
+            if final is None or self._may_be_written(start_us):
                 yield self._list(sensor_id, start_us)
 
     def _list(self, sensor_id: str, start_us: int) -> TaggedOutput:
@@ -301,21 +300,23 @@ class _WritingFn(CompletingFn):
 
     def _completed(self, windows: Mapping[str, _Pending], sensor_id: str) -> Completed[Any] | None:
         """Returns the aggregate of a sensor's window; None to leave its row as it is."""
-        _, start_us, fresh, written = windows[sensor_id]
+        _, start_us, fresh = windows[sensor_id]
         completion = self._completion.tiers[self._tier]
         with suppress(ForeignRow):
-            known = fresh if written else None
-            options = {"stored_count": True, "settled": not self._may_be_written(start_us)}
-            found = completion.completed(sensor_id, start_us, now_us(), fresh, known, **options)
+            found = completion.completed(sensor_id, start_us, now_us(), fresh)
             if found is not None and self._carries:
                 self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
             return found
         return None
 
     def _may_be_written(self, start_us: int) -> bool:
-        """Whether a job may still have the window in its state."""
+        """Whether a job may still write the window from its state, without what this backfill has."""
         end_us = self._tier.window.end_of(self._tier.window.start_of(start_us))
-        return bool(self._late_us) and end_us + self._late_us > now_us()
+        return bool(self._late_us) and (end_us + self._late_us > now_us() or not self._is_certain(start_us))
+
+    def _is_certain(self, start_us: int) -> bool:
+        """Whether the table certainly has all that a window consists of."""
+        return self._completion.tiers[self._tier].is_certain(start_us, now_us())
 
     def _write_rows(self, windows: list[tuple[_Pending, WindowStats]]) -> None:
         if self._rewriter is None:

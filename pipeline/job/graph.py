@@ -1,7 +1,7 @@
 """Builds the pipeline that the README pictures.
 
-    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ CollectAggregateRows ─┬─ WriteAggregateRows
-                                │                │                    ├─ RollUp, if any ───────┤
+    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ WriteAggregateRows
+                                │                │                    ├─ RollUp, if any ───────┬─ WriteOtherRows
                                 │                │                    ├─ work list ────────────┤
                                 │                ├─ WatchAlerts, if asked for ─────────────────┘
                                 │                └─ dead letters: rows that Bigtable refuses
@@ -94,13 +94,13 @@ def build_graph(
         if not table.target.schema.tiers:
             derived.append(None)
             continue
-        aggregate_rows, aggregated = table.aggregate(readings, began_us, clock, noted=noted)
+        aggregated = table.aggregate(readings, began_us, clock, noted=noted)
         results = aggregated.results if results is None else results
         watched = table.watch(readings, aggregated.results, began_us, clock)
         alerts = watched.alerts if watched else alerts
         rolled_up = table.roll_up(aggregated.contributions, clock)
         letters += rolled_up.dead_letters if rolled_up else []
-        rows = aggregated.listed, aggregate_rows, watched and watched.rows, rolled_up and rolled_up.rows
+        rows = aggregated.listed, aggregated.rows, watched and watched.rows, rolled_up and rolled_up.rows
         derived.append(DerivedRows(*rows))
     return Outputs(derived, letters, results, alerts)
 
@@ -136,7 +136,8 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
     dead_letters = [*outputs.dead_letters]
     for table, derived in zip(TableSteps.of_each(targets, settings), outputs.derived, strict=True):
         if derived is not None:
-            dead_letters += table.write_derived_rows([rows for rows in derived if rows is not None])
+            others = derived.listed, derived.alerts, derived.rollups
+            dead_letters += table.write_derived_rows(derived.aggregates, [rows for rows in others if rows is not None])
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)

@@ -22,7 +22,6 @@ from pipeline.transforms.aggregate import AggregateWindows, Clock, always
 from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
-from pipeline.transforms.collect import CollectRows
 from pipeline.transforms.confirm import WriteRawRows, Written
 from pipeline.transforms.noted_windows import NoteWindows, NotingTable
 from pipeline.transforms.rollups import RolledUp, RollUp, WriteThenDueFn, WrittenRows, write_then_due
@@ -55,11 +54,10 @@ class TableSteps:
 
     def aggregate(
         self, readings: PCollection, began_us: int | None, clock: Clock, *, noted: bool = False
-    ) -> tuple[PCollection, Any]:
+    ) -> Any:  # Aggregated
         """Aggregates ``(group, readings)`` in the windows of all tiers.
 
-        Returns ``EncodedRows`` of aggregates, and all outputs, :class:`pipeline.transforms.aggregate.Aggregated`. There
-        are results if the job publishes those of this table or watches it.
+        There are results if the job publishes those of this table or watches it.
         """
         schema, settings = self.target.schema, self.settings
         # Of several tables, the first: all get the same events, and each window is published once.
@@ -77,8 +75,7 @@ class TableSteps:
         found = readings | self._label("AggregateWindows") >> aggregate
         if noted:
             found = found._replace(listed=(found.listed, notes.rows) | self._label("WithNotes") >> beam.Flatten())
-        rows = found.batches | self._label("CollectAggregateRows") >> CollectRows(clock, groups_for(schema.rate))
-        return rows, found
+        return found
 
     def roll_up(self, contributions: PCollection | None, clock: Clock) -> RolledUp | None:
         """Rolls up contributions; returns None for a table without roll-ups."""
@@ -117,17 +114,23 @@ class TableSteps:
         written: Written = raw | self._label("WriteRawRows") >> write
         return written
 
-    def write_derived_rows(self, kinds: Sequence[PCollection]) -> list[PCollection]:
-        """Writes rows of several kinds with the configured writer.
+    def write_derived_rows(self, aggregates: PCollection, others: Sequence[PCollection]) -> list[PCollection]:
+        """Writes aggregate rows, and other rows of several kinds, with the configured writer.
+
+        A firing reads the aggregate rows that earlier ones wrote. So their step follows the aggregating one directly:
+        the runner fuses the two, and a bundle succeeds only once its rows are in the table.
 
         Returns the dead letters of refused rows if that writer has any.
         """
-        rows = kinds | self._label("DerivedRows") >> beam.Flatten()
-        label, guard = self._label("WriteAggregateRows"), self._guard(rows.pipeline.options)
-        if self._writes_in_bulk:
-            return [rows | label >> BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)]
-        _ = rows | label >> WriteRows(self.target.name, guard)
-        return []
+        rows = others | self._label("OtherRows") >> beam.Flatten()
+        guard, letters = self._guard(aggregates.pipeline.options), list[PCollection]()
+        for each, label in (aggregates, self._label("WriteAggregateRows")), (rows, self._label("WriteOtherRows")):
+            if self._writes_in_bulk:
+                write = BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)
+                letters.append(each | label >> write)
+            else:
+                _ = each | label >> WriteRows(self.target.name, guard)
+        return letters
 
     def _write_rollups(self, rows: PCollection, label: str) -> WrittenRows:
         """Writes rows of roll-ups with the configured writer; returns what is due once they are written."""

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import takewhile
 
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
-from pipeline.core.panes.row_batches import shards_for
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
@@ -57,17 +56,6 @@ NEWEST = "newest readings"
 
 TABLETS = 100
 """The number of tablets over which :func:`hottest_share` spreads the writes."""
-
-
-@dataclass(frozen=True)
-class Groups(GroupSizes):
-    """The sizes of groups of sensors; see :class:`GroupSizes`.
-
-    Attributes:
-        shards: the number of shards, of which each is written by one thread.
-    """
-
-    shards: int
 
 
 @dataclass(frozen=True)
@@ -124,7 +112,7 @@ class Estimate:
     worker: MachineType
     workers: int
     one_machine: OneMachine
-    groups: Groups | None
+    groups: GroupSizes | None
     restart: Restart
     streaming_bytes_per_second: float
     state_traffic_per_second: float
@@ -222,7 +210,7 @@ def vcpus_for_events(workload: Workload) -> float:
     return workload.events_per_second / 1_000_000 * between(*_CPU_S[workload.bulk], workload.batch) * _ON_DATAFLOW
 
 
-def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: Groups | None) -> float:
+def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: GroupSizes | None) -> float:
     """Returns the number of vCPUs that panes and their rows keep busy."""
     if groups is None:
         return 0.0
@@ -324,27 +312,26 @@ def hottest_share(workload: Workload) -> float:
     return 1 / min(TABLETS, workload.sensors, places)
 
 
-def groups_of(workload: Workload) -> Groups | None:
+def groups_of(workload: Workload) -> GroupSizes | None:
     """Returns the job's groups of sensors; None if the table has no windows."""
     if not workload.schema.tiers:
         return None
-    sizes = group_sizes(workload.aggregation, workload.rate)
-    return Groups(**asdict(sizes), shards=shards_for(sizes.groups))
+    return group_sizes(workload.aggregation, workload.rate)
 
 
-def state_bytes(workload: Workload, groups: Groups | None) -> float:
+def state_bytes(workload: Workload, groups: GroupSizes | None) -> float:
     """Returns the bytes of all sensors' windows, and of the readings that wait for a firing, when they take most."""
     if groups is None:
         return 0.0
     return workload.sensors * (groups.windows_bytes + groups.waiting_bytes) / groups.sensors
 
 
-def state_traffic(workload: Workload, groups: Groups | None) -> float:
+def state_traffic(workload: Workload, groups: GroupSizes | None) -> float:
     """Returns the bytes of windows that firings of all groups read and write in a second."""
     return 0.0 if groups is None else workload.sensors * groups.traffic_per_second / groups.sensors
 
 
-def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: Groups | None) -> float:
+def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: GroupSizes | None) -> float:
     """Returns the bytes that pass through Streaming Engine in a second.
 
     Messages come in once. Readings by group, and rows of panes, are each shuffled, stored and read again. State that

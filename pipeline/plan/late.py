@@ -1,10 +1,8 @@
-"""Estimates what late events cost: each makes a pane of a closed window, whose rows are read from the table first."""
+"""Estimates what late events cost: a window that one changes is read from the table before its pane."""
 
 from dataclasses import dataclass
 
-from pipeline.core.panes.firing import KEPT_US
-from pipeline.core.panes.group_sizes import waiting_event_bytes
-from pipeline.core.schema.rate import groups_for
+from pipeline.core.panes.group_sizes import MARK_BYTES
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources
 from pipeline.plan.sizes import raw_size, window_events, window_us
@@ -14,7 +12,7 @@ RAW_ROW_US, SHORTER_ROW_US = 25, 110
 """CPU time in µs of a raw row that is read, and of the row of a shorter window. tests/benchmarks/engine.py measures the
 first.
 """
-_WINDOW_US = 2_500  # CPU time of a window that is read alone, with two requests and without its rows
+_WINDOW_US = 2_500  # CPU time of a window that is read alone, without its rows
 _MOST_LATE_US = 24 * 3600 * 1_000_000  # an event is late by up to a day
 _SCANNED_BYTES = 16  # which a node reads in the time in which it writes one, by the rates of its documentation
 
@@ -26,7 +24,7 @@ class Late:
     Attributes:
         events_per_second: late events in a second.
         panes_per_second: panes of closed windows of the shortest tier in a second.
-        reads_per_second: requests that read these windows.
+        reads_per_second: requests that read these windows, and the longer ones that contain them.
         read_bytes_per_second: bytes of the raw rows that they read.
         vcpus: vCPUs that the reading keeps busy, without Dataflow's own work.
         traffic_per_second: bytes of state that late panes read and write in a second.
@@ -70,23 +68,18 @@ def panes_of(workload: Workload) -> float:
 def closed(workload: Workload, tier: Tier) -> float:
     """Returns the share of late panes that find the tier's window closed: all in the shortest tier, by what late means.
 
-    An open window of a longer tier takes what is late with its next pane.
+    An open window of a longer tier takes what is late with its next pane, after it has read its shorter windows again.
     """
     return 1.0 if tier is workload.schema.tiers[0] else min(1.0, _MOST_LATE_US / 2 / window_us(tier))
 
 
 def late_of(workload: Workload) -> Late:
-    """Returns what late events take.
-
-    A group keeps what came for closed windows for 20 minutes, and each of its late panes reads and writes that.
-    """
+    """Returns what late events take."""
     panes, events = panes_of(workload), workload.late * workload.events_per_second
     reads = read_bytes = busy_us = 0.0
     for tier, raw, shorter in rows_in(workload):
-        windows = panes * closed(workload, tier)
-        reads += 2 * windows
-        read_bytes += windows * raw * raw_size(workload).encoded / raw_size(workload).rows
-        busy_us += windows * (_WINDOW_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US)
-    of_group = min(KEPT_US / LATE_FIRING_US, panes * KEPT_US / 1_000_000 / groups_for(workload.rate))
-    traffic = 2 * events * of_group * waiting_event_bytes(len(workload.metrics))
-    return Late(events, panes, reads, read_bytes, busy_us / 1_000_000, traffic)
+        # An open longer window also looks for raw rows of the shorter ones that have no row yet.
+        reads += panes * (2 - closed(workload, tier))
+        read_bytes += panes * raw * raw_size(workload).encoded / raw_size(workload).rows
+        busy_us += panes * (_WINDOW_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US)
+    return Late(events, panes, reads, read_bytes, busy_us / 1_000_000, 2 * events * MARK_BYTES)

@@ -10,9 +10,9 @@ from rich.text import Text
 from pipeline.cli.console import out
 from pipeline.cli.tables import number, print_table, prose, render
 from pipeline.core.notation.text import counted
-from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
+from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES, GroupSizes
 from pipeline.core.schema.gc_policies import format_policy
-from pipeline.plan.estimate import TABLETS, Estimate, Groups, Restart, on_dataflow
+from pipeline.plan.estimate import TABLETS, Estimate, Restart, on_dataflow
 from pipeline.plan.late import Late
 from pipeline.plan.machines import DEFAULT_WORKER, UTILIZATION, MachineType
 from pipeline.plan.prices import cheaper
@@ -215,14 +215,13 @@ def _messages(estimate: Estimate) -> Iterator[tuple[str, Messages]]:
         yield "results of windows", estimate.results
 
 
-def _groups(groups: Groups, restart: Restart) -> list[list[str]]:
+def _groups(groups: GroupSizes, restart: Restart) -> list[list[str]]:
     return [
         ["groups", f"{groups.groups:,}"],
         ["sensors of the largest", f"{groups.sensors:,}"],
         ["its windows and waiting readings, at most", size(groups.windows_bytes + groups.waiting_bytes)],
         [f"its commit, at most, of {size(MAX_COMMIT_BYTES)}", size(groups.commit_bytes)],
         ["its firings an hour", _number(3600 * groups.firings_per_second)],
-        ["shards, each written by one thread", f"{groups.shards:,}"],
         ["windows restored by a restart", f"{restart.windows:,.0f}"],
         ["reads of a restart", f"{restart.reads:,.0f}"],
         ["vCPU-hours of a restart", _number(restart.cpu_s / 3600)],

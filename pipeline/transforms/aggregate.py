@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ from apache_beam.transforms.userstate import (
     TimerSpec,
     on_timer,
 )
-from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.cloud.connection.names import TableName
@@ -32,10 +32,11 @@ from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.panes.group_state import Bags, GroupState
-from pipeline.core.panes.grouped_readings import start_of_readings
-from pipeline.core.panes.row_batches import batch_bytes, parts_of
+from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
+from pipeline.core.panes.marks import marks_bytes
 from pipeline.core.results.window_results import batches_of
-from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.rows.newest_row import is_latest_key
+from pipeline.core.rows.rows import EncodedRows, parts_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.timer_holds import set_clock_timer
@@ -47,7 +48,7 @@ from pipeline.transforms.windows_here import HERE
 Clock = Callable[[], float]
 
 # Output tags, which an update of a job compares.
-_BATCHES, _LISTED, _RESULTS, _ROLLUPS = "panes", "listed", "results", "rollups"
+_ROWS, _LISTED, _RESULTS, _ROLLUPS = "rows", "listed", "results", "rollups"
 _READERS = 8  # windows of a group that are read at a time
 _MINUTE_US = 60_000_000
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
@@ -55,20 +56,18 @@ _COUNTERS = {
     fired.EARLY: metrics.PANES_EARLY,
     fired.ON_TIME: metrics.PANES_ON_TIME,
     fired.LATE: metrics.PANES_LATE,
-    fired.HELD_BACK: metrics.PANES_HELD_BACK,
     fired.TOO_WIDE: metrics.PANES_TOO_WIDE,
     RESTORED: metrics.WINDOWS_RESTORED,
     INCOMPLETE: metrics.WINDOWS_INCOMPLETE,
     fired.RECOMPUTED: metrics.WINDOWS_RECOMPUTED,
-    fired.LATE_EVENTS: metrics.LATE_EVENTS,
 }
 # Changing a spec or a coder changes the state: a running job would have to be drained.
-_BAGS = ("parts", "late", "open", "closed", "resting", "resting2", "deferred")
+_BAGS = ("parts", "marks", "open", "deferred")
 _BAG_SPECS = [BagStateSpec(name, BytesCoder()) for name in _BAGS]
 _SCHEDULE_SPEC = ReadModifyWriteStateSpec("schedule", BytesCoder())
 _WATERMARK_SPEC = TimerSpec("watermark", TimeDomain.WATERMARK)
 _CLOCK_SPEC = TimerSpec("clock", TimeDomain.REAL_TIME)
-_PARTS, _LATE, _OPEN, _CLOSED, _RESTING, _RESTING2, _DEFERRED = map(beam.DoFn.StateParam, _BAG_SPECS)
+_PARTS, _MARKS, _OPEN, _DEFERRED = map(beam.DoFn.StateParam, _BAG_SPECS)
 _SCHEDULE = beam.DoFn.StateParam(_SCHEDULE_SPEC)
 _WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
@@ -79,9 +78,8 @@ class Aggregated(NamedTuple):
     """The outputs of an aggregation.
 
     Attributes:
-        batches: ``(group, rows)``: the rows of the panes that a group fires at once, as
-            :func:`pipeline.core.panes.row_batches.batch_bytes` encodes them, for
-            :class:`pipeline.transforms.collect.CollectRows`.
+        rows: ``EncodedRows`` of panes and of newest readings, a row at most once in a bundle. The step that writes them
+            has to be part of the same bundle: a firing reads what earlier ones wrote.
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
@@ -89,7 +87,7 @@ class Aggregated(NamedTuple):
             for a table without roll-ups.
     """
 
-    batches: PCollection
+    rows: PCollection
     listed: PCollection
     results: PCollection | None = None
     contributions: PCollection | None = None
@@ -129,12 +127,12 @@ class AggregateWindows(beam.PTransform):
             types[_RESULTS] = bytes
         if aggregation.rollups is not None:
             types[_ROLLUPS] = bytes
-        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types, main=_BATCHES)
-        outputs[_BATCHES].element_type = KV[int, bytes]
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types, main=_ROWS)
+        outputs[_ROWS].element_type = EncodedRows
         for tag, element_type in types.items():
             outputs[tag].element_type = element_type
         results, contributions = (outputs[tag] if tag in types else None for tag in (_RESULTS, _ROLLUPS))
-        return Aggregated(outputs[_BATCHES], outputs[_LISTED], results, contributions)
+        return Aggregated(outputs[_ROWS], outputs[_LISTED], results, contributions)
 
 
 class _AggregateFn(StatefulFn, CompletingFn):
@@ -152,6 +150,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
         self._firing = aggregation.firing
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
+        self._rows = metrics.counter(metrics.AGGREGATE_ROWS)
+        self._late_events = metrics.counter(metrics.LATE_EVENTS)
         self._large = metrics.counter(metrics.LARGE_ACCUMULATORS)
         self._large_groups = metrics.counter(metrics.LARGE_GROUPS)
         self._told_us = 0  # the time of the last warning of a large group
@@ -163,12 +163,13 @@ class _AggregateFn(StatefulFn, CompletingFn):
     def start_bundle(self) -> None:
         super().start_bundle()
         self._schedules: dict[int, bytes | None] = {}  # as stored: without a cache, each read of one is a request
+        self._fired: set[int] = set()  # groups whose rows are written when the bundle ends
 
     def process(
         self,
         element: tuple[int, bytes],
         parts: BagRuntimeState = _PARTS,
-        late: BagRuntimeState = _LATE,
+        marks: BagRuntimeState = _MARKS,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -179,7 +180,14 @@ class _AggregateFn(StatefulFn, CompletingFn):
         of_group = Schedule.from_bytes(self._schedules[group])
         start_us = start_of_readings(part)
         is_late = self._firing.closes(start_us, of_group.closed_us)
-        (late if is_late else parts).add(part)
+        if is_late:  # the raw rows are in the table
+            sensors = Counter[str]()
+            for readings in read_group_readings(part):
+                sensors[readings.sensor_id] += len(readings.times)
+            self._late_events.inc(sensors.total())
+            marks.add(marks_bytes(start_us, sensors))
+        else:
+            parts.add(part)
         if HERE.watched and (is_late or start_us < (self.aggregation.before_us or 0)):
             HERE.wait((self._name, group), part, late=is_late)
         timers = of_group.expect(start_us, self._now_us(), self._firing, group)
@@ -194,21 +202,20 @@ class _AggregateFn(StatefulFn, CompletingFn):
         group: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         parts: BagRuntimeState = _PARTS,
-        late: BagRuntimeState = _LATE,
+        marks: BagRuntimeState = _MARKS,
         opened: BagRuntimeState = _OPEN,
-        closed: BagRuntimeState = _CLOSED,
-        resting: BagRuntimeState = _RESTING,
-        resting2: BagRuntimeState = _RESTING2,
         deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
     ) -> Iterator[Any]:
         """Fires the panes that are on time, and the last ones of windows that close."""
+        if group in self._fired:
+            watermark.set(at)  # in the next bundle
+            return
         of_group = Schedule.from_bytes(schedule.read())
         due = of_group.pass_watermark(at.micros, self._firing)
-        bags = Bags(parts, late, opened, closed, (resting, resting2), deferred)
-        state = _State(bags, schedule, watermark, clock)
+        state = _State(Bags(parts, marks, opened, deferred), schedule, watermark, clock)
         yield from self._fire(group, due, of_group, self._now_us(), state)
 
     @on_timer(_CLOCK_SPEC)
@@ -217,32 +224,32 @@ class _AggregateFn(StatefulFn, CompletingFn):
         group: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         parts: BagRuntimeState = _PARTS,
-        late: BagRuntimeState = _LATE,
+        marks: BagRuntimeState = _MARKS,
         opened: BagRuntimeState = _OPEN,
-        closed: BagRuntimeState = _CLOSED,
-        resting: BagRuntimeState = _RESTING,
-        resting2: BagRuntimeState = _RESTING2,
         deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
     ) -> Iterator[Any]:
         """Fires early panes, and panes of late readings."""
+        if group in self._fired:
+            set_clock_timer(clock, at)  # in the next bundle
+            return
         of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
-        bags = Bags(parts, late, opened, closed, (resting, resting2), deferred)
-        state = _State(bags, schedule, watermark, clock)
+        state = _State(Bags(parts, marks, opened, deferred), schedule, watermark, clock)
         yield from self._fire(group, due, of_group, now_us, state)
 
     def _fire(
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
-    ) -> Iterator[tuple[int, bytes] | TaggedOutput]:
+    ) -> Iterator[EncodedRows | TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us)
         windows = of_group.windows
         firing = GroupFiring(self.aggregation, windows, self._completion, schedule, now_us, self._readers.map)
-        firing.fire(of_group.take(), of_group.deferred)
+        firing.fire(of_group.readings, of_group.marks, of_group.deferred)
+        self._fired.add(group)
         schedule.done(due)
         of_group.write(firing, group)
         if HERE.watched:
@@ -254,17 +261,17 @@ class _AggregateFn(StatefulFn, CompletingFn):
             state.clock.clear()  # a drain would wait for it
         size = windows.written_bytes
         if firing.results and (rules := self.aggregation.results) and self._wants_results():
-            for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.batches):
+            for batch in batches_of(firing.results.found, self.aggregation.tiers, rules.began_us, schedule.firings):
                 size += len(batch)
                 yield TaggedOutput(_RESULTS, batch)
         for batch in firing.contributions.batches() if firing.contributions else ():
             size += len(batch)
             yield TaggedOutput(_ROLLUPS, batch)
         for rows in parts_of(firing.rows):
-            batch = batch_bytes(group, schedule.batches, rows)
-            size += len(batch)
-            yield group, batch
-            schedule.batches += 1
+            size += sum(len(row.key) + len(row.mutations) for row in rows)
+            self._rows.inc(sum(not is_latest_key(row.key) for row in rows))
+            yield rows
+        schedule.firings += 1
         self._schedules[group] = schedule.to_bytes()
         state.schedule.write(self._schedules[group])
         if firing.incomplete:

@@ -35,7 +35,6 @@ PANES_EARLY = "panes_early"
 PANES_ON_TIME = "panes_on_time"
 PANES_LATE = "panes_late"
 # Panes of windows that began before the job, held back because they lack something that the table stores.
-PANES_HELD_BACK = "panes_held_back"
 # Panes of windows with more metrics than fit in a row: never written; their windows are put on the work list.
 PANES_TOO_WIDE = "panes_too_wide"
 # Windows that began before the job and were restored from what the table stores.

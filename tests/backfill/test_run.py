@@ -429,7 +429,7 @@ def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
     table = table_of(lasting(schema))  # nothing goes by itself
     day_us = schema.tiers[1].window.start_of(int(time.time() * 1_000_000)) - 20 * 24 * HOUR
     logs, others = every(5, day_us, day_us + HOUR, "log_x"), every(20, day_us + 10 * MINUTE, day_us + 2 * HOUR)
-    load(plan(table, schema, write_delimited(tmp_path / "a.pb", logs + others)))
+    load(plan(table, schema, write_delimited(tmp_path / "a.pb", logs + others), lateness=timedelta(0)))
     hour = schema.tiers[0].window
     first, second = (aggregate_key(hour, "a", day_us + n * HOUR) for n in (0, 1))
     day = aggregate_key(schema.tiers[1].window, "a", day_us)
@@ -490,16 +490,20 @@ def test_two_at_once(bigtable, tmp_path, monkeypatch):
 
 
 def test_a_foreign_row(bigtable, tmp_path):
-    """A cell that can't be read leaves its window unchanged and listed; other windows are written."""
+    """A row hides an older cell that can't be read. A newer cell stays, and leaves its day unwritten and listed."""
     schema = lasting(parse_schema(TWO_TIERS))
     table = table_of(schema)
-    write(table, [Row(b"agg#hourly#a#2026-02-17T10", [Cell("hours", b"reading_count", T, b"inf")])])
+    older, newer = (f"agg#hourly#{sensor}#2026-02-17T10".encode() for sensor in ("a", "a-1"))
+    write(table, [Row(older, [Cell("hours", b"reading_count", T, b"inf")])])
+    write(table, [Row(newer, [Cell("hours", b"reading_count", T + HOUR, b"inf")])])
     events = [Event(sensor, T, {"t": 1.0}, {}) for sensor in SENSORS]
     outcome = load(plan(table, schema, write_delimited(tmp_path / "a.pb", events), lateness=timedelta(0)))
-    assert counts(table, b"agg#hourly#a#2026-02-17T10") == {b"reading_count": b"inf"}
-    assert counts(table, b"agg#daily#a-1#2026-02-17") == {b"reading_count": b"1", b"count_t": b"1"}
+    one = {b"reading_count": b"1", b"count_t": b"1"}
+    assert counts(table, older) == counts(table, b"agg#daily#a#2026-02-17") == one
+    assert counts(table, newer)[b"reading_count"] == b"inf"
+    assert not counts(table, b"agg#daily#a-1#2026-02-17")
     assert outcome.totals["windows_left"] == 1
-    assert listed(table) == {work_key(schema.tiers[0].window, "a", T)}
+    assert listed(table) == {work_key(schema.tiers[0].window, "a-1", schema.tiers[1].window.start_of(T))}
 
 
 def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
@@ -556,12 +560,15 @@ def test_newest_readings(bigtable, tmp_path):
     [
         (2 * DAY, "maxage=90d", timedelta(0), 0),
         (600 * DAY, "never", timedelta(0), 0),
-        (timedelta(hours=2), "maxage=90d", DAY, 1),
+        (timedelta(hours=2), "maxage=90d", DAY, 0),
         (20 * DAY, "maxage=9d", timedelta(0), 1),
     ],
 )
 def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
-    """The aggregates of all tiers follow if the raw rows are certainly complete; otherwise the window is left."""
+    """The aggregates of all tiers follow if the raw rows are certainly complete; otherwise the window is left.
+
+    Windows that a job may write from older values are listed, and so are those that are left.
+    """
     schema = parse_schema(f"{TWO_TIERS}policies = {{ raw = '{policy}', meta = '{policy}' }}")
     table = table_of(lasting(schema))
     start_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000) - age // timedelta(microseconds=1))
@@ -571,6 +578,7 @@ def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
     for name, some in (("a", events), ("b", corrected)):
         outcome = load(plan(table, schema, write_delimited(tmp_path / f"{name}.pb", some), lateness=lateness))
     assert outcome.totals.get("windows_left", 0) == left
+    assert bool(listed(table)) == bool(left or lateness)
     found, expected = found_in(table), rows_of(schema, events if left else corrected)
     for tier in schema.tiers:
         key = aggregate_key(tier.window, "a", tier.window.start_of(start_us))

@@ -38,7 +38,6 @@ FLEETS = [
     *[(SECOND, sensors, late) for sensors in (10**4, 10**5, 10**6) for late in (0, 0.01, 0.1)],
 ]
 LATENESS = 5 * MINUTE
-_NAMES = ("parts", "late", "open", "closed", "resting", "resting2", "deferred")
 
 
 @dataclass
@@ -79,9 +78,12 @@ class _Measured(Group):
     def __init__(self, schema: TableSchema, now_us: int, late_us: int, results: ResultRules | None) -> None:
         super().__init__(schema, now_us, early_us=5 * MINUTE, late_us=late_us, results=results)
         self.moved: Counter[tuple[str, str]] = Counter()
-        parts, late, opened, closed, *resting, deferred = (CountingBag(name, self.moved) for name in _NAMES)
-        self.bags = Bags(parts, late, opened, closed, (resting[0], resting[1]), deferred)
+        self.bags = Bags(*(CountingBag(name, self.moved) for name in Bags._fields))
         self.cost = Cost()
+
+    def take(self, parts: list[bytes]) -> None:
+        self.cost.input_bytes += sum(map(len, parts))
+        super().take(parts)
 
     def _fire(self, schedule: Schedule, due: set[int]) -> None:
         before, reads, written = self.moved.copy(), self.table.reads, len(self.written)
@@ -146,10 +148,7 @@ def cost_of(
                 sent_us = at_us - rng.randrange(LATENESS, DAY) if is_late else at_us
                 event = Event(f"sensor-{sensor:09}", sent_us // 1000 * 1000, _readings(rng), {})
                 (too_late if is_late else in_time).append(event)
-        group.store(*too_late)
-        before = group.moved["parts", "added"] + group.moved["late", "added"]
-        group.receive(*in_time, *too_late, stored=False)
-        group.cost.input_bytes += group.moved["parts", "added"] + group.moved["late", "added"] - before
+        group.receive(*in_time, *too_late)
         group.cost.events += len(in_time) + len(too_late)
         group.pass_time_to(now_us + step)
         group.cost.peak_bytes = max(group.cost.peak_bytes, sum(map(len, group.chunks)))

@@ -136,7 +136,7 @@ def restart_of(every_us: int, sensors: int) -> Restart:
     for before_us in (None, T + 2 * HOUR):  # the first one for what the same firings cost without a restart
         new, reads = _Measured(old.now_us, _Served() if before_us is None else table, before_us), table.reads
         for start_us in (T + HOUR // 2, T + HOUR):
-            new.receive(*events(start_us + 10 * MINUTE, 1), stored=False)
+            new.receive(*events(start_us + 10 * MINUTE, 1))
             new.seconds.append([])
             new.pass_time(5 * MINUTE)
             while new.bags.parts:  # the firing left some

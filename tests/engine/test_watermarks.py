@@ -20,12 +20,11 @@ def test_no_step_holds_the_watermark(early_firing):
     rng, job = random.Random(1), job_of(schema_of("1h"), START_US + 35 * MINUTE, early_firing=early_firing)
     with job.running():
         for minute in range(50):
-            if minute < 20:  # then the sensors are silent, and their closed windows rest
+            if minute < 20:  # then the sensors are silent, and their windows close
                 ages = [rng.randrange(2 * HOUR if rng.random() < 0.2 else MINUTE) for _ in range(4)]
                 job.publish(*(_sent(f"s{number}", job.now_us - age) for number, age in enumerate(ages)))
             job.pass_time(MINUTE)
             assert min(stage.output_us for stage in job.stages.values()) == job.source_us
-        assert ("state", "resting") in job.stage("AggregateWindows").left()
 
 
 def test_elements_in_flight_hold_the_watermark():
@@ -40,7 +39,7 @@ def test_elements_in_flight_hold_the_watermark():
         job.settle(*job.before("AggregateWindows"))
         assert job.stage("AggregateWindows").input_us == START_US + HOUR - SECOND
         job.settle()
-        assert job.stage("CollectAggregateRows").output_us == START_US + HOUR
+        assert job.stage("AggregateWindows").output_us == START_US + HOUR
 
 
 def test_a_drain_leaves_nothing():
@@ -54,25 +53,8 @@ def test_a_drain_leaves_nothing():
         job.settle()
         left = job.left()
         states = {name for stage, kind, name, *_ in left if (stage, kind) == ("AggregateWindows", "state")}
-        assert states == {"parts", "late", "open", "closed", "resting"}
+        assert states == {"parts", "marks", "open"}
         now_us = job.now_us
         job.drain()
         assert (job.left(), job.now_us) == ([], now_us)
-        assert job.stage("CollectAggregateRows").output_us > END_US
-
-
-def test_a_timer_that_fires_after_its_cause_is_gone():
-    """The timer that writes rows after a moment comes right after the drain has written them: it is not set again."""
-    job = job_of(schema_of("1h"), START_US)
-    with job.running():
-        job.publish(_sent("a", START_US))
-        collect = job.stage("CollectAggregateRows")
-        job.advance(START_US + HOUR, START_US)
-        job.settle(*job.before("CollectAggregateRows"))
-        ((key, elements),) = collect.waiting.items()
-        collect.bundle(key, elements, [])
-        timers = [(family, collect.timers[key][family][0]) for family in ("ts-drained", "ts-waited")]
-        committed, _ = collect.bundle(key, [], timers)
-    assert committed
-    assert job.rows()
-    assert not collect.timers[key]
+        assert job.stage("AggregateWindows").output_us > END_US

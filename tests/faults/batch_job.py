@@ -11,9 +11,7 @@ rows do not wait for a timer, but for the end of the batch.
 import logging
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import replace
-from unittest import mock
 
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
@@ -25,13 +23,9 @@ from google.cloud.pubsub_v1.types import ReceivedMessage
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import Message
-from pipeline.core.panes.row_batches import BatchOrder
-from pipeline.core.rows.rows import EncodedRows
-from pipeline.job import table_steps
 from pipeline.job.checks import read_targets
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Settings, parse_flags, settings_of
-from pipeline.transforms.collect import CollectRows
 from tests.support.shuffled import shuffled
 
 MESSAGES = 12
@@ -65,30 +59,12 @@ def run(received: list[ReceivedMessage], settings: Settings) -> None:
         PubsubMessage(each.message.data, dict(each.message.attributes), each.message.message_id) for each in received
     ]
     targets = read_targets(settings)
-    with (
-        shuffled(),
-        mock.patch.object(table_steps, "CollectRows", CollectBatch),
-        beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline,
-    ):
+    with shuffled(), beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
         # Every batch is a job of its own, which saw no window begin.
         outputs = build_graph(pipeline | beam.Create(messages), targets, settings, began_us=LATEST_US)
         write(outputs, targets, replace(settings, dead_letter_topic=None))
         # Beam's own sink writes nothing in a batch job.
         _ = outputs.dead_letters | beam.Flatten() | beam.ParDo(PublishFn(settings.dead_letter_topic))
-
-
-class CollectBatch(CollectRows):
-    """Collects the rows of each group in a batch."""
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        return batches | beam.GroupByKey() | beam.MapTuple(rows_of).with_output_types(EncodedRows)
-
-
-def rows_of(_: int, batches: Iterable[bytes]) -> EncodedRows:
-    """Returns the rows of a group's batches."""
-    rows, waiting = BatchOrder().take(batches)
-    assert not waiting
-    return rows
 
 
 class PublishFn(beam.DoFn):

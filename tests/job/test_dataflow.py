@@ -14,6 +14,7 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 
 from pipeline.core.events.event import LATEST_US
@@ -195,11 +196,11 @@ class TestSubmission:
         assert payload.id_attribute == "event_id"
         assert payload.with_attributes
 
-    def test_two_bigtable_writes_and_one_pubsub_write(self, submitted):
-        """Beam's Bigtable connector writes raw and aggregate rows, and its Pub/Sub write the dead letters."""
+    def test_bigtable_writes_and_one_pubsub_write(self, submitted):
+        """Beam's Bigtable connector writes rows of every kind, and its Pub/Sub write the dead letters."""
         _, pipeline, _ = submitted
         labels = {transform.unique_name for transform in pipeline.components.transforms.values()}
-        for rows in ("WriteRawRows", "WriteAggregateRows"):
+        for rows in ("WriteRawRows", "WriteAggregateRows", "WriteOtherRows"):
             assert any(label.startswith(f"{rows}/WriteToBigTable") for label in labels)
         (write,) = with_urn(pipeline, "beam:transform:pubsub_write:v1")
         payload = beam_proto.PubSubWritePayload.FromString(write.spec.payload)
@@ -328,9 +329,34 @@ def test_what_changes_the_state(monkeypatch):
 def test_rows_have_a_coder_of_their_own():
     """Rows cross between steps as bytes that do not name a class of this package."""
     steps = graph_of()
-    for step in ("CollectAggregateRows", "DerivedRows"):
-        assert steps[step] == "RowsCoder"
+    assert steps["OtherRows"] == "RowsCoder"
+    assert steps["AggregateWindows"] == "RowsCoder, RowsCoder"
     assert "RawRowsCoder" in steps["ProcessMessages"]
+
+
+class _Producers(PipelineVisitor):
+    """Collects the labels of the steps from which each top-level step takes its input."""
+
+    def __init__(self):
+        self.found = {}
+
+    def enter_composite_transform(self, transform_node):
+        if "/" not in transform_node.full_label:
+            producers = [each.producer for each in transform_node.inputs]
+            self.found[transform_node.full_label] = [each.full_label for each in producers if each]
+
+
+@pytest.mark.parametrize("writer", ["connector", "bulk"])
+def test_aggregate_rows_are_written_where_they_are_computed(writer):
+    """No step is between the two: so a runner fuses them, and a firing finds the rows of earlier ones in the table."""
+    options = parse_flags(flags(bigtable_writer=writer))
+    settings = settings_of(options)
+    pipeline = beam.Pipeline(options=options)
+    assemble(pipeline, read_targets(settings), settings, began_us=0)
+    producers = _Producers()
+    pipeline.visit(producers)
+    (producer,) = producers.found["WriteAggregateRows"]
+    assert producer.startswith("AggregateWindows/Aggregate")
 
 
 def top_level(steps):
@@ -347,9 +373,9 @@ def test_further_tables_add_steps():
     }.items() <= further.items()
     assert [label for label in top_level(further) if label not in one_table] == [
         "AggregateWindows[1d]",
-        "CollectAggregateRows[1d]",
-        "DerivedRows[1d]",
+        "OtherRows[1d]",
         "WriteAggregateRows[1d]",
+        "WriteOtherRows[1d]",
         "WriteRawRows[1d]",
     ]
 

@@ -23,12 +23,11 @@ from pipeline.core.panes import raw_rows
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.panes.row_batches import _BATCH, shards_for
+from pipeline.core.panes.marks import read_marks
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.newest_row import is_latest_key
-from pipeline.core.rows.row_bytes import read_rows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.job.result_flags import ResultFlags
 from pipeline.job.table_steps import TableSteps
@@ -37,7 +36,6 @@ from pipeline.transforms import process as processing
 from pipeline.transforms.aggregate import Aggregated
 from pipeline.transforms.alert_table import WatchedTable, _JobAlerts, _shared
 from pipeline.transforms.alerts import _AlertFn
-from pipeline.transforms.collect import _CollectFn, _with_shard
 from pipeline.transforms.process import ProcessMessages
 from tests.model import beam_steps
 from tests.model.beam_steps import Step
@@ -84,11 +82,7 @@ class _Messages:
 class _Parts:
     """Stands for the collection to aggregate; keeps the DoFn that is applied to it."""
 
-    fn = None
-
     def __or__(self, step):
-        if self.fn is not None:
-            return self  # collected
         self.fn = step.transform._aggregate_fn
         return Aggregated(self, None)
 
@@ -103,16 +97,15 @@ class _Written:
 
 
 class Stage:
-    """The aggregates and alerts of one table: its three steps, and the elements in flight before each."""
+    """The aggregates and alerts of one table: its steps, and the elements in flight before each."""
 
     def __init__(self, job, target):
         self.job, self.target = job, target
-        self.parts, self.panes = [], []  # (since when in flight, element)
+        self.parts = []  # (since when in flight, element)
         self.written, self.results = {}, []  # each row as it was written last, and what was published
         self.watched = [(job.world.now_us, (group, BEGIN)) for group in range(job.world.groups)]
         self.told = {}  # alerts by id
         self.aggregate = Step(self._aggregate_fn())
-        self.collect = Step(_CollectFn(job.world.clock))
         self.alert = beam_steps.Step(self._alert_fn())  # not another kind of step: it is set up, and can't be pickled
         self.rollups = RollupStage(self) if target.schema.rollups else None
 
@@ -121,7 +114,6 @@ class Stage:
             self.rollups.update()
         self.aggregate.replace(self._aggregate_fn())
         self.alert.replace(self._alert_fn())
-        self.collect.replace(_CollectFn(self.job.world.clock))
 
     def _aggregate_fn(self):
         parts, job = _Parts(), self.job
@@ -144,7 +136,6 @@ class Stage:
         """Advances what is in flight: a share of what has been so since before that time, in any order."""
         self._aggregate(share, old_us)
         self._watch(share, old_us)
-        self._collect(share, old_us)
         self._roll_up(share, old_us)
 
     def aggregate_all(self, old_us=FOREVER_US):
@@ -152,8 +143,8 @@ class Stage:
         while self._aggregate(1.0, old_us) | self._watch(1.0, old_us):
             pass
 
-    def collect_all(self, old_us=FOREVER_US, timers_us=None):
-        while self._collect(1.0, old_us, timers_us) | self._roll_up(1.0, old_us, timers_us):
+    def roll_up_all(self, old_us=FOREVER_US, timers_us=None):
+        while self._roll_up(1.0, old_us, timers_us):
             pass
 
     def _roll_up(self, share, old_us, timers_us=None):
@@ -163,18 +154,18 @@ class Stage:
         calls = self._calls(self.aggregate, self.parts, share, old_us)
         if not calls:
             return False
-        now_us = self.job.world.now_us
         if self.job.random.random() < 0.2:
-            self.aggregate.run(calls, self.job.random.randint(0, len(calls)))
-        for output in self.aggregate.run(calls):
+            failed = self.aggregate.run(calls, self.job.random.randint(0, len(calls)))
+            self._write([each for each in failed if not isinstance(each, TaggedOutput)], self.job.random.random())
+        outputs = self.aggregate.run(calls)
+        for output in outputs:
             if isinstance(output, TaggedOutput) and output.tag == "results":
                 self.results += map(WindowResult.FromString, read_batch(output.value))
             elif isinstance(output, TaggedOutput) and output.tag == "rollups":
                 self.rollups.take("shards", output.value)
             elif isinstance(output, TaggedOutput):
                 self.job.listed(self.target.name, output.value)
-            else:
-                self.panes.append((now_us, _with_shard(output, shards_for(1))))
+        self._write([each for each in outputs if not isinstance(each, TaggedOutput)], 1)
         return True
 
     def _watch(self, share, old_us):
@@ -189,16 +180,6 @@ class Stage:
                 assert self.told.setdefault(alert.id, alert) == alert
             else:
                 self.job.sink.append(_Written(self.job.world.now_us, self.target.name, output[1]))
-        return True
-
-    def _collect(self, share, old_us, timers_us=None):
-        calls = self._calls(self.collect, self.panes, share, old_us, timers_us)
-        if not calls:
-            return False
-        if self.job.random.random() < 0.2:
-            failed = self.collect.run(calls, self.job.random.randint(0, len(calls)))
-            self._write(failed, self.job.random.random())
-        self._write(self.collect.run(calls), 1)
         return True
 
     def _calls(self, step, queue, share, old_us, timers_us=None):
@@ -256,11 +237,12 @@ class Stage:
 
     def pending(self):
         """Yields the tier's number, the sensor and the start of windows that are about to be written."""
-        tiers = self.target.schema.tiers
         for _, (_, data) in self.parts:
             yield from _in_part(data)
-        for data in (*self.aggregate.bag("parts"), *self.aggregate.bag("late")):
+        for data in self.aggregate.bag("parts"):
             yield from _in_part(data)
+        for start_us, sensor_id in read_marks(self.aggregate.bag("marks")):
+            yield 0, sensor_id, start_us
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
         for number, start_us, window in self._windows("deferred"):
@@ -268,17 +250,11 @@ class Stage:
                 yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
             else:  # their last readings, from which later windows continue
                 yield from self._from(start_us, window.entries)
-        for pane in [*(pane for _, (_, pane) in self.panes), *self.collect.bag("panes")]:
-            for row in read_rows(pane, _BATCH.size):
-                if is_latest_key(row.key):
-                    continue
-                text, sensor_id, start_us = self.job.world.window_of(row.key)
-                yield next(number for number, tier in enumerate(tiers) if tier.window.text == text), sensor_id, start_us
 
     def kept(self):
-        """Yields the windows that the job will compute again."""
+        """Yields the windows that the job has open."""
         for number, start_us, window in self._windows():
-            yield from ((number, sensor_id, start_us) for sensor_id, entry in window.entries.items() if entry.again)
+            yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
 
     def _from(self, start_us, sensors):
         """Yields the windows of sensors that start from a time on and have events."""
@@ -289,23 +265,20 @@ class Stage:
 
     def _windows(self, *bags):
         lateness_us = self.aggregate.fn._firing.lateness_us
-        for chunk in (chunk for name in bags or ("open", "closed") for chunk in self.aggregate.bag(name)):
+        for chunk in (chunk for name in bags or ("open",) for chunk in self.aggregate.bag(name)):
             found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
             for number, windows in enumerate(found.of_tier):
                 yield from ((number, start_us, window) for start_us, window in windows.items())
 
     def is_empty(self):
         """Returns whether no element waits anywhere, no window is kept and no timer is set."""
-        kept = [("aggregate", name) for name in ("parts", "late", "open", "closed", "resting", "resting2", "deferred")]
-        kept.append(("collect", "panes"))
-        steps = (self.aggregate, self.collect)
+        kept = ("parts", "marks", "open", "deferred")
         return not (
             self.parts
-            or self.panes
             or self.watched
             or (self.rollups and self.rollups.in_flight())
-            or any(any(getattr(self, step).bag(bag)) for step, bag in kept)
-            or any(any(step.timers_left()) for step in steps)
+            or any(any(self.aggregate.bag(bag)) for bag in kept)
+            or any(self.aggregate.timers_left())
         )
 
 
@@ -406,7 +379,7 @@ class Job:
         self.write_sink(old_us)
         for stage in self.stages.values():
             stage.aggregate_all(old_us)
-            stage.collect_all(old_us)
+            stage.roll_up_all(old_us)
         self.write_sink(old_us)
 
     def pass_time(self, by_us):
@@ -423,7 +396,7 @@ class Job:
         self.write_sink(unwritten_us)
         for stage in self.stages.values():
             stage.aggregate_all(old_us)
-            stage.collect_all(unwritten_us, old_us)
+            stage.roll_up_all(unwritten_us, old_us)
         self.write_sink(unwritten_us)
 
     def _next_us(self):
@@ -431,9 +404,7 @@ class Job:
         found = [written.since_us + _MOST_WRITING_US for written in self.sink]
         for stage in self.stages.values():
             found += [since_us + _MOST_DELAY_US for since_us, _ in (*stage.parts, *stage.watched)]
-            found += [since_us + _MOST_WRITING_US for since_us, _ in stage.panes]
-            for step in (stage.aggregate, stage.collect):
-                found += [time_us + _MOST_DELAY_US for time_us in step.clock_times()]
+            found += [time_us + _MOST_DELAY_US for time_us in stage.aggregate.clock_times()]
             found += stage.rollups.next_us(_MOST_WRITING_US, _MOST_DELAY_US) if stage.rollups else ()
         return min(found, default=FOREVER_US)
 

@@ -73,7 +73,7 @@ class Tables(RuleBasedStateMachine):
             self._publish([message(_with(event, more))], flow)
 
     @precondition(lambda self: self.world.job)
-    @rule(what=st.sampled_from(["aggregate", "collect", "write", "some", "some", "settle"]))
+    @rule(what=st.sampled_from(["aggregate", "roll up", "write", "some", "some", "settle"]))
     def advance_job(self, what):
         """Advances one step of the job."""
         self._flow(what)
@@ -250,9 +250,9 @@ class Tables(RuleBasedStateMachine):
             case "aggregate":
                 for stage in job.stages.values():
                     stage.aggregate_all()
-            case "collect":
+            case "roll up":
                 for stage in job.stages.values():
-                    stage.collect_all()
+                    stage.roll_up_all()
             case "write":
                 job.write_sink()
             case "some":

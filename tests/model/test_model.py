@@ -50,25 +50,8 @@ def test_an_event_at_the_limit_of_the_future():
     state.teardown()
 
 
-def test_rows_on_their_way_when_a_window_closes():
-    """An hour's last row, and the raw row of its last event, are still on their way when another hour is computed anew.
-
-    Neither the day nor the hours lose them.
-    """
-    state = _long_running()
-    state.publish(batch=_at(2 * HOUR, 700), fails_first=False, flow="settle")
-    state.wait(by=7 * MINUTE, lag=0)
-    state.publish(batch=_at(HOUR, 5 * MINUTE), fails_first=False, flow="aggregate")
-    state.wait(by=7 * MINUTE, lag=0)
-    state.advance_job("aggregate")
-    for hour in (2, 1):
-        state.publish(batch=_at(hour * HOUR, 1000), fails_first=False, flow="aggregate")
-    state.advance_job("collect")
-    state.teardown()
-
-
 def test_a_backfill_beside_late_events():
-    """The row of a late event that was computed before the backfill is written after it: the job looks again."""
+    """Whichever row is written last, the one that counts more stays."""
     state = _long_running()
     state.backfill(batch=_at(2 * DAY, 700), how="beside", flow="aggregate", old=0, which=0)
     state.advance_job("settle")

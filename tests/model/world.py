@@ -381,7 +381,7 @@ class World(Judge):
                         self.beside.add(
                             (name, tier.window.text, event.sensor_id, start_of(event.time_us, tier.window.text))
                         )
-            with retention_notes.noted_run(name, here=True), self.beside_rollups(name):
+            with self.beside_rollups(name):
                 self._complete(name, schema, valid, lateness)
         table.before_write = None
         self.look()

@@ -149,7 +149,6 @@ def test_state_is_that_of_the_groups():
     of_sensor = sensor_bytes(WORKLOAD.aggregation, WORKLOAD.rate).peak + 5 * waiting_event_bytes(4)
     assert plan.state_bytes == pytest.approx(1_000_000 * of_sensor)
     assert plan.groups.groups == 1024
-    assert plan.groups.shards == 16
 
 
 @pytest.mark.parametrize("text", ["", DAYS_TEXT, 'latest = "now"', '[statistics]\nx = ["count", "p95"]'])

@@ -8,8 +8,8 @@ from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, FiringRules, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState
-from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
-from pipeline.core.panes.row_batches import parts_of
+from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
+from pipeline.core.panes.marks import marks_bytes
 from pipeline.core.results.window_results import batches_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.schema.retention import Retention
@@ -72,18 +72,17 @@ class Group:
         firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
-        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values(), (Values(), Values()), Values())
+        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values())
         self.listed, self.written, self.counts, self.published, self.contributed = [], [], Counter(), [], []
 
     @property
     def chunks(self):
         """The bytes of all windows."""
-        return [*self.bags.open, *self.bags.closed, *self.bags.resting[0], *self.bags.resting[1]]
+        return list(self.bags.open)
 
-    def receive(self, *events, stored=True):
-        """Takes events, whose raw rows are written first, unless they are not ``stored`` yet."""
-        if stored:
-            self.store(*events)
+    def receive(self, *events):
+        """Takes events, whose raw rows are written first."""
+        self.store(*events)
         gathered = GroupedReadings(self.schema.tiers[0].window, self.schema.identity, fields=self.schema.member_fields)
         gathered.add(events)
         self.take([part.data for part in gathered.take_groups()])
@@ -93,8 +92,10 @@ class Group:
         schedule = Schedule.from_bytes(self.schedule or None)
         for part in parts:
             start_us = start_of_readings(part)
-            late = self.aggregation.firing.closes(start_us, schedule.closed_us)
-            (self.bags.late_parts if late else self.bags.parts).add(part)
+            if self.aggregation.firing.closes(start_us, schedule.closed_us):
+                self.bags.marks.add(marks_bytes(start_us, {each.sensor_id for each in read_group_readings(part)}))
+            else:
+                self.bags.parts.add(part)
             schedule.expect(start_us, self.now_us, self.aggregation.firing)
         self.schedule = schedule.to_bytes()
 
@@ -135,13 +136,13 @@ class Group:
         state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us)
         completion = Completion(self.schema, self.retention, self.table)
         firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
-        firing.fire(state.take(), state.deferred)
+        firing.fire(state.readings, state.marks, state.deferred)
         schedule.done(due)
         if firing.results:
-            self.publish(firing.results.found, schedule.batches)
+            self.publish(firing.results.found, schedule.firings)
         if firing.contributions:
             self.contributed += firing.contributions.batches()
-        schedule.batches += len(list(parts_of(firing.rows)))
+        schedule.firings += 1
         state.write(firing)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule.to_bytes()
@@ -152,9 +153,9 @@ class Group:
         self.listed += firing.incomplete
         self.counts += firing.counts
 
-    def publish(self, results, batches):
-        """Publishes the results of a firing, after so many batches of rows."""
-        for batch in batches_of(results, self.schema.tiers, self.aggregation.results.began_us, batches):
+    def publish(self, results, number):
+        """Publishes the results of the firing with this number."""
+        for batch in batches_of(results, self.schema.tiers, self.aggregation.results.began_us, number):
             self.published += map(WindowResult.FromString, read_batch(batch))
 
     def row(self, tier, sensor_id, start_us):

@@ -6,7 +6,6 @@
 | ``schema#seen`` | a family | the age at which its policy was last seen to collect, if less than in the schema |
 | ``schema#added`` | a family | the start of its first windows with aggregates, if its tier was added later |
 | ``schema#lateness`` | a time, in 16 digits | how late jobs launched from then on write windows, and newest readings |
-| ``schema#backfills`` | a run | the time at which a backfill began, and the one by which its rows were written |
 | ``schema#ids`` | an id of the table | empty |
 
 Times are microseconds since the epoch. A tier that no job has written yet has a time later than any event.
@@ -15,7 +14,6 @@ Times are microseconds since the epoch. A tier that no job has written yet has a
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 
@@ -27,7 +25,6 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
-from pipeline.core.completion.backfill_runs import RUNS_KEY, end_of_run, run_text
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rows import prefix_range
@@ -44,7 +41,6 @@ _LATENESS = b"schema#lateness"
 _KEYS_ONLY = row_filter(CellSelection((), keys_only=True))
 _MAX_DIGITS = 19
 _MICROSECOND = timedelta(microseconds=1)
-_LONGEST_RUN = timedelta(days=30)  # of a backfill
 _UPDATED = timedelta(hours=1)  # after a launch, until no row that an earlier job wrote is on its way
 
 
@@ -193,34 +189,6 @@ def noted_id(name: TableName) -> bytes:
     table_id = secrets.token_hex(8).encode()
     _note(name, IDS_KEY, {table_id: b""})
     return table_id
-
-
-@contextmanager
-def noted_run(name: TableName, *, here: bool) -> Iterator[None]:
-    """Notes a backfill for the length of a ``with`` block, if the table stores its schema; see :data:`RUNS_KEY`.
-
-    Args:
-        name: the table.
-        here: whether the backfill runs in this process. A job elsewhere may go on after an error here.
-
-    Raises:
-        ServerProblem: the table is out of reach or refuses the write.
-    """
-    noted, start_us = _noted(name), time.time_ns() // 1000
-    if SCHEMA_KEY not in noted:
-        yield
-        return
-    run = secrets.token_hex(8).encode()
-    longest_us = _LONGEST_RUN // _MICROSECOND
-    old = [each for each, value in noted.get(RUNS_KEY, {}).items() if 0 < end_of_run(value) < start_us - longest_us]
-    _note(name, RUNS_KEY, {run: run_text(start_us, start_us + longest_us)}, without=old)
-    failed = True
-    try:
-        yield
-        failed = False
-    finally:
-        if here or not failed:
-            _note(name, RUNS_KEY, {run: run_text(start_us, time.time_ns() // 1000)})
 
 
 def _lateness_of_jobs(name: TableName, noted: Mapping[bytes, bytes]) -> dict[bytes, tuple[int, int, int]]:

@@ -36,7 +36,7 @@ from pipeline.core.accumulation.reading_columns import (
 )
 from pipeline.core.statistics.member import Member, noted
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
-from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats, covers, larger_of
+from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats
 
 _TOO_WIDE = 128  # a flag
 SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
@@ -52,7 +52,7 @@ class WindowReadings:
         differs: whether a reading had several values since it was made: its raw cell may contain another one.
     """
 
-    __slots__ = ("_bulk", "_floor", "_fresh", "_has_restored", "_kept", "_restored", "_stats", "_too_wide", "differs")
+    __slots__ = ("_bulk", "_fresh", "_kept", "_restored", "_stats", "_too_wide", "differs")
 
     def __init__(self) -> None:
         # Added but not counted yet: readings by event time.
@@ -60,9 +60,7 @@ class WindowReadings:
         self._bulk: list[Block] = []  # the same, of many events at once; they count before the fresh ones
         self._stats = WindowStats()  # of the counted readings
         self._kept = ReadingColumns()  # the counted readings
-        self._restored: WindowStats | None = None  # restored statistics, of readings other than those added
-        self._floor: WindowStats | None = None  # what the aggregate row counted when it was restored
-        self._has_restored = False
+        self._restored: WindowStats | None = None  # of other readings than those added
         self._too_wide = False
         self.differs = False
 
@@ -129,27 +127,12 @@ class WindowReadings:
     def exact(self) -> bool:
         return self._restored is None
 
-    def restore(
-        self,
-        readings: "WindowReadings | None" = None,
-        statistics: WindowStats | None = None,
-        floor: WindowStats | None = None,
-    ) -> None:
-        """Adds what the table stored before the job saw the window.
-
-        Args:
-            readings: the readings in its raw rows, each of which counts once.
-            statistics: the statistics of other readings.
-            floor: the aggregate row's statistics; no pane that counts less may replace it.
-        """
-        if readings is not None:
-            self.merge(readings)
-        self._restored = larger_of(self._restored, statistics)
-        self._floor = larger_of(self._floor, floor)
-        self._has_restored = True
+    def restore(self, statistics: WindowStats) -> None:
+        """Continues from an aggregate row's statistics, whose readings are not known."""
+        self._restored = statistics
 
     def merge(self, other: "WindowReadings") -> None:
-        """Adds everything from ``other``, which stays unchanged; its values count where they differ."""
+        """Adds the readings of ``other``, which stays unchanged; its values count where they differ."""
         if self._too_wide or other._too_wide:
             self._give_up()
             return
@@ -161,17 +144,13 @@ class WindowReadings:
             self.extend(*block)
         for time_us, readings in other._fresh.items():
             self.add(time_us, readings)
-        # Both were restored from the same aggregate row, so they are not added up.
-        self._restored = larger_of(self._restored, other._restored)
-        self._floor = larger_of(self._floor, other._floor)
-        self._has_restored |= other._has_restored
         self.differs |= other.differs
         self._check_width()
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
         self._settle()
         if self._too_wide:
-            return Pane(WindowStats(), complete=False, too_wide=True)
+            return Pane(WindowStats(), too_wide=True)
         total = WindowStats()
         total.merge(self._stats)
         for readings in self._fresh.values():
@@ -184,8 +163,8 @@ class WindowReadings:
             restored.merge(total)
             total = restored
         if len(total.metrics) > statistics.most_metrics:
-            return Pane(WindowStats(), complete=False, too_wide=True)
-        return Pane(total, self._has_restored and (self._floor is None or covers(total, self._floor)))
+            return Pane(WindowStats(), too_wide=True)
+        return Pane(total)
 
     def _series(self) -> Iterator[tuple[Sequence[int], Mapping[str, Sequence[float]]]]:
         """Yields times in µs with each metric's values at these times."""
@@ -296,8 +275,7 @@ class WindowReadings:
         """Drops all content and marks the window as too wide, to bound its memory."""
         self._fresh, self._bulk, self._stats = {}, [], WindowStats()
         self._kept = ReadingColumns()
-        self._restored = self._floor = None
-        self._has_restored, self._too_wide = False, True
+        self._restored, self._too_wide = None, True
 
     def _merge_kept(self, other: ReadingColumns, stats: WindowStats) -> None:
         self._count()
@@ -316,20 +294,12 @@ class WindowReadings:
         if columns is not None:
             columns.seal(SEAL_AT)
         wide = any(map(is_wide, self._fresh))
-        flags = (
-            self._has_restored << 1
-            | (self._restored is not None) << 2
-            | (columns is not None) << 3
-            | bool(self._fresh) << 4
-            | wide << 5
-            | (self._floor is not None) << 6
-        )
+        flags = (self._restored is not None) << 2 | (columns is not None) << 3 | bool(self._fresh) << 4 | wide << 5
         return b"".join(
             (
                 head_bytes(flags),
                 stats_bytes(self._stats),
                 b"" if self._restored is None else stats_bytes(self._restored),
-                b"" if self._floor is None else stats_bytes(self._floor),
                 b"" if columns is None else columns_bytes(columns, self._stats.metrics),
                 events_bytes(self._fresh, wide=wide) if self._fresh else b"",
             )
@@ -346,12 +316,9 @@ class WindowReadings:
             found._too_wide = True
             reader.end()
             return found
-        found._has_restored = bool(flags & 2)
         found._stats = read_stats(reader)
         if flags & 4:
             found._restored = read_stats(reader)
-        if flags & 64:
-            found._floor = read_stats(reader)
         if flags & 8:
             found._kept = read_columns(reader, found._stats.metrics)
         if flags & 16:

@@ -2,9 +2,8 @@
 
 Little-endian, without padding. Parts in brackets are optional; a flag tells whether they are present:
 
-    readings    version; flags (2: restored from the table, 4: restored statistics, 8: columns,
-                16: events, 32: the events' times are wide, 64: floor, 128: too many metrics, and nothing follows);
-                statistics, [restored statistics], [floor, as statistics], [columns], [events]
+    readings    version; flags (4: restored statistics, 8: columns, 16: events, 32: the events' times are wide,
+                128: too many metrics, and nothing follows); statistics, [restored statistics], [columns], [events]
     statistics  number of events; size of the names in bytes, of which the highest bit is set if there are parts, and
                 the next one if there is a member; names of the metrics; for each metric its count, sum, minimum,
                 maximum, average and deviation; [for each metric the size of its parts, and they, as
@@ -18,10 +17,9 @@ Little-endian, without padding. Parts in brackets are optional; a flag tells whe
                 each; each metric as its index; the data, as :mod:`pipeline.core.accumulation.packed_block` describes
     events      number of blocks; for each block the size of its metric names in bytes, number of events, the names,
                 event times in µs (8 bytes, wide: 16), values as in a group
-    windows     version; flags (1: restored from the table, 2: settled, 64: floor); the received windows, then the
-                restored ones: their number, and for each its start in µs and its statistics; [settled: the same, of
-                all that were merged, and their sizes]; [floor, as sizes]
-    sizes       the least size of all; size in bytes of the text of :mod:`pipeline.core.notation.size_runs`; the text
+    windows     version; 1 if some are settled; the received windows, then the restored ones: their number, and for
+                each its start in µs and its statistics; [settled: the same, of all that were merged, and
+                their sizes: the size in bytes of the text of :mod:`pipeline.core.notation.size_runs`; the text]
     window      version; statistics
     names       for each its length in one byte, and its UTF-8
 """
@@ -47,11 +45,10 @@ _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
 _BLOCK = struct.Struct("<II")
 _START = struct.Struct("<q")
-_SIZES = struct.Struct("<QI")
 
 VERSION = 0x1C  # no release before took it for a first byte; the next format takes another one
 
-WINDOWS_VERSION = 0x1B
+WINDOWS_VERSION = 0x1D
 
 _METRIC_INDEX = "I"
 _HAS_PARTS, _HAS_MEMBER = 1 << 31, 1 << 30
@@ -282,18 +279,6 @@ def read_windows(reader: Reader) -> dict[int, WindowStats]:
     return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
 
 
-def sizes_bytes(least: int, sizes: Mapping[int, int]) -> bytes:
-    """Serializes the least size of a window, and the sizes of shorter ones by their start in µs."""
-    text = sizes_text(sizes)
-    return _SIZES.pack(least, len(text)) + text
-
-
-def read_sizes(reader: Reader) -> tuple[int, dict[int, int]]:
-    """Reads what :func:`sizes_bytes` wrote."""
-    least, size = reader.unpack(_SIZES)
-    return least, parse_sizes(reader.take(size))
-
-
 def _times_bytes(time_type: str, times: Sequence[int]) -> bytes:
     return b"".join(map(_wide_bytes, times)) if time_type == WIDE else array(time_type, times).tobytes()
 
@@ -336,3 +321,14 @@ def _names(data: bytes) -> tuple[str, ...]:
         names.append(data[begin + 1 : end].decode())
         begin = end
     return tuple(names)
+
+
+def sizes_bytes(sizes: Mapping[int, int]) -> bytes:
+    """Serializes the sizes of windows, by start in µs."""
+    text = sizes_text(sizes)
+    return _COUNT.pack(len(text)) + text
+
+
+def read_sizes(reader: Reader) -> dict[int, int]:
+    """Reads what :func:`sizes_bytes` wrote."""
+    return parse_sizes(reader.counted())

@@ -12,12 +12,10 @@ class Pane(NamedTuple):
 
     Attributes:
         stats: the window's statistics; empty if it is too wide.
-        complete: whether the window was restored from the table, and the statistics count all that it stored.
         too_wide: whether the window has more metrics than fit in a row.
     """
 
     stats: WindowStats
-    complete: bool
     too_wide: bool = False
 
 
@@ -26,7 +24,7 @@ class Accumulator(Protocol):
 
     @property
     def exact(self) -> bool:
-        """Whether it can be merged with raw rows without counting a reading twice: restored statistics cannot."""
+        """Whether it counts each reading once: restored statistics may count one that comes again."""
 
     @property
     def differs(self) -> bool:

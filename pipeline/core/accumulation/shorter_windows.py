@@ -29,12 +29,9 @@ class ShorterWindows:
         settled: the statistics of earlier shorter windows, merged.
         settled_us: the time before which all windows are among them.
         settled_sizes: the size of each of these windows by start in µs; empty if they are too many to tell.
-        least: the least size of a pane.
-        floor: the least size of each shorter window by start in µs.
-        has_restored: whether what the table stored was restored.
     """
 
-    __slots__ = ("floor", "has_restored", "latest", "least", "restored", "settled", "settled_sizes", "settled_us")
+    __slots__ = ("latest", "restored", "settled", "settled_sizes", "settled_us")
 
     exact = True
     differs = False
@@ -45,9 +42,6 @@ class ShorterWindows:
         self.settled = WindowStats()
         self.settled_us = 0
         self.settled_sizes: dict[int, int] = {}
-        self.least = 0
-        self.floor: dict[int, int] = {}
-        self.has_restored = False
 
     def put(self, start_us: int, stats: WindowStats) -> bool:
         """Adds a result of the shorter window that starts at ``start_us``; it must not change later.
@@ -61,22 +55,12 @@ class ShorterWindows:
         replaced = restored if known is None else known
         return replaced is not None and replaced.size == stats.size
 
-    def restore(
-        self, stored: Mapping[int, WindowStats], least: int = 0, floor: Mapping[int, int] | None = None
-    ) -> None:
-        """Adds what the table stored before the job saw the longer window.
-
-        Args:
-            stored: the shorter windows' statistics by start, in microseconds.
-            least: the size of the longer window's own row; no pane that counts less may replace it.
-            floor: the size of each shorter window that the row counts, if it tells.
-        """
+    def restore(self, stored: Mapping[int, WindowStats]) -> None:
+        """Adds the shorter windows, by start in µs, that the table stored before the job saw the longer one."""
         for start_us, stats in stored.items():
             known = self.restored.get(start_us)
             if known is None or stats.size > known.size:
                 self.restored[start_us] = stats
-        self._raise_floor(least, floor or {})
-        self.has_restored = True
 
     def keep_restored(self, is_wanted: Callable[[int], bool]) -> None:
         """Drops the restored results of shorter windows whose start is not wanted."""
@@ -95,8 +79,6 @@ class ShorterWindows:
 
     def unsettle(self) -> None:
         """Forgets what was merged, so that one of its windows can be replaced. It has to be restored then."""
-        stats = self.pane().stats
-        self._raise_floor(stats.size, stats.sizes or {})
         self.settled, self.settled_us, self.settled_sizes = WindowStats(), 0, {}
 
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
@@ -107,27 +89,20 @@ class ShorterWindows:
         for start_us in sorted(windows):
             _append(total, windows[start_us])
         if len(total.metrics) > statistics.most_metrics:
-            return Pane(WindowStats(), complete=False, too_wide=True)
-        counts_all = total.size >= self.least
+            return Pane(WindowStats(), too_wide=True)
         if self.settled_sizes or not self.settled_us:
-            total.sizes = sizes = self.settled_sizes | {start_us: stats.size for start_us, stats in windows.items()}
-            counts_all &= all(sizes.get(start_us, 0) >= size for start_us, size in self.floor.items())
-        return Pane(total, self.has_restored and counts_all)
+            total.sizes = self.settled_sizes | {start_us: stats.size for start_us, stats in windows.items()}
+        return Pane(total)
 
     def newest(self) -> Iterator[tuple[int, str, float]]:
         return iter(())
 
-    def _raise_floor(self, least: int, floor: Mapping[int, int]) -> None:
-        self.least = max(self.least, least)
-        self.floor |= {start_us: size for start_us, size in floor.items() if size > self.floor.get(start_us, 0)}
-
     def to_bytes(self) -> bytes:
-        floor = sizes_bytes(self.least, self.floor) if self.least or self.floor else b""
         settled = b""
         if self.settled_us:
-            settled = windows_bytes({self.settled_us: self.settled}) + sizes_bytes(0, self.settled_sizes)
-        head = head_bytes(self.has_restored | bool(settled) << 1 | bool(floor) << 6, WINDOWS_VERSION)
-        return b"".join((head, windows_bytes(self.latest), windows_bytes(self.restored), settled, floor))
+            settled = windows_bytes({self.settled_us: self.settled}) + sizes_bytes(self.settled_sizes)
+        head = head_bytes(bool(settled), WINDOWS_VERSION)
+        return b"".join((head, windows_bytes(self.latest), windows_bytes(self.restored), settled))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "ShorterWindows":
@@ -135,13 +110,10 @@ class ShorterWindows:
         reader = Reader(data)
         reader.version(WINDOWS_VERSION)
         flags = reader.byte()
-        found.has_restored = bool(flags & 1)
         found.latest, found.restored = read_windows(reader), read_windows(reader)
-        if flags & 2:
+        if flags & 1:
             ((found.settled_us, found.settled),) = read_windows(reader).items()
-            _, found.settled_sizes = read_sizes(reader)
-        if flags & 64:
-            found.least, found.floor = read_sizes(reader)
+            found.settled_sizes = read_sizes(reader)
         reader.end()
         return found
 

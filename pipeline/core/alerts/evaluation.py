@@ -13,7 +13,7 @@ from pipeline.core.alerts.rule_set import RuleSet, may_fire
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.alerts.silence import Silence, SilentSensors, silent_track
 from pipeline.core.alerts.stored_alerts import AlertTable, StoredAlerts, ValuesWanted
-from pipeline.core.panes.firing import KEPT_US
+from pipeline.core.panes.firing import IN_FLIGHT_US
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 from pipeline.core.rows.rows import EncodedRows
 
@@ -264,7 +264,7 @@ class Evaluation:
 
     def _is_idle(self, name: str, track: Track) -> bool:
         """Returns whether nothing of a track has to be kept. Until its row is written, nobody can read it."""
-        if track.unread or track.is_open or self._now_us < track.written_us + KEPT_US:
+        if track.unread or track.is_open or self._now_us < track.written_us + IN_FLIGHT_US:
             return False
         rule = self.rules.by_name.get(name)
         return track.is_new or rule is None or rule.condition is None or track.is_idle(rule)

@@ -96,7 +96,7 @@ class Recomputed:
     @classmethod
     def of(cls, readings: WindowReadings, statistics: Statistics = BY_DEFAULT) -> "Recomputed":
         """Computes the statistics of all readings of a window."""
-        stats, _, too_wide = readings.pane(statistics)
+        stats, too_wide = readings.pane(statistics)
         return cls(stats, readings.magnitudes(), too_wide)
 
     def fits(self, statistics: Statistics) -> bool:

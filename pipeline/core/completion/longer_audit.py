@@ -5,13 +5,13 @@ from itertools import islice
 from math import inf
 
 from pipeline.core.completion.audit import Finding, Recomputed, StoredRow, Untouched, finding_of
-from pipeline.core.completion.longer_rows import sizes_within
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import parse_window_stats
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least
+from pipeline.core.windows.fixed import Window
 
 UNSURE = "its shorter windows lack something"
 
@@ -89,6 +89,18 @@ class LongerAudit:
             return not at_least(shorter.values(), stats)
         return any(
             size > (shorter[each_us].size if each_us in shorter else 0)
-            for each_us, size in sizes_within(stats.sizes, self._source.window).items()
+            for each_us, size in _sizes_within(stats.sizes, self._source.window).items()
             if each_us not in changed
         )
+
+
+def _sizes_within(sizes: Mapping[int, int], window: Window) -> dict[int, int]:
+    """Returns the sizes of windows, by start in µs, from those of windows in them.
+
+    A row from before its source was added tells of shorter windows than those.
+    """
+    found = dict[int, int]()
+    for start_us, size in sizes.items():
+        within_us = window.start_of(start_us)
+        found[within_us] = found.get(within_us, 0) + size
+    return found

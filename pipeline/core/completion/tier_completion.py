@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipeline.core.accumulation.pane import Accumulator
-from pipeline.core.completion.longer_rows import LongerRows
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.schema.table_schema import Tier
@@ -25,14 +24,11 @@ class Completed(NamedTuple, Generic[A]):
 
     Attributes:
         stats: the window's statistics.
-        known: an accumulator of the table's readings and of those that came, for the next computation.
-        proven: whether it certainly lacks nothing. Otherwise the caller wrote the aggregate row and has nothing new,
-            but a longer window counts more of this one: another writer's row may have been replaced.
+        known: an accumulator of the table's readings and of those that came.
     """
 
     stats: WindowStats
     known: A
-    proven: bool = True
 
 
 class TierCompletion(ABC, Generic[A]):
@@ -41,14 +37,12 @@ class TierCompletion(ABC, Generic[A]):
     Args:
         table: the table's reader.
         tier: the tier.
-        longer: the tiers that are computed from each tier.
         sources: the tiers of shorter windows whose rows are read.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, longer: Mapping[Tier, Sequence[Tier]], *sources: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, *sources: Tier) -> None:
         self._table = table
-        self._tier, self._longer = tier, LongerRows(table, tier, longer)
-        self._tiers = (tier, *sources)
+        self._tier, self._sources = tier, sources
 
     @abstractmethod
     def begun(self) -> A:
@@ -59,44 +53,30 @@ class TierCompletion(ABC, Generic[A]):
         """Returns whether the table certainly still has all that a window consists of."""
 
     @abstractmethod
-    def restored(self, sensor_id: str, start_us: int, now_us: int) -> tuple[A | None, bool]:
+    def restored(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None = None) -> tuple[A | None, bool]:
         """Reads what the table stores of a window that began before the job did.
 
-        Returns an accumulator that continues from it, and whether that is certainly complete. The accumulator is None
-        if it would lose something that the aggregate row counts.
+        Returns an accumulator of it, and whether that is certainly complete. The accumulator is None if it counts less
+        than the aggregate row.
 
         Args:
             sensor_id: the sensor.
             start_us: the window's start.
             now_us: the current time.
+            fresh: readings that are in the table by now, but not in the aggregate row; None if none are known.
         """
 
     @abstractmethod
-    def completed(
-        self,
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: A,
-        written: A | None = None,
-        *,
-        stored_count: bool = False,
-        settled: bool = False,
-    ) -> Completed[A] | None:
+    def completed(self, sensor_id: str, start_us: int, now_us: int, fresh: A) -> Completed[A] | None:
         """Computes a window from the table and fresh readings.
 
-        Returns None if the result would lose something that the aggregate row counts, or is too wide for a row.
+        Returns None if the result may lose something that the aggregate row counts, or is too wide for a row.
 
         Args:
             sensor_id: the sensor.
             start_us: the window's start.
             now_us: the current time.
-            fresh: an accumulator of readings that the table may lack.
-            written: the readings that the aggregate row counts if the caller wrote it last; ``fresh`` has them too.
-            stored_count: whether the table's values count where they differ from fresh ones, which it has certainly
-                received.
-            settled: whether no job may still write the window. Its raw rows, if all are kept, count then, also where
-                the aggregate row counts as many with other values.
+            fresh: an accumulator of readings that are in the table by now.
         """
 
     def each(
@@ -120,11 +100,12 @@ class TierCompletion(ABC, Generic[A]):
         """
         found, together = dict[str, Any](), self._table.together
         end_us = self._tier.window.end_of(start_us)
-        of_sensor = sum(tier.window.count(start_us, end_us) for tier in self._tiers)
-        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // of_sensor))
+        tiers = self._sources if self.is_certain(start_us, now_us) else (self._tier, *self._sources)
+        of_sensor = sum(tier.window.count(start_us, end_us) for tier in tiers)
+        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // max(1, of_sensor)))
         for first in range(0, len(sensor_ids), at_once):
             some = sensor_ids[first : first + at_once]
-            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in self._tiers for each in some]
+            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in tiers for each in some]
             with together.kept(rows):
                 raw = {each: self._raw_selections(each, start_us, now_us, (fresh or {}).get(each)) for each in some}
                 for batch in together.batches(raw):

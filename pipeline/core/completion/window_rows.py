@@ -3,13 +3,11 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from operator import neg
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.gathering import Columns
 from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.completion.backfill_runs import last_run_us
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.columns import EventColumns, columns_of
 from pipeline.core.queries.events import Query, selections_of
@@ -63,14 +61,6 @@ class WindowRows:
     def tells_members(self, stats: WindowStats) -> bool:
         """Returns whether statistics tell all metadata that roll-ups group by."""
         return tells(stats.member, self._schema.member_fields)
-
-    def backfilled_since(self, time_us: int) -> bool:
-        """Returns whether a backfill may have written windows since then. The first call reads the table's notes."""
-        return self._last_run_us is None or self._last_run_us >= time_us
-
-    @cached_property
-    def _last_run_us(self) -> int | None:
-        return last_run_us(self._read)
 
     def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
         """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""

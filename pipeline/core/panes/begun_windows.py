@@ -1,23 +1,24 @@
 """Begins the windows of a group's sensors: empty, or from what the table stores of them.
 
-A window is read from the table before its first pane if it may be stored there: if it began before the job, or if its
-first readings come long after its end by the clock. Then the watermark lags or the group was silent, and a backfill may
-have written it meanwhile. See :mod:`pipeline.core.completion.stored_windows`.
+A window that may have begun before the job is read from the table when its first readings come; see
+:mod:`pipeline.core.completion.stored_windows`. From then on the state has all of its readings.
 """
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import END_US, KEPT_US, NEVER_US, Schedule
+from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.grouped_readings import Readings
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.newest_row import NewestReadings
@@ -45,7 +46,6 @@ class BegunWindows:
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         newest: the newest readings that were found in the table: an earlier job may have ended before it wrote them.
         counts: the number of windows, by the names above.
-        over_us: windows that ended by this event time were over long ago, so that others may write them.
     """
 
     def __init__(
@@ -65,11 +65,7 @@ class BegunWindows:
         self._latest = aggregation.latest
         self._each = each
         self._held_until_s = time.monotonic() + HELD_S
-        self._before_us = self.over_us = -NEVER_US
-        if aggregation.before_us is not None:
-            self._before_us = aggregation.before_us
-            # A backfill lists windows that were over later: a job may have them in its state.
-            self.over_us = now_us - aggregation.firing.lateness_us - KEPT_US
+        self._before_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
         self.incomplete: list[tuple[str, int]] = []
         self.newest = NewestReadings()
         self.counts: Counter[str] = Counter()
@@ -81,81 +77,101 @@ class BegunWindows:
             found = self._windows.of_tier[tier][start_us] = StartWindows(late)
         return found
 
-    def entry(self, window: StartWindows[Any], sensor_id: str) -> SensorWindow[Any]:
-        """Returns a sensor's window, which something came for; a closed one is kept for a while longer."""
-        entry = window.entries[sensor_id]
-        if window.late:
-            entry.kept_until_us = self._now_us + KEPT_US
-            entry.wake()
-        return entry
-
-    def begin_in_time(self, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> set[str]:
+    def begin_in_time(
+        self, start_us: int, window: StartWindows[Any], received: Mapping[str, Sequence[Readings]]
+    ) -> set[str]:
         """Adds windows of the shortest tier. Returns the sensors whose readings have to wait for another firing.
 
         A group is held while its windows are restored. The readings that are left count as if they came a second later,
         which is possible until the window closes or the job is drained.
         """
         closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
-        if window.late or closes or self._drained or not self.may_be_stored(0, start_us):
-            self.begin(0, start_us, window, sensor_ids)
+        if closes or self._drained or not self.may_be_stored(start_us):
+            self.begin(0, start_us, window, list(received), received)
             return set()
+        sensor_ids = list(received)
         began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
         while at_once > 0 and begun < len(sensor_ids):
-            self.begin(0, start_us, window, sensor_ids[begun : begun + at_once])
+            self.begin(0, start_us, window, sensor_ids[begun : begun + at_once], received)
             begun, now_s = begun + at_once, time.monotonic()
             in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
             at_once = min(round(in_time), MOST_SENSORS)
         return set(sensor_ids[begun:])
 
-    def begin(self, tier: int, start_us: int, window: StartWindows[Any], sensor_ids: Sequence[str]) -> None:
-        """Adds windows of sensors, which continue from the table if it may store them."""
-        stored = not window.late and self.may_be_stored(tier, start_us)
-        restored = self.restored(tier, start_us, sensor_ids) if stored and sensor_ids else {}
+    def begin(
+        self,
+        tier: int,
+        start_us: int,
+        window: StartWindows[Any],
+        sensor_ids: Sequence[str],
+        received: Mapping[str, Sequence[Readings]] | None = None,
+    ) -> None:
+        """Adds windows of sensors, which continue from the table if it may store them.
+
+        Args:
+            tier: the index of the tier.
+            start_us: the windows' start.
+            window: the sensors' windows with that start.
+            sensor_ids: the sensors.
+            received: the readings that come for windows of the shortest tier, by sensor.
+        """
+        stored = not window.late and self.may_be_stored(start_us)
+        restored = self.restored(tier, start_us, sensor_ids, received) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
-            accumulator, complete = restored.get(sensor_id, (None, True))
+            accumulator = restored.get(sensor_id)
+            held = stored and accumulator is None
             if accumulator is None:
                 accumulator = self._completion[tier].begun()
-            entry = SensorWindow(type(accumulator), value=accumulator, stored=stored, exact=accumulator.exact)
-            entry.unsure = not complete
-            window.entries[sensor_id] = entry
+            window.entries[sensor_id] = SensorWindow(type(accumulator), value=accumulator, held=held)
 
-    def may_be_stored(self, tier: int, start_us: int) -> bool:
+    def may_be_stored(self, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
-        return start_us < self._before_us or self._windows.ends_by(tier, start_us, self.over_us)
+        return start_us < self._before_us
 
     @property
     def written_until_us(self) -> int:
         """The time before which windows of the shortest tier start that are closed, or may be stored."""
-        ended_us = max(self._schedule.closed_before_us, self.over_us)
+        ended_us = self._schedule.closed_before_us
         first_us = self._shortest.start_of(min(ended_us, LATEST_US)) if ended_us > 0 else 0
         return max(first_us, self._before_us)
 
     def is_stored(self, tier: int, start_us: int) -> bool:
         """Returns whether the table may store all of an open window, so that the job begins no part of it."""
-        return self._windows.ends_by(tier, start_us, max(self._before_us, self.over_us))
+        return self._windows.ends_by(tier, start_us, self._before_us)
 
     def restored(
-        self, tier: int, start_us: int, sensor_ids: Sequence[str]
-    ) -> dict[str, tuple[Accumulator | None, bool]]:
-        """Returns accumulators that continue from what the table stores of windows, and whether that is complete.
+        self,
+        tier: int,
+        start_us: int,
+        sensor_ids: Sequence[str],
+        received: Mapping[str, Sequence[Readings]] | None = None,
+    ) -> dict[str, Accumulator | None]:
+        """Returns accumulators of all that the table stores of windows.
 
-        The accumulator is None if the table's row counts more than can be continued.
+        The accumulator is None if the table's row may count more. Such a window is listed, and so is one of which raw
+        rows may have been collected.
         """
         completion = self._completion[tier]
+        fresh = dict[str, WindowReadings]()
+        if received is not None and not completion.is_certain(start_us, self._now_us):
+            for sensor_id in sensor_ids:
+                fresh[sensor_id] = WindowReadings()
+                for _, metrics, times, values, _ in received[sensor_id]:
+                    fresh[sensor_id].extend(metrics, times, values)
 
         def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
-            with suppress(ForeignRow):  # another program's row: the window is held back, and waits for a repair
-                return completion.restored(sensor_id, start_us, self._now_us)
+            with suppress(ForeignRow):  # another program's row: the window waits for a repair
+                return completion.restored(sensor_id, start_us, self._now_us, fresh.get(sensor_id))
             return None, False
 
         found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
-        for sensor_id, (accumulator, complete) in found.items():
+        for sensor_id, (accumulator, certain) in found.items():
             if accumulator is not None:
                 self.add_newest(sensor_id, accumulator)
                 self.counts[RESTORED] += 1
-            if not complete:
+            if not certain:
                 self.list_incomplete(sensor_id, start_us)
-        return found
+        return {sensor_id: accumulator for sensor_id, (accumulator, _) in found.items()}
 
     def add_newest(self, sensor_id: str, found: Accumulator) -> None:
         """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""

@@ -8,7 +8,7 @@ and the window after one that is closed, or that began before the job.
 A firing of late readings does not have the open windows: what it hands to them waits for their next pane.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
@@ -60,18 +60,17 @@ class CarryIn:
         self._searched: dict[str, dict[str, tuple[int, int]]] = {}  # for windows without a row
         self.deferred: dict[str, dict[str, At]] = {}
 
-    def into(self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()) -> None:
+    def into(self, start_us: int, found: Mapping[str, WindowStats]) -> None:
         """Adds the last readings before a window to its statistics.
 
         Args:
             start_us: the window's start.
             found: the window's statistics by sensor.
-            again: the sensors whose known readings are looked up again, in case others wrote some.
         """
         entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
         missing: dict[str, list[str]] = {}
         for sensor_id, stats in found.items():
-            known = () if sensor_id in again else entries[sensor_id].before
+            known = entries[sensor_id].before
             if metrics := [metric for metric in stats.metrics if metric not in known and carries_to(metric)]:
                 missing[sensor_id] = metrics
         looked_up = self._each(lambda sensor_id: self._before(start_us, sensor_id, missing[sensor_id]), missing)
@@ -84,9 +83,7 @@ class CarryIn:
                 if of_metric.parts:
                     of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
 
-    def beyond(
-        self, start_us: int, found: Mapping[str, WindowStats], again: Collection[str] = ()
-    ) -> list[tuple[str, int]]:
+    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
         """Hands the last readings of a window to the windows after it, which then have to fire.
 
         Returns sensor and start of further windows to compute again, which only the table has.
@@ -94,15 +91,13 @@ class CarryIn:
         Args:
             start_us: the window's start.
             found: the window's statistics by sensor.
-            again: the sensors whose later windows are looked up again: others may have written one without knowing of
-                these readings, whose raw rows were on their way.
         """
         window, end_us = self._windows[start_us], self._tier.window.end_of(start_us)
         changed = dict[str, dict[str, At]]()
         for sensor_id, stats in found.items():
             entry = window.entries[sensor_id]
-            lasts, known = lasts_of(stats), {} if sensor_id in again else entry.last
-            changed[sensor_id] = {name: last for name, last in lasts.items() if known.get(name) != last}
+            lasts = lasts_of(stats)
+            changed[sensor_id] = {name: last for name, last in lasts.items() if entry.last.get(name) != last}
             entry.last |= changed[sensor_id]
         return self.onward(end_us, changed, beyond_state=window.late or self._may_be_stored(end_us))
 
@@ -155,7 +150,6 @@ class CarryIn:
                     if before is None or before < last:
                         entry.before[metric] = last
                         entry.dirty = entry.moved = True
-                        entry.wake()
                 if metric in entry.last:
                     bounds[metric] = each_us
                     del waiting[metric]

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
 
-VERSION = 3
+VERSION = 4
 
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
 
-KEPT_US = 20 * 60 * 1_000_000
-"""The time for which a closed window is kept: twice as long as writers retry."""
+IN_FLIGHT_US = 20 * 60 * 1_000_000
+"""The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -57,38 +57,6 @@ class Timers(NamedTuple):
 
 
 @dataclass
-class Generation:
-    """Closed windows that rest, and are dropped together.
-
-    Attributes:
-        since_us: the time of the clock at which the first one closed; :data:`NEVER_US` without one.
-        until_us: the time of the clock until which all are kept; :data:`NEVER_US` without one.
-        first_us: the start of the first window.
-        last_us: the start of the last window.
-    """
-
-    since_us: int = NEVER_US
-    until_us: int = NEVER_US
-    first_us: int = NEVER_US
-    last_us: int = -NEVER_US
-
-    def take(self, now_us: int, until_us: int, starts_us: Iterable[int]) -> None:
-        """Notes that windows close now, and are kept until another time. Workers' clocks may differ."""
-        self.until_us = until_us if self.until_us == NEVER_US else max(until_us, self.until_us)
-        self.since_us = min(now_us, self.since_us)
-        for start_us in starts_us:
-            self.first_us, self.last_us = min(start_us, self.first_us), max(start_us, self.last_us)
-
-    def is_kept(self, now_us: int) -> bool:
-        """Returns whether windows may rest that are still kept."""
-        return now_us < self.until_us < NEVER_US
-
-    def has_one_of(self, starts_us: Iterable[int]) -> bool:
-        """Returns whether a window with one of these starts may rest."""
-        return any(self.first_us <= start_us <= self.last_us for start_us in starts_us)
-
-
-@dataclass
 class Schedule:
     """The part of a group's state that is read for every element: it is small.
 
@@ -98,14 +66,9 @@ class Schedule:
             what is late, not a runner. It never decreases, even if an update of the job allows more lateness.
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
         clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
-        batches: the number of batches of rows so far; see :mod:`pipeline.core.panes.row_batches`.
+        firings: the number of firings so far.
         open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
-        closed_until_us: the next time of the clock at which closed windows have to be read; :data:`NEVER_US` without
-            any.
-        closed_from_us: the start of the first closed window that does not rest, or earlier; :data:`NEVER_US` without
-            any.
-        resting: the closed windows that rest.
-        due_us: the time at which waiting readings have to be in a pane, by the start of their window;
+        due_us: the time at which waiting readings or marks have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
         passed_before_us: the same as ``passed_us``, before the timer that fires now.
         closed_before_us: the same as ``closed_us``, before the timer that fires now.
@@ -115,22 +78,14 @@ class Schedule:
     closed_us: int = -NEVER_US
     watermark_us: int = NEVER_US
     clock_us: int = NEVER_US
-    batches: int = 0
+    firings: int = 0
     open_watermark_us: int = NEVER_US
-    closed_until_us: int = NEVER_US
-    closed_from_us: int = NEVER_US
-    resting: list[Generation] = field(default_factory=lambda: [Generation(), Generation()])
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
     closed_before_us: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
-
-    def unread_from_us(self, now_us: int) -> int:
-        """Returns the start of the first closed window that the state may have; :data:`NEVER_US` without any."""
-        resting = (each.first_us for each in self.resting if now_us < each.until_us)
-        return min([self.closed_from_us, *resting])
 
     @property
     def is_over(self) -> bool:
@@ -158,8 +113,8 @@ class Schedule:
         return self.due_us.setdefault(start_us, due_us)
 
     def rearm(self, firing: FiringRules) -> Timers:
-        """Makes the timers fire when windows, or the readings that wait, need it."""
-        clock_us = min([self.closed_until_us, *(each.until_us for each in self.resting), *self.due_us.values()])
+        """Makes the timers fire when windows, or what waits, need it."""
+        clock_us = min(self.due_us.values(), default=NEVER_US)
         # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
         watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
@@ -208,11 +163,8 @@ class Schedule:
     def to_bytes(self) -> bytes:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
-        of_windows = [self.open_watermark_us, self.closed_until_us, self.closed_from_us]
-        for each in self.resting:
-            of_windows += (each.since_us, each.until_us, each.first_us, each.last_us)
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
-        numbers = array("q", [*times_us, self.batches, *of_windows, *pairs])
+        numbers = array("q", [*times_us, self.firings, self.open_watermark_us, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
 
     @classmethod
@@ -220,13 +172,12 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 129 or len(data) % 16 != 1:
+        if data[:1] != bytes([VERSION]) or len(data) < 49 or len(data) % 16 != 1:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
         numbers = array("q", data[1:])
-        passed_us, closed_us, watermark_us, clock_us, batches, open_us, until_us, from_us, *others = numbers
-        resting = [Generation(*others[:4]), Generation(*others[4:8])]
-        due_us = dict(zip(others[8::2], others[9::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, batches, open_us, until_us, from_us, resting, due_us)
+        passed_us, closed_us, watermark_us, clock_us, firings, open_us, *pairs = numbers
+        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return cls(passed_us, closed_us, watermark_us, clock_us, firings, open_us, due_us)
 
 
 def _next_of(phase: int, now_us: int, every_us: int) -> int:

@@ -11,12 +11,14 @@ from typing import NamedTuple
 from pipeline.core.accumulation.accumulator import SEAL_AT
 from pipeline.core.accumulation.reading_columns import FEW
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import KEPT_US
 from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.schema.rate import Rate, groups_for
 
 MAX_COMMIT_BYTES = 180_000_000
 """What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""
+
+MARK_BYTES = 25
+"""What a late event adds to the state of its group."""
 
 _PART_BYTES = 60  # of a sensor's readings in a bundle, beside the readings
 _CELL_BYTES = 57  # of an aggregate row, encoded
@@ -28,12 +30,10 @@ class SensorBytes(NamedTuple):
 
     Attributes:
         peak: the windows, when they take most.
-        fired: those that each firing writes, when they take most.
-        mean_fired: those that each firing reads or writes, averaged over time and over both.
+        mean_fired: those that each firing reads or writes, averaged over time.
     """
 
     peak: float
-    fired: float
     mean_fired: float
 
 
@@ -68,14 +68,15 @@ def group_sizes(aggregation: Aggregation, rate: Rate) -> GroupSizes:
     firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
     early = min(1 / firing_us, sensors / rate.every_us) if aggregation.firing.early_us else 0
     at_end = 2 / max(length_us, rate.every_us / sensors)  # on time, and when a window closes
+    at_ends = 2 * at_end if early else at_end  # read and written; without early panes, written on time and read at last
     return GroupSizes(
         groups=groups,
         sensors=sensors,
         windows_bytes=sensors * of_sensor.peak,
         waiting_bytes=sensors * firing_us / rate.every_us * waiting_event_bytes(rate.metrics),
-        commit_bytes=sensors * (of_sensor.fired + row_bytes(aggregation, rate.metrics)),
+        commit_bytes=sensors * (of_sensor.peak + row_bytes(aggregation, rate.metrics)),
         firings_per_second=1_000_000 * (early + at_end),
-        traffic_per_second=2_000_000 * sensors * (early * of_sensor.mean_fired + at_end * of_sensor.fired),
+        traffic_per_second=1_000_000 * sensors * (2 * early * of_sensor.mean_fired + at_ends * of_sensor.peak),
     )
 
 
@@ -99,8 +100,7 @@ def row_bytes(aggregation: Aggregation, metrics: int) -> int:
 def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
     """Returns the state of one sensor.
 
-    A window is open until lateness has passed. Then it rests, together with others, for as long as writers may retry;
-    early panes read it only if statistics continue from the window before. See :mod:`pipeline.core.panes.group_state`.
+    A window is open until lateness has passed. See :mod:`pipeline.core.panes.group_state`.
     """
     firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
     statistics = aggregation.tiers[0].statistics
@@ -111,18 +111,14 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
         per_firing = firing_us / rate.every_us
         return min(1, events) * _readings_bytes(max(1, events), rate.metrics, per_firing) + edges
 
-    longer = (len(aggregation.tiers) - 1) * (40 + (80 + 170 * statistics.has_parts) * rate.metrics)
-    rest_us = KEPT_US + (KEPT_US - 1) // length_us * length_us
-    full, opened, every = of_window(length_us), list[float](), list[float]()
+    longer = (len(aggregation.tiers) - 1) * (30 + (64 + 118 * statistics.has_parts) * rate.metrics)
+    full, opened = of_window(length_us), list[float]()
     for step in range(1, _STEPS + 1):
         at_us = length_us * step // _STEPS
         newest = of_window(at_us if step == _STEPS else at_us // firing_us * firing_us) + longer
-        for sizes, kept_us in ((opened, 0), (every, rest_us)):
-            before = (aggregation.firing.lateness_us + kept_us - at_us) // length_us + 1
-            sizes.append(newest + max(0, before) * full)
-    read = every if statistics.carries else opened
+        opened.append(newest + max(0, (aggregation.firing.lateness_us - at_us) // length_us + 1) * full)
     # Most firings find the results of fewer shorter windows that are not merged yet.
-    return SensorBytes(max(every), max(opened), (sum(read) + sum(opened)) / 2 / _STEPS - 0.4 * longer)
+    return SensorBytes(max(opened), sum(opened) / _STEPS - 0.4 * longer)
 
 
 def _firing_us(aggregation: Aggregation) -> int:

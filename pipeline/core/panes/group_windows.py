@@ -5,18 +5,17 @@
 The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
 
-    chunk   version; index of the tier; flags, 1 for closed windows, 2 for compressed entries; start in µs; entries
-            until the end, by zlib if they are compressed
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for stored, 4 for exact, 8 for again, 16 for moved, 32 for
-            edges, 64 for unsure; number of events and readings in the last pane (-1: none); size of the accumulator;
-            the id; the accumulator; for a closed window, the time until which it is kept in µs; if it has edges, their
-            number and the edges
+    chunk   version; index of the tier; 1 if the entries are compressed; start in µs; entries until the end, by zlib if
+            they are compressed
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for edges; number of events and
+            readings in the last pane (-1: none); size of the accumulator; the id; the accumulator; if it has edges,
+            their number and the edges
     edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
             before; the name; time in µs and value of each reading that it has
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from zlib import compress, decompress
 
@@ -28,11 +27,9 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import WindowStats
 
-VERSION = 3
+VERSION = 4
 
 _HEADER = struct.Struct("<BBBq")
-_LATE, _COMPRESSED = 1, 2
-_KEPT = struct.Struct("<q")
 _ENTRY = struct.Struct("<HBqI")
 _EDGES = struct.Struct("<I")
 _EDGE = struct.Struct("<BB")
@@ -41,8 +38,7 @@ _CHUNK_BYTES = 4 << 20
 _FEW_BYTES = 300  # which are not worth compressing
 PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
-
-_FLAGS = [[bool(flags & 1 << bit) for bit in range(5)] for flags in range(32)]
+_DIRTY, _MOVED, _HELD, _HAS_EDGES = 1, 2, 4, 8
 
 
 class GroupWindows:
@@ -50,20 +46,19 @@ class GroupWindows:
 
     Args:
         tiers: the table's tiers, shortest first.
-        lateness_us: the time for which a window is kept after the watermark has passed its end.
-        chunks: the state, as the methods below returned it.
+        lateness_us: the time for which a window stays open after the watermark has passed its end.
+        chunks: the state, as :meth:`chunks` returned it.
 
     Attributes:
         of_tier: each tier's windows, by their start in µs.
         has_open: whether the open windows are among them.
-        others_from_us: the start of the first closed window that may not be among them.
-        written_bytes: the bytes of all chunks that the methods below have yielded.
+        written_bytes: the bytes of all chunks that :meth:`chunks` has yielded.
     """
 
     def __init__(self, tiers: Sequence[Tier], lateness_us: int, chunks: Iterable[bytes] = ()) -> None:
         self._ends = [tier.window.end_of for tier in tiers]
         self._lateness_us = lateness_us
-        self.has_open, self.others_from_us = True, NEVER_US
+        self.has_open = True
         self.written_bytes = 0
         self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
         self.read(chunks)
@@ -71,33 +66,8 @@ class GroupWindows:
     def read(self, chunks: Iterable[bytes]) -> None:
         """Adds windows of the state."""
         for chunk in chunks:
-            tier, late, start_us = _header(chunk)
-            self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries.update(_entries(chunk))
-
-    def read_resting(self, chunks: Iterable[bytes], wanted: Collection[tuple[int, int]] | None, now_us: int) -> None:
-        """Adds windows that rest and are still kept; to those for which something came since, what rests of them.
-
-        Args:
-            chunks: the state.
-            wanted: the index of the tier, and the start in µs, of the windows to add; None for all.
-            now_us: the current time.
-        """
-        for chunk in chunks:
-            tier, late, start_us = _header(chunk)
-            if wanted is None or (tier, start_us) in wanted:
-                entries = self.of_tier[tier].setdefault(start_us, StartWindows(late)).entries
-                for sensor_id, entry in _entries(chunk):
-                    if entry.kept_until_us <= now_us:
-                        continue
-                    entry.rests = True
-                    closed = entries.setdefault(sensor_id, entry)
-                    if closed is not entry and closed.is_mergeable and entry.is_mergeable:
-                        closed.resting = entry.data
-
-    def closed(self) -> set[tuple[int, int]]:
-        """Returns the index of the tier, and the start in µs, of the closed windows."""
-        found = enumerate(self.of_tier)
-        return {(tier, start_us) for tier, windows in found for start_us, window in windows.items() if window.late}
+            tier, start_us = window_of(chunk)
+            self.of_tier[tier].setdefault(start_us, StartWindows()).entries.update(_entries(chunk))
 
     def put(self, tier: int, start_us: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
         """Adds the result of a shorter window to a longer one, which begins without any."""
@@ -113,39 +83,33 @@ class GroupWindows:
             entries[sensor_id] = SensorWindow(WindowReadings, last=of_sensor)
 
     def first_us(self, tier: int) -> int:
-        """Returns the start of a tier's first window, or of an earlier one that may not be among these."""
-        return min([self.others_from_us, *self.of_tier[tier]])
+        """Returns the start of a tier's first window; :data:`NEVER_US` without one."""
+        return min(self.of_tier[tier], default=NEVER_US)
 
     def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
         """Returns whether a window ends by an event time."""
         return self._ends[tier](start_us) <= time_us
 
-    def close(self, closed_us: int, kept_until_us: int) -> None:
-        """Closes the open windows that end by ``closed_us``, and keeps them until ``kept_until_us``."""
+    def make_late(self, over_us: int, is_certain: Callable[[int, int], bool]) -> None:
+        """Makes open windows late that end by ``over_us``: they are computed from the table.
+
+        Args:
+            over_us: the time.
+            is_certain: whether the table certainly has all of a window, by the index of its tier and its start in µs.
+        """
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
-                if not window.late and self.ends_by(tier, start_us, closed_us):
+                if not window.late and self.ends_by(tier, start_us, over_us) and is_certain(tier, start_us):
                     window.late = True
                     for entry in window.entries.values():
-                        entry.kept_until_us, entry.closes = kept_until_us, True
+                        entry.dirty = True
+                        entry.before.clear()
 
-    def drop(self, now_us: int, *, but_again: bool = False) -> None:
-        """Drops the sensors' closed windows that were kept until ``now_us``; if asked, not those to read once more."""
-        for windows in self.of_tier:
-            for start_us, window in list(windows.items()):
-                if window.late:
-                    window.entries = {
-                        key: entry
-                        for key, entry in window.entries.items()
-                        if entry.kept_until_us > now_us or (but_again and entry.again)
-                    }
-                    if not window.entries:
-                        del windows[start_us]
-
-    def drop_all(self) -> None:
-        """Drops every window: the watermark has passed the end of time, so nothing more comes."""
-        for windows in self.of_tier:
-            windows.clear()
+    def drop(self, closed_us: int) -> None:
+        """Drops the windows that end by ``closed_us``: the table has them."""
+        for tier, windows in enumerate(self.of_tier):
+            for start_us in [each for each in windows if self.ends_by(tier, each, closed_us)]:
+                del windows[start_us]
 
     def next_watermark_us(self, passed_us: int, *, all_ends: bool = False) -> int:
         """Returns the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
@@ -156,61 +120,35 @@ class GroupWindows:
         for end_of, windows in zip(self._ends, self.of_tier, strict=True):
             for start_us, window in windows.items():
                 end_us = end_of(start_us)
-                if window.late:
-                    continue
                 if end_us > passed_us and (all_ends or any(entry.dirty for entry in window.entries.values())):
                     found = min(found, end_us)
                 else:
                     found = min(found, end_us + self._lateness_us)
         return found
 
-    def next_time_us(self) -> int:
-        """Returns the next time at which closed windows have to be read; :data:`NEVER_US` without any.
-
-        That is when one is read once more from the table, or when all can be dropped.
-        """
-        late = (window for windows in self.of_tier for window in windows.values() if window.late)
-        found = [entry for window in late for entry in window.entries.values() if _stays(entry)]
-        again_us = (entry.kept_until_us for entry in found if entry.again)
-        return min(again_us, default=max((entry.kept_until_us for entry in found), default=NEVER_US))
-
-    def open_chunks(self) -> Iterator[bytes]:
-        """Yields the open windows."""
-        return self._chunks(late=False)
-
-    def closed_chunks(self) -> Iterator[bytes]:
-        """Yields the closed windows that do not rest."""
-        return self._chunks(late=True, which=_stays)
-
-    def resting_chunks(self) -> Iterator[bytes]:
-        """Yields the windows that begin to rest."""
-        return self._chunks(late=True, which=_begins_to_rest)
-
-    def _chunks(self, *, late: bool, which: Callable[[SensorWindow[Any]], bool] | None = None) -> Iterator[bytes]:
+    def chunks(self) -> Iterator[bytes]:
+        """Yields the windows."""
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
-                if window.late != late:
-                    continue
                 parts, count, size = list[bytes](), 0, 0
                 for sensor_id, entry in window.entries.items():
-                    if which is None or which(entry):
-                        encoded = _entry_parts(sensor_id, entry, late=late)
-                        parts += encoded
-                        count += 1
-                        size += sum(map(len, encoded))
-                        if size >= _CHUNK_BYTES:
-                            yield self._chunk(tier, start_us, parts, size // count, late=late)
-                            parts, count, size = [], 0, 0
+                    encoded = _entry_parts(sensor_id, entry)
+                    parts += encoded
+                    count += 1
+                    size += sum(map(len, encoded))
+                    if size >= _CHUNK_BYTES:
+                        yield self._chunk(tier, start_us, parts, size // count)
+                        parts, count, size = [], 0, 0
                 if parts:
-                    yield self._chunk(tier, start_us, parts, size // count, late=late)
+                    yield self._chunk(tier, start_us, parts, size // count)
 
-    def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int, *, late: bool) -> bytes:
+    def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int) -> bytes:
         body = b"".join(parts)
-        flags = _LATE if late else 0
-        if entry_bytes < PACKED_BYTES and len(body) > _FEW_BYTES:
-            body, flags = compress(body, 1), flags | _COMPRESSED
+        compressed = entry_bytes < PACKED_BYTES and len(body) > _FEW_BYTES
+        if compressed:
+            body = compress(body, 1)
         self.written_bytes += _HEADER.size + len(body)
-        return _HEADER.pack(VERSION, tier, flags, start_us) + body
+        return _HEADER.pack(VERSION, tier, compressed, start_us) + body
 
     def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
         """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
@@ -221,57 +159,38 @@ class GroupWindows:
                         yield sensor_id, start_us, len(entry.data)
 
 
-def _begins_to_rest(entry: SensorWindow[Any]) -> bool:
-    return entry.closes and not entry.again
-
-
-def _stays(entry: SensorWindow[Any]) -> bool:
-    return not (entry.rests or _begins_to_rest(entry))
-
-
-def _entry_parts(sensor_id: str, entry: SensorWindow[Any], *, late: bool) -> list[bytes]:
+def _entry_parts(sensor_id: str, entry: SensorWindow[Any]) -> list[bytes]:
     if entry.value is not None:
         entry.data = entry.value.to_bytes()
     id_bytes = sensor_id.encode()
     edges = _edges_bytes(entry) if entry.before or entry.last else b""
-    flags = entry.dirty | entry.stored << 1 | entry.exact << 2 | entry.again << 3
-    flags |= entry.moved << 4 | bool(edges) << 5 | entry.unsure << 6
+    flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _HAS_EDGES * bool(edges)
     head = _ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data))
-    return [head, id_bytes, entry.data, _KEPT.pack(entry.kept_until_us) if late else b"", edges]
-
-
-def _header(chunk: bytes) -> tuple[int, bool, int]:
-    """Returns the index of a chunk's tier, whether its windows are closed, and their start in µs."""
-    version, tier, flags, start_us = _HEADER.unpack_from(chunk)
-    if version != VERSION:
-        raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
-    return tier, bool(flags & _LATE), start_us
+    return [head, id_bytes, entry.data, edges]
 
 
 def window_of(chunk: bytes) -> tuple[int, int]:
     """Returns the index of the tier of a chunk's windows, and their start in µs."""
-    tier, _, start_us = _header(chunk)
+    version, tier, _, start_us = _HEADER.unpack_from(chunk)
+    if version != VERSION:
+        raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
     return tier, start_us
 
 
 def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:
     """Yields a chunk's windows by sensor id."""
-    _, tier, flags, _ = _HEADER.unpack_from(chunk)
+    _, tier, compressed, _ = _HEADER.unpack_from(chunk)
     kind: Any = ShorterWindows if tier else WindowReadings
-    body = decompress(chunk[_HEADER.size :]) if flags & _COMPRESSED else chunk[_HEADER.size :]
+    body = decompress(chunk[_HEADER.size :]) if compressed else chunk[_HEADER.size :]
     end = 0
     while end < len(body):
-        id_size, of_entry, written, size = _ENTRY.unpack_from(body, end)
+        id_size, flags, written, size = _ENTRY.unpack_from(body, end)
         sensor_id = end + _ENTRY.size
         data = sensor_id + id_size
         end = data + size
-        dirty, stored, exact, again, moved = _FLAGS[of_entry & 31]
-        entry = SensorWindow(kind, body[data:end], None, dirty, written, stored, exact, again, moved)
-        entry.unsure = bool(of_entry & 64)
-        if flags & _LATE:
-            (entry.kept_until_us,) = _KEPT.unpack_from(body, end)
-            end += _KEPT.size
-        if of_entry & 32:
+        entry = SensorWindow(kind, body[data:end], None, bool(flags & _DIRTY), written)
+        entry.moved, entry.held = bool(flags & _MOVED), bool(flags & _HELD)
+        if flags & _HAS_EDGES:
             end = _read_edges(body, end, entry)
         yield body[sensor_id:data].decode(), entry
     if end != len(body):

@@ -1,7 +1,6 @@
 """Restores and settles the windows of a group that are longer than the shortest."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.begun_windows import BegunWindows
@@ -24,11 +23,11 @@ class LongerWindows:
     def keep_stored(self, tier: int, sensor_id: str, accumulator: ShorterWindows) -> None:
         """Keeps restored results of what the table stored before the job: other shorter windows are yet to fire."""
         source = self._sources[tier]
-        accumulator.keep_restored(partial(self._begun.may_be_stored, source))
+        accumulator.keep_restored(self._begun.may_be_stored)
         if self._sources[source] < 0:
             return
         for each_us in [each for each in accumulator.restored if not self._begun.is_stored(source, each)]:
-            restored, _ = self._begun.restored(source, each_us, [sensor_id])[sensor_id]
+            restored = self._begun.restored(source, each_us, [sensor_id])[sensor_id]
             if isinstance(restored, ShorterWindows):
                 self.keep_stored(source, sensor_id, restored)
                 accumulator.restored[each_us] = restored.pane().stats
@@ -41,11 +40,10 @@ class LongerWindows:
         settled_us = accumulator.settled_us
         if shorter_us < settled_us:
             accumulator.unsettle()
-            entry.stored = True
-            restored, complete = self._begun.restored(tier, start_us, [sensor_id])[sensor_id]
-            entry.unsure |= not complete
+            restored = self._begun.restored(tier, start_us, [sensor_id])[sensor_id]
+            entry.held |= restored is None
             if isinstance(restored, ShorterWindows):
                 restored.keep_restored(lambda each_us: each_us < settled_us)
-                accumulator.restore(restored.restored, restored.least, restored.floor)
+                accumulator.restore(restored.restored)
         # The table has the rows of windows that are not in the state any more.
         accumulator.settle(min(shorter_us, self._windows.first_us(source)))

@@ -38,7 +38,7 @@ class PaneResults:
     def finish(self, tier: int) -> None:
         """Makes a tier's windows fire whose end the watermark passes."""
         for start_us, window in self._windows.of_tier[tier].items():
-            if not window.late and self._ends(tier, start_us):
+            if self._ends(tier, start_us):
                 for entry in window.entries.values():
                     if entry.written >= 0:
                         entry.dirty = entry.finished = True

@@ -80,16 +80,16 @@ class PaneResult(NamedTuple):
     kind: Kind
 
 
-def batches_of(results: Iterable[PaneResult], tiers: tuple[Tier, ...], began_us: int, batches: int) -> Iterator[bytes]:
+def batches_of(results: Iterable[PaneResult], tiers: tuple[Tier, ...], began_us: int, firing: int) -> Iterator[bytes]:
     """Yields the results of a firing, encoded in batches of limited size.
 
     Args:
         results: the results.
         tiers: the table's tiers, shortest first.
         began_us: the time at which the job began.
-        batches: the number of batches of rows that the group of sensors had written before the firing.
+        firing: the number of the group's firing.
     """
-    number = f"/{began_us:016d}-{batches:012d}"
+    number = f"/{began_us:016d}-{firing:012d}"
     parts, size = list[bytes](), 0
     for result in results:
         encoded = _result_bytes(result, tiers[result.tier], number)

@@ -1,6 +1,6 @@
 """Bigtable's rows, cells and key ranges as plain data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -20,6 +20,9 @@ class Row(NamedTuple):
     cells: list[Cell]
 
 
+_MOST_BYTES = 2 << 20  # of the rows in an element
+
+
 class EncodedRow(NamedTuple):
     """A row to be written, with its cells encoded by :mod:`pipeline.core.rows.mutation_bytes`."""
 
@@ -30,6 +33,19 @@ class EncodedRow(NamedTuple):
 
 class EncodedRows(list[EncodedRow]):
     """Rows that are passed on as one element."""
+
+
+def parts_of(rows: EncodedRows) -> Iterator[EncodedRows]:
+    """Yields the rows in parts for an element each: none is much larger than :data:`_MOST_BYTES`."""
+    part, size = EncodedRows(), 0
+    for row in rows:
+        part.append(row)
+        size += len(row.key) + len(row.mutations)
+        if size >= _MOST_BYTES:
+            yield part
+            part, size = EncodedRows(), 0
+    if part:
+        yield part
 
 
 class KeyRange(NamedTuple):

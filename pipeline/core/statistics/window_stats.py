@@ -204,30 +204,12 @@ def copied(stats: WindowStats) -> WindowStats:
     return found
 
 
-def larger_of(one: WindowStats | None, other: WindowStats | None) -> WindowStats | None:
-    """Returns the one that counts more."""
-    if one is None or other is None:
-        return one or other
-    return other if other.size > one.size else one
-
-
 def at_least(parts: Iterable[WindowStats], row: WindowStats) -> bool:
     """Returns whether the parts together count at least the events, and the readings of each metric, of ``row``."""
     parts = list(parts)
     return sum(stats.events for stats in parts) >= row.events and all(
         sum(stats.metrics[metric].count for stats in parts if metric in stats.metrics) >= of_metric.count
         for metric, of_metric in row.metrics.items()
-    )
-
-
-def includes(parts: Mapping[int, WindowStats], row: WindowStats) -> bool:
-    """Returns whether shorter windows, by start in µs, certainly include all that the row of a longer one counts.
-
-    The size of a window only grows, by what is added to it. So the row tells it, by the size of each window that it
-    counted; the rows of earlier releases don't, nor does one of very many windows.
-    """
-    return row.sizes is not None and all(
-        start_us in parts and parts[start_us].size >= size for start_us, size in row.sizes.items()
     )
 
 

@@ -12,7 +12,6 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.retention_notes import (
-    noted_run,
     record_added_tiers,
     record_job,
     record_lateness,
@@ -21,7 +20,6 @@ from pipeline.cloud.tables.retention_notes import (
 )
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
-from pipeline.core.completion.backfill_runs import RUNS_KEY, last_run_us, run_text
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, KeyRange
@@ -199,30 +197,3 @@ def test_an_invalid_note(name, key, column, value):
         rewriter.replace([Replacement(key, "tidetable", (Cell("tidetable", column, 0, value),))])
     with pytest.raises(ServerProblem, match=f"row {key.decode()} contains .* instead of a number; delete it"):
         retention_of(name, SCHEMA, tables.describe(name))
-
-
-def test_runs_of_backfills(name):
-    """A run counts as going on until it ends; one elsewhere goes on after an error here. Old notes go."""
-    with RowReader.open(name) as reader:
-
-        def last_us():
-            return last_run_us(reader.read_selection)
-
-        assert last_run_us(lambda _: iter(())) is None  # not even a schema: nothing is ever noted
-        assert last_us() == 0
-        before_us = now_us()
-        with noted_run(name, here=True):
-            assert last_us() > before_us + DAY
-        assert before_us <= last_us() <= now_us()
-        with pytest.raises(KeyboardInterrupt), noted_run(name, here=True):
-            raise KeyboardInterrupt
-        assert last_us() <= now_us()
-        with pytest.raises(KeyboardInterrupt), noted_run(name, here=False):
-            raise KeyboardInterrupt
-        assert last_us() > now_us() + DAY
-        retention_notes._note(name, RUNS_KEY, {b"old": run_text(1, 2), b"odd": b"1"})
-        with noted_run(name, here=True):
-            pass
-        (row,) = reader.read(KeyRange(RUNS_KEY, RUNS_KEY + b"\x00"))
-    assert len(row.cells) == 5
-    assert b"old" not in {cell.qualifier for cell in row.cells}

@@ -106,58 +106,16 @@ def test_any_order_any_repetition_any_grouping(truth, rng: random.Random):
         assert abs(Fraction(min(magnitudes[metric], GREATEST)) - min(expected, GREATEST)) <= expected / 10**9
 
 
-@given(truths, st.randoms(use_true_random=False))
-def test_restored_and_received_readings_count_once(truth, rng: random.Random):
-    """A reading that was both restored and received counts once, in either order of merging."""
-    deliveries = list(truth.items())
-    stored = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    received_events = dict(rng.sample(deliveries, rng.randrange(len(deliveries) + 1)))
-    received = accumulated(received_events.items())
-    assert received.pane().complete is False
-    restored = WindowReadings()
-    restored.restore(accumulated(stored.items()))
-    one, other = (received, restored) if rng.randrange(2) else (restored, received)
-    one.merge(other)
-    pane = one.pane()
-    assert pane.complete is True
-    assert_counts_once(pane.stats, {t: truth[t] for t in received_events.keys() | stored.keys()})
-
-
-def test_restored_statistics_count_once():
-    """Statistics restored from an aggregate row are added to new readings, once, however often they are merged."""
+def test_restored_statistics():
+    """They are added to the readings that come; another accumulator takes only readings, which count once."""
     found = accumulated([(1, {"t": 3.0})])
-    other = WindowReadings()
-    other.restore(statistics=stats_of({7: {"t": 1.0}, 8: {"t": 2.0}}))
-    found.merge(other)
+    found.restore(stats_of({7: {"t": 1.0}, 8: {"t": 2.0}}))
     found.merge(accumulated([(1, {"t": 3.0})]))
-    found.merge(other)  # some runners merge an accumulator twice
     assert_same(found.pane().stats, stats_of({1: {"t": 3.0}, 7: {"t": 1.0}, 8: {"t": 2.0}}))
-    assert found.pane().complete
-
-
-def test_less_than_the_row_is_incomplete():
-    """A pane is incomplete until it counts as many readings as the restored aggregate row."""
-    found = WindowReadings()
-    found.restore(accumulated([(1, {"t": 3.0})]), floor=stats_of({7: {"t": 3.0}, 8: {"t": 4.0}}))
-    assert not found.pane().complete
-    found = WindowReadings.from_bytes(found.to_bytes())
-    found.add(2, {"u": 4.0})
-    assert not found.pane().complete  # as many events, but one reading less of t
-    other = accumulated([(3, {"t": 4.0})])
+    other = accumulated([(2, {"t": 4.0})])
     other.merge(found)
-    assert other.pane().complete
-
-
-def test_other_readings_than_the_row_s_are_incomplete():
-    """A pane is incomplete until its extremes enclose the aggregate row's, however many readings it counts."""
-    found = WindowReadings()
-    stored = accumulated([(i, {"t": 5.0}) for i in range(9)])
-    found.restore(stored, floor=stats_of({7: {"t": 1.0}, 8: {"t": 9.0}}))
-    assert not found.pane().complete
-    found.add(10, {"t": 9.5})
-    assert not found.pane().complete
-    found.add(11, {"t": 1.0})
-    assert found.pane().complete
+    assert_same(other.pane().stats, stats_of({1: {"t": 3.0}, 2: {"t": 4.0}}))
+    assert (found.exact, other.exact) == (False, True)
 
 
 @given(truths, st.randoms(use_true_random=False))
@@ -242,7 +200,7 @@ def test_times_far_apart(hours, rng: random.Random):
 def test_a_row_of_metadata_alone():
     """A row without readings is not counted as an event, and the accumulator still serializes."""
     found = accumulated([(5, {"t": 1.0})])
-    found.restore(accumulated([(6, {})]))
+    found.merge(accumulated([(6, {})]))
     assert copied(found).pane().stats.events == 1
 
 
@@ -253,7 +211,7 @@ def test_a_pane_stays_as_it_is():
     pane = found.pane()
     found.add(5, {"u": 1.0})
     found.add(6, {"t": 1.0})
-    assert pane == Pane(pane.stats, complete=False)
+    assert pane == Pane(pane.stats)
     assert (pane.stats.events, pane.stats.metrics.keys(), readings) == (1, {"t"}, {"t": 1.0})
 
 
@@ -368,7 +326,7 @@ def test_too_many_metrics(monkeypatch):
         merged.merge(each)
         too_wide.append(merged.pane().too_wide)
     assert too_wide == [False, False, True, True]
-    assert (merged.pane().stats.events, merged.pane().complete) == (0, False)
+    assert not merged.pane().stats.events
     merged.add(99, {"m0": 1.0})
     assert len(merged.to_bytes()) == 2
     assert WindowReadings.from_bytes(merged.to_bytes()).pane().too_wide

@@ -56,7 +56,6 @@ def test_any_order_and_any_repetition(day, rng: random.Random):
         if hour * HOUR_US < found.settled_us:
             found.unsettle()
             found.restore(table)
-            assert found.pane().complete
         if rng.randrange(2):
             found.settle(min(hour, rng.randrange(24)) * HOUR_US)
         found.put(hour * HOUR_US, stats)
@@ -67,16 +66,13 @@ def test_any_order_and_any_repetition(day, rng: random.Random):
 
 
 def test_what_was_merged_is_not_forgotten():
-    """If it can't be restored, no pane is complete."""
+    """It is restored when one of its windows changes."""
     day = put_all([(hour, stats_of([{"t": 1.0}])) for hour in range(5)])
     day.settle(3 * HOUR_US)
     assert (day.settled.events, sorted(day.latest)) == (3, [3 * HOUR_US, 4 * HOUR_US])
     day.unsettle()
     day.put(HOUR_US, stats_of([{"t": 1.0}] * 2))
-    day.restore({})
-    assert not day.pane().complete
     day.restore({0: stats_of([{"t": 1.0}]), 2 * HOUR_US: stats_of([{"t": 1.0}])})
-    assert day.pane().complete
     assert day.pane().stats.events == 6
 
 
@@ -104,19 +100,6 @@ def test_received_results_replace_restored_ones():
     day.restore({0: stats_of([{"t": 1.0}] * 20), 1: stats_of([{"t": 1.0}] * 3)})
     assert day.pane().stats.events == 14
     assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.events == 14
-
-
-def test_less_than_the_row_is_incomplete():
-    """A pane is incomplete until it counts as much as the aggregate row did, and of each hour that the row tells."""
-    day = ShorterWindows()
-    day.restore({0: stats_of([{"t": 1.0}] * 3)}, 10, {1: 4})
-    assert not day.pane().complete
-    day.put(2, stats_of([{"t": 1.0}] * 2))
-    assert not ShorterWindows.from_bytes(day.to_bytes()).pane().complete  # as much, of another hour
-    day.put(1, stats_of([{"t": 1.0}] * 2))
-    assert day.pane().complete
-    day.settle(3)
-    assert ShorterWindows.from_bytes(day.to_bytes()).pane().stats.sizes == {0: 6, 1: 4, 2: 4}
 
 
 @given(st.dictionaries(st.integers(0, 5), st.booleans(), min_size=1), st.integers(0, 6))

@@ -27,9 +27,8 @@ def event(minutes, metric="t"):
     return Event("a", T + minutes * MINUTE, {metric: 1.0}, {})
 
 
-def counted(tier, *events, start_us=T, sizes=None):
+def counted(tier, *events, start_us=T):
     stats = WindowStats()
-    stats.sizes = sizes
     for each in events:
         stats.add(each.readings)
     return aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family)
@@ -42,11 +41,11 @@ def readings(*events):
     return found
 
 
-def completed(fresh, rows, raw=(), added=None, **further):
+def completed(fresh, rows, raw=(), added=None):
     """Returns how many events the completed hour counts; None if it cannot be completed."""
     table = Memory([*rows, *(row for each in raw for row in SCHEMA.rows(each))])
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), table)
-    found = completion.tiers[HOURS].completed("a", T, LONG_AFTER, fresh, **further)
+    found = completion.tiers[HOURS].completed("a", T, LONG_AFTER, fresh)
     return found and found.stats.events
 
 
@@ -66,13 +65,6 @@ def test_a_row_that_counts_what_is_known(rows, events):
     assert completed(readings(event(2)), rows, [event(1), event(2)]) == events
 
 
-def test_a_row_that_the_caller_has_written():
-    """A caller may replace the row that it wrote itself when raw rows of another writer were added since."""
-    mine, fresh, stored = [event(1), event(2)], readings(event(1), event(2), event(5)), [event(1), event(2), event(3)]
-    assert completed(fresh, [counted(HOURS, *mine)], stored, written=readings(*mine)) == 4
-    assert completed(fresh, [counted(HOURS, *mine, event(4))], stored, written=readings(*mine)) is None
-
-
 def test_a_missing_row():
     """A missing row shows that nothing was counted, unless the tier was added later."""
     assert completed(readings(event(2)), [], [event(2)]) == 1
@@ -87,58 +79,19 @@ def test_a_missing_row():
         ([], {"hours": T + HOUR}, 1),
         ([], {"shifts": T + HOUR}, 1),  # the hours are all there
         ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
-        ([counted(SHIFTS, event(1))], {}, None),  # an earlier release's row does not tell which hours it counts
-        ([counted(SHIFTS, event(1), sizes={T: 2})], {}, 1),
-        ([counted(SHIFTS, event(1), sizes={T: 2})], {"hours": T + HOUR}, None),
-        ([counted(SHIFTS, event(70), sizes={T + HOUR: 2})], {}, None),  # as many events, of another hour
-        (
-            [
-                counted(SHIFTS, event(1), event(70), sizes={T: 2, T + HOUR: 2}),
-                counted(HOURS, event(70), start_us=T + HOUR),
-            ],
-            {},
-            2,
-        ),
-        ([counted(SHIFTS, event(1), event(2), sizes={T: 4})], {}, None),
+        ([counted(SHIFTS, event(1), event(70))], {}, 1),  # all hours are kept: a row that counts more stays by itself
+        ([counted(SHIFTS, event(1))], {"hours": T + HOUR}, None),
+        ([counted(SHIFTS, event(1)), counted(HOURS, event(70), start_us=T + HOUR)], {}, 2),
     ],
 )
 def test_a_longer_window(rows, added, events):
-    """A longer window is completed only if its hours include everything that its row counts or may have counted."""
+    """A longer window is completed if its hours are kept, or if it has no row that may have counted others."""
     fresh = WindowStats()
     fresh.add({"t": 1.0})
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
     start_us = SHIFTS.window.start_of(T)
     found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, ShorterWindows({T: fresh}))
     assert (found and found.stats.events) == events
-
-
-@pytest.mark.parametrize(("sizes", "events"), [(None, 1), ({T + HOUR: 2}, 1), ({T: 2}, None)])
-def test_an_hour_without_a_row_that_a_longer_window_counts(sizes, events):
-    """Its readings are gone, so no other may take their place: not in its own row either."""
-    assert completed(readings(event(2)), [counted(SHIFTS, event(1), sizes=sizes)]) == events
-    table = Memory([counted(SHIFTS, event(1), sizes=sizes)])
-    restored, _ = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS].restored("a", T, LONG_AFTER)
-    assert (restored is not None) == bool(events)
-
-
-def test_a_row_that_the_caller_has_written_in_place_of_a_larger_one():
-    """A longer window tells that it counted more: what is known replaces the caller's own row, without proof."""
-    mine, stored = [event(1), event(2)], [event(1), event(2), event(3)]
-    rows = [counted(HOURS, *mine), counted(SHIFTS, *stored, sizes={T: 6})]
-    table = Memory([*rows, *(row for each in stored for row in SCHEMA.rows(each))])
-    hours = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS]
-    assert hours.completed("a", T, LONG_AFTER, readings(*mine)) is None
-    found = hours.completed("a", T, LONG_AFTER, readings(*mine), written=readings(*mine))
-    assert (found.stats.events, found.proven) == (3, False)
-
-
-def test_a_row_in_place_of_a_larger_one_takes_nothing_new():
-    """A reading that came since would hide that one is gone: the longer window would count as much without it."""
-    mine, stored = [event(1), event(2)], [event(1), event(2), event(4)]
-    rows = [counted(HOURS, *mine), counted(SHIFTS, *mine, event(3), sizes={T: 6})]
-    table = Memory([*rows, *(row for each in stored for row in SCHEMA.rows(each))])
-    hours = Completion(SCHEMA, Retention.of(SCHEMA), table).tiers[HOURS]
-    assert hours.completed("a", T, LONG_AFTER, readings(*stored), written=readings(*mine)) is None
 
 
 THREE = parse_schema(
@@ -150,37 +103,10 @@ DAY = DAYS.window.start_of(T)
 INSERTED = {"shifts": T + 24 * HOUR}
 
 
-@pytest.mark.parametrize(("came", "found"), [([], True), ([event(2)], False)])
-def test_a_longer_row_in_place_of_a_larger_one_takes_nothing_new(came, found):
-    """A shift that the caller wrote, but of which the day counts more, is like such an hour."""
-    rows = [counted(HOURS, event(1), *came), counted(SHIFTS, event(1), sizes={T: 2})]
-    rows.append(counted(DAYS, event(1), event(70), sizes={SHIFT: 4}))
-    shifts = Completion(THREE, Retention.of(THREE), Memory(rows)).tiers[SHIFTS]
-    fresh, written = (ShorterWindows({T: readings(event(1), *more).pane().stats}) for more in (came, []))
-    assert bool(shifts.completed("a", SHIFT, LONG_AFTER, fresh, written)) == found
-
-
-@pytest.mark.parametrize(
-    ("hours", "known"), [([], False), ([event(1)], False), ([event(70)], True), ([event(1), event(70)], True)]
-)
-def test_a_tier_that_was_inserted(hours, known):
-    """A day from before it tells which hours it counted: these have to be in the window that is new."""
-    rows = [counted(DAYS, event(70), sizes={T + HOUR: 2})]
-    rows += [counted(HOURS, each, start_us=each.event_time_us) for each in hours]
-    tiers = Completion(THREE, Retention.of(THREE, added=INSERTED), Memory(rows)).tiers
-    fresh = WindowStats()
-    fresh.add({"t": 1.0})
-    shift = tiers[SHIFTS].completed("a", SHIFT, LONG_AFTER, ShorterWindows({T: fresh}))
-    assert (shift is not None) == known
-    late = tiers[HOURS].completed("a", T + HOUR, LONG_AFTER, readings(event(71)))
-    assert late is None  # its own reading is gone
-    assert tiers[DAYS].completed("a", DAY, LONG_AFTER, ShorterWindows({SHIFT: fresh})) is None
-
-
 def test_a_day_from_before_a_tier_was_inserted_continues():
     """While raw rows are complete, it does, although its row tells of hours and its source is longer now."""
     events = [event(1), event(70)]
-    rows = [counted(DAYS, *events, sizes={T: 2, T + HOUR: 2})]
+    rows = [counted(DAYS, *events)]
     rows += [counted(HOURS, each, start_us=each.event_time_us) for each in events]
     table = Memory([*rows, *(row for each in events for row in THREE.rows(each))])
     day = Completion(THREE, Retention.of(THREE, added=INSERTED), table).tiers[DAYS]
@@ -190,7 +116,7 @@ def test_a_day_from_before_a_tier_was_inserted_continues():
         fresh.add(each.readings)
     restored.put(SHIFT, fresh)
     pane = restored.pane()
-    assert (pane.complete, complete, pane.stats.events) == (True, True, 3)
+    assert (complete, pane.stats.events) == (True, 3)
 
 
 def test_what_is_being_written_stays_as_it_is():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Generation, Schedule, Timers
+from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule, Timers
 from pipeline.core.windows.fixed import HOURLY
 
 HOUR = HOURLY.length_us
@@ -184,27 +184,15 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that jobs can be updated."""
-    schedule = Schedule(1, 2, 3, 4, 5, 6, 7, 8, [Generation(*range(9, 13)), Generation(*range(13, 17))], {17: 18})
-    assert schedule.to_bytes().hex() == "03" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 19))
+    schedule = Schedule(1, 2, 3, 4, 5, 6, {7: 8})
+    assert schedule.to_bytes().hex() == "04" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 9))
     assert Schedule.from_bytes(schedule.to_bytes()) == schedule
     assert Schedule.from_bytes(None) == Schedule()
 
 
-@pytest.mark.parametrize(("version", "size"), [(2, 120), (3, 40), (3, 121), (3, 136)])
+@pytest.mark.parametrize(("version", "size"), [(3, 48), (4, 40), (4, 49), (4, 56)])
 def test_other_bytes(version, size):
     """Bytes of another release are refused."""
     data = bytes([version]) + bytes(size)
     with pytest.raises(ValueError, match="another release wrote this schedule"):
         Schedule.from_bytes(data)
-
-
-def test_a_generation_outlives_a_clock_that_is_slow():
-    """What closed first is kept as long as it was told, although another worker's clock is behind."""
-    generation = Generation()
-    generation.take(100, 300, [5])
-    generation.take(80, 280, [7])
-    assert generation == Generation(80, 300, 5, 7)
-    assert generation.is_kept(299)
-    assert not generation.is_kept(300)
-    assert generation.has_one_of({6})
-    assert not generation.has_one_of({8})

@@ -48,7 +48,7 @@ def real_state(schema, rate, early_us, hours):
     """
     rng = random.Random(1)
     group = Group(schema, START, early_us=early_us)
-    group.bags = Bags(Values(), Values(), Counted(), Counted(), (Counted(), Counted()), Counted())
+    group.bags = Bags(Values(), Values(), Counted(), Counted())
     values = [[rng.uniform(10, 30) for _ in range(rate.metrics)] for _ in range(rate.sensors)]
     phases = [rng.randrange(rate.every_us) for _ in values]
     sizes, traffic = [], []
@@ -62,7 +62,7 @@ def real_state(schema, rate, early_us, hours):
                 events.append(Event(f"sensor-{sensor:09}", at_us, readings, {}))
         Counted.total = 0
         group.pass_time_to(START + from_us + STEP - SECOND)
-        group.receive(*events, stored=False)
+        group.receive(*events)
         group.pass_time_to(START + from_us + STEP)
         sizes.append(sum(map(len, group.chunks)))
         traffic.append(Counted.total)

@@ -5,7 +5,6 @@ import pytest
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes import group_windows
-from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.schema.toml import parse_schema
@@ -23,22 +22,13 @@ def readings(*times_us):
     return found
 
 
-def chunks_of(windows):
-    return [*windows.open_chunks(), *windows.closed_chunks()]
-
-
 def filled():
     windows = GroupWindows(TIERS, LATENESS)
     hours, days = windows.of_tier
     a = SensorWindow(WindowReadings, value=readings(1, 2), written=4)
     hours[0] = StartWindows(False, {"a": a, "b": SensorWindow(WindowReadings, value=readings(3), dirty=True)})
-    hours[-HOUR] = StartWindows(
-        True,
-        {
-            "a": SensorWindow(WindowReadings, value=readings(-5), kept_until_us=99),
-            "b": SensorWindow(WindowReadings, value=readings(-4), kept_until_us=199),
-        },
-    )
+    held = SensorWindow(WindowReadings, value=readings(-5), moved=True, held=True)
+    hours[-HOUR] = StartWindows(False, {"a": held, "b": SensorWindow(WindowReadings, value=readings(-4))})
     day = ShorterWindows()
     day.put(0, readings(1, 2).pane().stats)
     days[0] = StartWindows(False, {"a": SensorWindow(ShorterWindows, value=day, dirty=True)})
@@ -48,18 +38,10 @@ def filled():
 def contents(windows):
     return [
         {
-            start_us: (
-                window.late,
-                {
-                    sensor: (
-                        entry.accumulator.pane().stats.events,
-                        entry.dirty,
-                        entry.written,
-                        entry.kept_until_us,
-                    )
-                    for sensor, entry in window.entries.items()
-                },
-            )
+            start_us: {
+                sensor: (entry.accumulator.pane().stats.events, entry.dirty, entry.written, entry.moved, entry.held)
+                for sensor, entry in window.entries.items()
+            }
             for start_us, window in of_tier.items()
         }
         for of_tier in windows.of_tier
@@ -68,71 +50,49 @@ def contents(windows):
 
 @pytest.mark.parametrize("chunk_bytes", [1, 4 << 20], ids=["an entry a chunk", "a window a chunk"])
 def test_round_trip(monkeypatch, chunk_bytes):
-    """Windows, entries, and what is late come back, however the state is cut."""
+    """Windows and entries come back, however the state is cut."""
     monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
-    chunks = chunks_of(filled())
+    chunks = list(filled().chunks())
     assert len(chunks) == (5 if chunk_bytes == 1 else 3)
     assert contents(GroupWindows(TIERS, LATENESS, chunks)) == contents(filled())
 
 
 def test_bytes_stay_as_they_are():
     """An accumulator is not even parsed unless its sensor sends something."""
-    chunks = chunks_of(filled())
+    chunks = list(filled().chunks())
     again = GroupWindows(TIERS, LATENESS, chunks)
     assert all(
         entry.value is None for of_tier in again.of_tier for w in of_tier.values() for entry in w.entries.values()
     )
-    assert chunks_of(again) == chunks
+    assert list(again.chunks()) == chunks
 
 
-def test_closing():
-    """A closed window is kept for a while, for each sensor by itself."""
+def test_dropping():
+    """The windows that end by a time go."""
     windows = filled()
-    windows.close(closed_us=HOUR, kept_until_us=500)
-    assert [{start: window.late for start, window in of_tier.items()} for of_tier in windows.of_tier] == [
-        {0: True, -HOUR: True},
-        {0: False},
-    ]
-    windows.drop(now_us=99)
-    assert set(windows.of_tier[0][-HOUR].entries) == {"b"}
-    windows.drop(now_us=499)
+    windows.drop(0)
     assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
-    windows.drop(now_us=500)
+    windows.drop(HOUR)
     assert [set(of_tier) for of_tier in windows.of_tier] == [set(), {0}]
 
 
-def test_forgetting():
-    """What is left can be merged with raw rows, and adds nothing."""
-    entry = filled().of_tier[0][0].entries["a"]
-    entry.exact = False
-    entry.forget()
-    assert entry.exact
-    assert entry.accumulator.pane().stats.events == 0
-    assert WindowReadings.from_bytes(entry.data).pane().stats.events == 0
-
-
 def test_what_comes_next():
-    """An end for a window with something to write, else the moment when it closes; the clock for a late window."""
+    """An end for a window with something to write, else the moment when it closes."""
     windows = filled()
+    windows.drop(0)
     assert windows.next_watermark_us(0) == HOUR  # b has something to write
     windows.of_tier[0][0].entries["b"].dirty = False
     assert windows.next_watermark_us(0) == HOUR + LATENESS
-    assert windows.next_time_us() == 199  # when all can be dropped
-    windows.of_tier[0][-HOUR].entries["a"].again = True
-    assert windows.next_time_us() == 99
-    windows.close(HOUR, 1)
-    assert windows.next_watermark_us(HOUR) == DAY
-    windows.drop(199)
+    windows.drop(HOUR)
     assert windows.next_watermark_us(HOUR) == DAY
     assert windows.next_watermark_us(DAY) == DAY + LATENESS
-    assert windows.next_time_us() == NEVER_US
 
 
 def test_large_accumulators():
     """Accumulators are large by their serialized size."""
     windows = filled()
     assert not list(windows.large(1))  # nothing is serialized yet
-    chunks_of(windows)
+    list(windows.chunks())
     sizes = [size for _, _, size in windows.large(1)]
     assert len(sizes) == 5
     assert list(windows.large(max(sizes))) == []
@@ -142,13 +102,13 @@ def test_written_bytes():
     """The bytes of chunks are counted as they are written."""
     windows = filled()
     assert windows.written_bytes == 0
-    written = sum(map(len, chunks_of(windows)))
+    written = sum(map(len, list(windows.chunks())))
     assert windows.written_bytes == written > 0
 
 
 def test_another_release():
     """State of another release is refused."""
-    (chunk, *_) = chunks_of(filled())
+    (chunk, *_) = list(filled().chunks())
     assert chunk[0] == group_windows.VERSION
     with pytest.raises(ValueError, match="another release wrote these windows"):
         GroupWindows(TIERS, LATENESS, [b"\xff" + chunk[1:]])

@@ -185,7 +185,7 @@ def test_aggregates_count_what_the_table_distinguishes(schema, feed, random):
         restored = WindowReadings()
         time_us, apart = schema.identity.of_record(record)
         restored.add(time_us, record.readings, apart)
-        window.restore(restored)
+        window.merge(restored)
     assert counts == counts_of(windows)
 
 
