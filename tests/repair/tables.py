@@ -10,15 +10,14 @@ from google.cloud.bigtable import data
 
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
-from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY
+from tests.support import bare_tables
 from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T00:00:00Z")
@@ -77,10 +76,8 @@ def put(name, rows):
 
 
 def rows_of(name):
-    """Returns the whole table, without its schema: key to cells, with times and versions."""
-    with RowReader.open(name) as reader:  # the emulator has families in no order
-        rows = reader.read(KeyRange(b"", b""))
-        return {row.key: sorted(row.cells) for row in rows if not row.key.startswith(b"schema#")}
+    """Returns the whole table, without its schema: key to the newest cells."""
+    return {key: cells for key, cells in bare_tables.rows_of(name).items() if not key.startswith(b"schema#")}
 
 
 def events(days=2, sensors=SENSORS, start=T):
