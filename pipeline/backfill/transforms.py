@@ -19,8 +19,6 @@ from pipeline.backfill.gather import GatherWindows, Repeated, repeated_of, windo
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Accumulator
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.row_matching import counts_exactly
 from pipeline.core.completion.tier_completion import Completed
@@ -189,7 +187,7 @@ class _Pending(NamedTuple):
 
     sensor_id: str
     start_us: int
-    fresh: Accumulator  # this backfill's readings, or shorter windows
+    fresh: WindowReadings | dict[int, WindowStats]  # this backfill's readings, or shorter windows
 
 
 class _WritingFn(CompletingFn):
@@ -397,4 +395,4 @@ class _CompleteFn(_WritingFn):
 class _CompleteLongerFn(_WritingFn):
     def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]]) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
-        yield from self._add(_Pending(sensor_id, start_us, ShorterWindows(dict(shorter))), 1)
+        yield from self._add(_Pending(sensor_id, start_us, dict(shorter)), 1)

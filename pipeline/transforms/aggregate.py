@@ -62,12 +62,12 @@ _COUNTERS = {
     fired.RECOMPUTED: metrics.WINDOWS_RECOMPUTED,
 }
 # Changing a spec or a coder changes the state: a running job would have to be drained.
-_BAGS = ("parts", "marks", "open", "deferred")
+_BAGS = ("parts", "marks", "open")
 _BAG_SPECS = [BagStateSpec(name, BytesCoder()) for name in _BAGS]
 _SCHEDULE_SPEC = ReadModifyWriteStateSpec("schedule", BytesCoder())
 _WATERMARK_SPEC = TimerSpec("watermark", TimeDomain.WATERMARK)
 _CLOCK_SPEC = TimerSpec("clock", TimeDomain.REAL_TIME)
-_PARTS, _MARKS, _OPEN, _DEFERRED = map(beam.DoFn.StateParam, _BAG_SPECS)
+_PARTS, _MARKS, _OPEN = map(beam.DoFn.StateParam, _BAG_SPECS)
 _SCHEDULE = beam.DoFn.StateParam(_SCHEDULE_SPEC)
 _WATERMARK, _CLOCK = map(beam.DoFn.TimerParam, (_WATERMARK_SPEC, _CLOCK_SPEC))
 
@@ -145,7 +145,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         clock: Clock,
         wants_results: Callable[[], bool],
     ) -> None:
-        super().__init__(name, schema, retention)
+        super().__init__(name, schema, retention, raw_until_us=aggregation.before_us or 0)
         self.aggregation, self._wants_results = aggregation, wants_results
         self._firing = aggregation.firing
         self._clock = clock
@@ -204,7 +204,6 @@ class _AggregateFn(StatefulFn, CompletingFn):
         parts: BagRuntimeState = _PARTS,
         marks: BagRuntimeState = _MARKS,
         opened: BagRuntimeState = _OPEN,
-        deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -215,7 +214,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             return
         of_group = Schedule.from_bytes(schedule.read())
         due = of_group.pass_watermark(at.micros, self._firing)
-        state = _State(Bags(parts, marks, opened, deferred), schedule, watermark, clock)
+        state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
         yield from self._fire(group, due, of_group, self._now_us(), state)
 
     @on_timer(_CLOCK_SPEC)
@@ -226,7 +225,6 @@ class _AggregateFn(StatefulFn, CompletingFn):
         parts: BagRuntimeState = _PARTS,
         marks: BagRuntimeState = _MARKS,
         opened: BagRuntimeState = _OPEN,
-        deferred: BagRuntimeState = _DEFERRED,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -238,7 +236,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         due = of_group.pass_time(now_us)
-        state = _State(Bags(parts, marks, opened, deferred), schedule, watermark, clock)
+        state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
         yield from self._fire(group, due, of_group, now_us, state)
 
     def _fire(
@@ -247,11 +245,19 @@ class _AggregateFn(StatefulFn, CompletingFn):
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us)
         windows = of_group.windows
-        firing = GroupFiring(self.aggregation, windows, self._completion, schedule, now_us, self._readers.map)
-        firing.fire(of_group.readings, of_group.marks, of_group.deferred)
+        firing = GroupFiring(
+            self.aggregation,
+            windows,
+            self._completion,
+            schedule,
+            now_us,
+            self._readers.map,
+            follows=of_group.follows,
+        )
+        firing.fire(of_group.readings, of_group.marks)
         self._fired.add(group)
         schedule.done(due)
-        of_group.write(firing, group)
+        of_group.write(firing)
         if HERE.watched:
             HERE.fired((self._name, group), due, firing.left, windows)
         timers = schedule.rearm(self._firing)

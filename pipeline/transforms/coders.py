@@ -1,4 +1,4 @@
-"""Coders of the elements and accumulators that runners store between steps.
+"""Coders of the elements that runners store between steps.
 
 Their bytes begin with a version, and do not depend on the names or places of classes: another release recognizes them.
 """
@@ -7,43 +7,11 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
-from pipeline.core.accumulation.pane import Accumulator
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.raw_rows import RawRows, raw_rows_bytes, read_raw_rows
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
-
-
-class AccumulatorCoder(Coder):
-    """Encodes an accumulator with its own ``to_bytes``: compact, because each sensor and window has one."""
-
-    def __init__(self, kind: type[Accumulator]) -> None:
-        self._kind = kind
-
-    def encode(self, value: Accumulator) -> bytes:
-        return value.to_bytes()
-
-    def decode(self, encoded: bytes) -> Accumulator:
-        return self._kind.from_bytes(encoded)
-
-    def is_deterministic(self) -> bool:
-        return False  # equal accumulators may have been added to in different orders
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, AccumulatorCoder) and other._kind is self._kind
-
-    def __hash__(self) -> int:
-        return hash(self._kind)
-
-    def to_type_hint(self) -> Any:
-        return self._kind
-
-    @classmethod
-    def from_type_hint(cls, typehint: Any, _registry: Any) -> "AccumulatorCoder":
-        return cls(typehint)
 
 
 class StatsCoder(Coder):
@@ -102,6 +70,4 @@ class RawRowsCoder(Coder):
 
 registry.register_coder(EncodedRows, RowsCoder)
 registry.register_coder(RawRows, RawRowsCoder)
-registry.register_coder(WindowReadings, AccumulatorCoder)
-registry.register_coder(ShorterWindows, AccumulatorCoder)
 registry.register_coder(WindowStats, StatsCoder)

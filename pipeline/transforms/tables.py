@@ -12,7 +12,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Row
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema
 
 RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
@@ -57,17 +57,28 @@ class CompletingFn(TableReadingFn):
         schema: the table's schema.
         retention: the table's retention.
         search: whether to search for sensors whose id alone does not locate their rows; see :class:`Completion`.
+        raw_until_us: the time before which windows start that may lack a row although there are raw rows.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema, retention: Retention, *, search: bool = False) -> None:
+    def __init__(
+        self,
+        name: TableName,
+        schema: TableSchema,
+        retention: Retention,
+        *,
+        search: bool = False,
+        raw_until_us: int = FOR_EVER_US,
+    ) -> None:
         super().__init__(name, RETRY_S)
         self._schema = schema
         self._retention = retention
-        self._search = search
+        self._search, self._raw_until_us = search, raw_until_us
 
     def start_bundle(self) -> None:
         # A new one for each bundle, because it caches what it reads.
-        self._completion = Completion(self._schema, self._retention, self._read, search=self._search)
+        self._completion = Completion(
+            self._schema, self._retention, self._read, search=self._search, raw_until_us=self._raw_until_us
+        )
 
 
 def now_us() -> int:

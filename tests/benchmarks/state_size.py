@@ -13,34 +13,18 @@ from datetime import timedelta
 import numpy as np
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.transforms.coders import AccumulatorCoder
 
 METRICS = (1, 3, 10)
 PER_MINUTE = {"1/min": 1, "1 Hz": 60, "10 Hz": 600, "100 Hz": 6000}
 OPEN = timedelta(minutes=70)  # a window and the default of --allowed_lateness
 
-MORE = Statistics((("*", ("p50", "p95", "p99", "first", "last", "increase")),))
-
-_READINGS = AccumulatorCoder(WindowReadings)
 _START_US = 1_771_329_600_000_000
 _MINUTE_US = 60_000_000
 
 
 def sizes(metrics: int, per_minute: int) -> list[int]:
     """Returns the bytes of an hour after each of its minutes."""
-    return [len(_READINGS.encode(state)) for state in _hour(metrics, per_minute)]
-
-
-def day_bytes(metrics: int, statistics: Statistics = BY_DEFAULT) -> int:
-    """Returns the bytes of a day that is computed from its hours: at most two of them may still change."""
-    day = ShorterWindows()
-    *_, hour = _hour(metrics, 60)
-    for start in range(24):
-        day.settle(_START_US + (start - 1) * 60 * _MINUTE_US)
-        day.put(_START_US + start * 60 * _MINUTE_US, hour.pane(statistics).stats)
-    return len(AccumulatorCoder(ShorterWindows).encode(day))
+    return [len(state.to_bytes()) for state in _hour(metrics, per_minute)]
 
 
 def _hour(metrics: int, per_minute: int) -> Iterator[WindowReadings]:
@@ -55,23 +39,21 @@ def _hour(metrics: int, per_minute: int) -> Iterator[WindowReadings]:
         times = _START_US + minute * _MINUTE_US + np.arange(per_minute) * _MINUTE_US // per_minute
         times += 1000 * rng.integers(0, 10, per_minute) - times % 1000
         state.extend(names, times.tolist(), walk.round(2).ravel().tolist())
-        state = _READINGS.decode(_READINGS.encode(state))
+        state = WindowReadings.from_bytes(state.to_bytes())
         yield state
 
 
 def _line(rate: str, metrics: int) -> str:
     hour = sizes(metrics, PER_MINUTE[rate])
     together = hour[-1] + hour[OPEN // timedelta(minutes=1) - 60 - 1]  # the last window, and the first of the current
-    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}  {day_bytes(metrics):18,}"
+    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}"
 
 
 def lines() -> list[str]:
     """Returns the lines of the table."""
     return [
-        "  rate   metrics    an hour   all open   a day, from hours",
+        "  rate   metrics    an hour   all open",
         *(_line(rate, metrics) for rate in PER_MINUTE for metrics in METRICS),
-        "",
-        f"A day with {', '.join(MORE.globs[0][1])}: {day_bytes(1, MORE) - day_bytes(1):,} bytes more for each metric",
     ]
 
 

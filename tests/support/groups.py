@@ -72,7 +72,7 @@ class Group:
         firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
-        self.schedule, self.bags = b"", Bags(Values(), Values(), Values(), Values())
+        self.schedule, self.bags = b"", Bags(Values(), Values(), Values())
         self.listed, self.written, self.counts, self.published, self.contributed = [], [], Counter(), [], []
 
     @property
@@ -134,9 +134,9 @@ class Group:
 
     def _fire(self, schedule, due):
         state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us)
-        completion = Completion(self.schema, self.retention, self.table)
-        firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us)
-        firing.fire(state.readings, state.marks, state.deferred)
+        completion = Completion(self.schema, self.retention, self.table, raw_until_us=self.aggregation.before_us or 0)
+        firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us, follows=state.follows)
+        firing.fire(state.readings, state.marks)
         schedule.done(due)
         if firing.results:
             self.publish(firing.results.found, schedule.firings)

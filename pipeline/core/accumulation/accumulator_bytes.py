@@ -17,9 +17,6 @@ Little-endian, without padding. Parts in brackets are optional; a flag tells whe
                 each; each metric as its index; the data, as :mod:`pipeline.core.accumulation.packed_block` describes
     events      number of blocks; for each block the size of its metric names in bytes, number of events, the names,
                 event times in µs (8 bytes, wide: 16), values as in a group
-    windows     version; 1 if some are settled; the received windows, then the restored ones: their number, and for
-                each its start in µs and its statistics; [settled: the same, of all that were merged, and
-                their sizes: the size in bytes of the text of :mod:`pipeline.core.notation.size_runs`; the text]
     window      version; statistics
     names       for each its length in one byte, and its UTF-8
 """
@@ -32,7 +29,6 @@ from functools import lru_cache
 
 from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.reading_columns import LONG, SHORT, WIDE, ColumnGroup, ReadingColumns, blocks
-from pipeline.core.notation.size_runs import parse_sizes, sizes_text
 from pipeline.core.statistics.member import Member, member_bytes, member_of
 from pipeline.core.statistics.parts import parts_bytes, read_parts
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
@@ -44,11 +40,8 @@ _COLUMNS = struct.Struct("<IIqB")
 _GROUP = struct.Struct("<II")
 _SEALED = struct.Struct("<III16s16s")
 _BLOCK = struct.Struct("<II")
-_START = struct.Struct("<q")
 
 VERSION = 0x1C  # no release before took it for a first byte; the next format takes another one
-
-WINDOWS_VERSION = 0x1D
 
 _METRIC_INDEX = "I"
 _HAS_PARTS, _HAS_MEMBER = 1 << 31, 1 << 30
@@ -266,19 +259,6 @@ def read_events(reader: Reader, *, wide: bool) -> dict[int, Mapping[str, float]]
     return events
 
 
-def windows_bytes(windows: Mapping[int, WindowStats]) -> bytes:
-    """Serializes statistics by the start of their window in µs."""
-    parts = [_COUNT.pack(len(windows))]
-    for start_us, stats in windows.items():
-        parts += (_START.pack(start_us), stats_bytes(stats))
-    return b"".join(parts)
-
-
-def read_windows(reader: Reader) -> dict[int, WindowStats]:
-    """Reads what :func:`windows_bytes` wrote."""
-    return {reader.unpack(_START)[0]: read_stats(reader) for _ in range(reader.count())}
-
-
 def _times_bytes(time_type: str, times: Sequence[int]) -> bytes:
     return b"".join(map(_wide_bytes, times)) if time_type == WIDE else array(time_type, times).tobytes()
 
@@ -321,14 +301,3 @@ def _names(data: bytes) -> tuple[str, ...]:
         names.append(data[begin + 1 : end].decode())
         begin = end
     return tuple(names)
-
-
-def sizes_bytes(sizes: Mapping[int, int]) -> bytes:
-    """Serializes the sizes of windows, by start in µs."""
-    text = sizes_text(sizes)
-    return _COUNT.pack(len(text)) + text
-
-
-def read_sizes(reader: Reader) -> dict[int, int]:
-    """Reads what :func:`sizes_bytes` wrote."""
-    return parse_sizes(reader.counted())

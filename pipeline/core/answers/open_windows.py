@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import chain
 
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.queries.foreign import ForeignRow, OnForeign
 from pipeline.core.queries.seeks import ReadRows
@@ -114,6 +113,6 @@ class FreshWindows:
         self, tier: int, sensor_id: str, start_us: int, shorter: dict[int, WindowStats]
     ) -> Iterator[tuple[int, WindowStats]]:
         completion = self._completion.tiers[self._tiers[tier]]
-        found = completion.completed(sensor_id, start_us, self._now_us, ShorterWindows(shorter))
+        found = completion.completed(sensor_id, start_us, self._now_us, shorter)
         if found is not None and found.stats.events:
             yield start_us, found.stats

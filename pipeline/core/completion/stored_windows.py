@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.accumulation.shorter_windows import merged
 from pipeline.core.completion.row_matching import counts_exactly, larger
 from pipeline.core.completion.tier_completion import Completed, TierCompletion
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import ReadRows, RowSelection
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, copied, covers
 from pipeline.core.windows.tier_sources import sources
@@ -26,9 +26,6 @@ class _TooWide(Exception):
 
 class CompletionFromReadings(TierCompletion[WindowReadings]):
     """Completes windows of the shortest tier from their raw rows."""
-
-    def begun(self) -> WindowReadings:
-        return WindowReadings()
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
         return self._table.keeps_readings(start_us, now_us)
@@ -47,7 +44,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             row = self._table.row(self._tier, sensor_id, start_us)
             earlier = readings if fresh is None else readings.without(fresh)
             if not covers(earlier.pane(self._tier.statistics).stats, row):
-                readings = self.begun()
+                readings = WindowReadings()
                 readings.restore(row)
         return readings, certain
 
@@ -93,7 +90,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         return found.get(start_us, WindowReadings())
 
 
-class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
+class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
     """Completes windows of a longer tier from the aggregate rows of their shorter windows.
 
     A shorter window without an aggregate row is computed from its raw rows.
@@ -102,70 +99,51 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
         table: the table's reader.
         tier: the tier.
         source: the tier of the shorter windows.
+        raw_until_us: the time before which windows start that may lack a row although there are raw rows.
     """
 
-    def __init__(self, table: WindowRows, tier: Tier, source: Tier) -> None:
+    def __init__(self, table: WindowRows, tier: Tier, source: Tier, raw_until_us: int) -> None:
         super().__init__(table, tier, source)
         self._source = source
-
-    def begun(self) -> ShorterWindows:
-        return ShorterWindows()
+        self._raw_until_us = raw_until_us
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
         retention, source = self._table.retention, self._source
         keeps_shorter = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
         return self._table.keeps_readings(start_us, now_us) or keeps_shorter
 
-    def restored(
-        self,
-        sensor_id: str,
-        start_us: int,
-        now_us: int,
-        fresh: ShorterWindows | None = None,  # noqa: ARG002
-    ) -> tuple[ShorterWindows | None, bool]:
-        shorter, certain = self._stored(sensor_id, start_us, now_us, {}), self.is_certain(start_us, now_us)
-        found = ShorterWindows()
-        if shorter is None:
-            return None, False
-        found.restore(shorter)
-        if not certain:
-            row = self._table.row(self._tier, sensor_id, start_us)
-            if not covers(found.pane(self._tier.statistics).stats, row):
-                return None, False
-        return found, certain and self._table.retention.known
-
     def completed(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows
-    ) -> Completed[ShorterWindows] | None:
+        self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
+    ) -> Completed[Mapping[int, WindowStats]] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more.
 
-        If some may have been collected, the window is complete if there is no row of its own although the tier existed
-        when it would have been written.
+        If some may have been collected, the window is complete if these include all that its own row counts, or if
+        there is no such row although the tier existed when it would have been written.
         """
-        if not self.is_certain(start_us, now_us) and (
-            self._table.row(self._tier, sensor_id, start_us).events
-            or not self._table.retention.counts(self._tier, start_us)
-        ):
+        try:
+            shorter = self._stored(sensor_id, start_us, now_us, fresh)
+        except _TooWide:
             return None
-        shorter = self._stored(sensor_id, start_us, now_us, fresh.latest)
-        if shorter is None:
-            return None
-        pane = ShorterWindows(shorter).pane(self._tier.statistics)
+        if not self.is_certain(start_us, now_us):
+            row = self._table.row(self._tier, sensor_id, start_us)
+            if not (_include(shorter, row) if row.events else self._table.retention.counts(self._tier, start_us)):
+                return None
+        pane = merged(shorter, self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh)
 
     def _raw_selections(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: ShorterWindows | None
+        self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats] | None
     ) -> list[RowSelection] | None:
-        table, end_us = self._table, self._tier.window.end_of(start_us)
-        if not table.keeps_readings(start_us, now_us):
+        table, raw_us = self._table, self._raw_end_us(start_us)
+        if raw_us <= start_us or not table.keeps_readings(start_us, now_us):
             return []
-        whole = set(fresh.latest if fresh else ())
+        whole = set(fresh or ())
         try:
-            whole |= table.starts_of_rows(self._source, sensor_id, start_us, end_us)
+            whole |= table.starts_of_rows(self._source, sensor_id, start_us, self._tier.window.end_of(start_us))
         except ValueError:
             return None  # another program's row
         found = list[RowSelection]()
-        for span in self._source.window.gaps(whole, start_us, end_us):
+        for span in self._source.window.gaps([each_us for each_us in whole if each_us < raw_us], start_us, raw_us):
             selections = table.raw_selections(sensor_id, *span)
             if selections is None:
                 return None
@@ -174,59 +152,75 @@ class CompletionFromShorterWindows(TierCompletion[ShorterWindows]):
 
     def _stored(
         self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
-    ) -> dict[int, WindowStats] | None:
-        """Reads the statistics of a window's shorter windows by start, in µs; None if one of them is too wide."""
-        table, end_us = self._table, self._tier.window.end_of(start_us)
-        found = larger(dict(table.rows(self._source, sensor_id, start_us, end_us)), fresh)
-        if table.keeps_readings(start_us, now_us):
-            try:
-                found = self._from_readings(sensor_id, start_us, end_us, found, fresh)
-            except _TooWide:
-                return None
-        if self._tier.statistics.carries:
-            # The fresh ones belong to panes, which are being written as they are.
-            found = {each_us: copied(stats) if each_us in fresh else stats for each_us, stats in found.items()}
-            table.neighbours.carry(sensor_id, found, now_us)
-        return found
-
-    def _from_readings(
-        self,
-        sensor_id: str,
-        start_us: int,
-        end_us: int,
-        found: Mapping[int, WindowStats],
-        fresh: Mapping[int, WindowStats],
     ) -> dict[int, WindowStats]:
-        """Returns the shorter windows found, and others from raw rows."""
-        table, window, statistics = self._table, self._source.window, self._tier.statistics
+        """Reads the statistics of a window's shorter windows by start, in µs. Raises _TooWide."""
+        table, statistics, end_us = self._table, self._tier.statistics, self._tier.window.end_of(start_us)
+        found = larger(dict(table.rows(self._source, sensor_id, start_us, end_us)), fresh)
+        if not table.keeps_readings(start_us, now_us):
+            return found
         # Rows that were written before a statistic or a roll-up was declared lack it.
         whole = {
             each_us: stats
             for each_us, stats in found.items()
             if statistics.known_in(stats) and table.tells_members(stats)
         }
-        for gap in window.gaps(whole, start_us, end_us):
-            read = table.readings(sensor_id, *gap, window)
-            panes = {each_us: readings.pane(statistics) for each_us, readings in read.items()}
-            if any(pane.too_wide for pane in panes.values()):
-                raise _TooWide
-            whole = larger(whole | {each_us: pane.stats for each_us, pane in panes.items()}, fresh)
-        return whole
+        until_us = end_us if len(whole) < len(found) else self._raw_end_us(start_us)
+        read = dict[int, WindowReadings]()
+        for gap in self._source.window.gaps([each_us for each_us in whole if each_us < until_us], start_us, until_us):
+            read |= table.readings(sensor_id, *gap, self._source.window)
+        if not read:
+            return found
+        panes = {each_us: readings.pane(statistics) for each_us, readings in read.items()}
+        if any(pane.too_wide for pane in panes.values()):
+            raise _TooWide
+        found = larger(whole | {each_us: pane.stats for each_us, pane in panes.items()}, fresh)
+        if statistics.carries:
+            # The fresh ones belong to panes, which are being written as they are.
+            found = {each_us: copied(stats) if each_us in fresh else stats for each_us, stats in found.items()}
+            table.neighbours.carry(sensor_id, found, now_us)
+        return found
+
+    def _raw_end_us(self, start_us: int) -> int:
+        """Returns the end of the part of a window in which shorter ones may lack a row."""
+        end_us = self._tier.window.end_of(start_us)
+        return min(end_us, self._source.window.first_start(min(end_us, self._raw_until_us)))
+
+
+def _include(shorter: Mapping[int, WindowStats], row: WindowStats) -> bool:
+    """Returns whether shorter windows include all that a longer window's row counts."""
+    if row.sizes is None:
+        return False
+    return all(each_us in shorter and shorter[each_us].size >= size for each_us, size in row.sizes.items())
 
 
 class Completion(WindowRows):
     """Completes the windows of one table.
 
+    Args:
+        schema: the table's schema.
+        retention: the table's retention.
+        read: reads the table's rows.
+        search: see :class:`WindowRows`.
+        raw_until_us: the time before which windows start that may lack a row although there are raw rows.
+
     Attributes:
+        shortest: the completion of the shortest tier's windows.
         tiers: the completion of each tier's windows.
     """
 
-    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        retention: Retention,
+        read: ReadRows,
+        *,
+        search: bool = False,
+        raw_until_us: int = FOR_EVER_US,
+    ) -> None:
         super().__init__(schema, retention, read, search=search)
-        found = sources(tuple(tier.window for tier in schema.tiers))
-        self.tiers: dict[Tier, TierCompletion[Any]] = {
-            tier: CompletionFromReadings(self, tier)
-            if source < 0
-            else CompletionFromShorterWindows(self, tier, schema.tiers[source])
-            for tier, source in zip(schema.tiers, found, strict=True)
-        }
+        self.shortest = CompletionFromReadings(self, schema.tiers[0])
+        self.tiers: dict[Tier, TierCompletion[Any]] = {schema.tiers[0]: self.shortest}
+        for tier, source in list(zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True))[
+            1:
+        ]:
+            self.tiers[tier] = CompletionFromShorterWindows(self, tier, schema.tiers[source], raw_until_us)

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.schema.table_schema import Tier
@@ -15,7 +14,7 @@ MOST_SENSORS = 200
 
 _MOST_ROWS = 5000  # aggregate rows that are read together
 
-A = TypeVar("A", bound=Accumulator)
+A = TypeVar("A")
 ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
 
 
@@ -24,7 +23,7 @@ class Completed(NamedTuple, Generic[A]):
 
     Attributes:
         stats: the window's statistics.
-        known: an accumulator of the table's readings and of those that came.
+        known: the table's readings and those that came; of a longer window, the shorter ones that came.
     """
 
     stats: WindowStats
@@ -45,26 +44,8 @@ class TierCompletion(ABC, Generic[A]):
         self._tier, self._sources = tier, sources
 
     @abstractmethod
-    def begun(self) -> A:
-        """Returns the accumulator of a window that the table does not store."""
-
-    @abstractmethod
     def is_certain(self, start_us: int, now_us: int) -> bool:
         """Returns whether the table certainly still has all that a window consists of."""
-
-    @abstractmethod
-    def restored(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None = None) -> tuple[A | None, bool]:
-        """Reads what the table stores of a window that began before the job did.
-
-        Returns an accumulator of it, and whether that is certainly complete. The accumulator is None if it counts less
-        than the aggregate row.
-
-        Args:
-            sensor_id: the sensor.
-            start_us: the window's start.
-            now_us: the current time.
-            fresh: readings that are in the table by now, but not in the aggregate row; None if none are known.
-        """
 
     @abstractmethod
     def completed(self, sensor_id: str, start_us: int, now_us: int, fresh: A) -> Completed[A] | None:
@@ -76,7 +57,7 @@ class TierCompletion(ABC, Generic[A]):
             sensor_id: the sensor.
             start_us: the window's start.
             now_us: the current time.
-            fresh: an accumulator of readings that are in the table by now.
+            fresh: readings that are in the table by now; for a longer window, statistics of shorter ones, by start.
         """
 
     def each(
@@ -91,12 +72,12 @@ class TierCompletion(ABC, Generic[A]):
         """Returns the result of a function for each sensor; what it reads of their windows is read together.
 
         Args:
-            function: a function of a sensor that calls :meth:`restored` or :meth:`completed` for its window.
+            function: a function of a sensor that completes its window.
             sensor_ids: the sensors.
             start_us: the windows' start.
             now_us: the current time.
             others: a function like ``map``, for sensors whose rows have to be sought.
-            fresh: the accumulators with which the function completes windows, by sensor.
+            fresh: that with which the function completes windows, by sensor.
         """
         found, together = dict[str, Any](), self._table.together
         end_us = self._tier.window.end_of(start_us)

@@ -1,4 +1,4 @@
-"""Begins the windows of a group's sensors: empty, or from what the table stores of them.
+"""Begins the windows of a group's sensors, of the shortest tier: empty, or from what the table stores of them.
 
 A window that may have begun before the job is read from the table when its first readings come; see
 :mod:`pipeline.core.completion.stored_windows`. From then on the state has all of its readings.
@@ -8,10 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Accumulator
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
 from pipeline.core.events.event import LATEST_US
@@ -58,7 +56,7 @@ class BegunWindows:
         each: ForEach,
     ) -> None:
         self._windows = windows
-        self._completion = [completion.tiers[tier] for tier in aggregation.tiers]
+        self._completion = completion.shortest
         self._shortest = aggregation.tiers[0].window
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
@@ -70,29 +68,30 @@ class BegunWindows:
         self.newest = NewestReadings()
         self.counts: Counter[str] = Counter()
 
-    def of_start(self, tier: int, start_us: int) -> StartWindows[Any]:
-        found = self._windows.of_tier[tier].get(start_us)
+    def of_start(self, start_us: int) -> StartWindows:
+        """Returns the sensors' windows with this start."""
+        found = self._windows.of_tier[0].get(start_us)
         if found is None:
-            late = self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)
-            found = self._windows.of_tier[tier][start_us] = StartWindows(late)
+            late = self._windows.ends_by(0, start_us, self._schedule.closed_before_us)
+            found = self._windows.of_tier[0][start_us] = StartWindows(late)
         return found
 
     def begin_in_time(
-        self, start_us: int, window: StartWindows[Any], received: Mapping[str, Sequence[Readings]]
+        self, start_us: int, window: StartWindows, received: Mapping[str, Sequence[Readings]]
     ) -> set[str]:
-        """Adds windows of the shortest tier. Returns the sensors whose readings have to wait for another firing.
+        """Adds windows. Returns the sensors whose readings have to wait for another firing.
 
         A group is held while its windows are restored. The readings that are left count as if they came a second later,
         which is possible until the window closes or the job is drained.
         """
         closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
         if closes or self._drained or not self.may_be_stored(start_us):
-            self.begin(0, start_us, window, list(received), received)
+            self.begin(start_us, window, list(received), received)
             return set()
         sensor_ids = list(received)
         began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
         while at_once > 0 and begun < len(sensor_ids):
-            self.begin(0, start_us, window, sensor_ids[begun : begun + at_once], received)
+            self.begin(start_us, window, sensor_ids[begun : begun + at_once], received)
             begun, now_s = begun + at_once, time.monotonic()
             in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
             at_once = min(round(in_time), MOST_SENSORS)
@@ -100,29 +99,27 @@ class BegunWindows:
 
     def begin(
         self,
-        tier: int,
         start_us: int,
-        window: StartWindows[Any],
+        window: StartWindows,
         sensor_ids: Sequence[str],
         received: Mapping[str, Sequence[Readings]] | None = None,
     ) -> None:
         """Adds windows of sensors, which continue from the table if it may store them.
 
         Args:
-            tier: the index of the tier.
             start_us: the windows' start.
             window: the sensors' windows with that start.
             sensor_ids: the sensors.
-            received: the readings that come for windows of the shortest tier, by sensor.
+            received: the readings that come, by sensor.
         """
         stored = not window.late and self.may_be_stored(start_us)
-        restored = self.restored(tier, start_us, sensor_ids, received) if stored and sensor_ids else {}
+        restored = self._restored(start_us, sensor_ids, received) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
-            accumulator = restored.get(sensor_id)
-            held = stored and accumulator is None
-            if accumulator is None:
-                accumulator = self._completion[tier].begun()
-            window.entries[sensor_id] = SensorWindow(type(accumulator), value=accumulator, held=held)
+            readings = restored.get(sensor_id)
+            held = stored and readings is None
+            window.entries[sensor_id] = SensorWindow(
+                value=WindowReadings() if readings is None else readings, held=held
+            )
 
     def may_be_stored(self, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""
@@ -135,23 +132,15 @@ class BegunWindows:
         first_us = self._shortest.start_of(min(ended_us, LATEST_US)) if ended_us > 0 else 0
         return max(first_us, self._before_us)
 
-    def is_stored(self, tier: int, start_us: int) -> bool:
-        """Returns whether the table may store all of an open window, so that the job begins no part of it."""
-        return self._windows.ends_by(tier, start_us, self._before_us)
+    def _restored(
+        self, start_us: int, sensor_ids: Sequence[str], received: Mapping[str, Sequence[Readings]] | None = None
+    ) -> dict[str, WindowReadings | None]:
+        """Returns all that the table stores of windows.
 
-    def restored(
-        self,
-        tier: int,
-        start_us: int,
-        sensor_ids: Sequence[str],
-        received: Mapping[str, Sequence[Readings]] | None = None,
-    ) -> dict[str, Accumulator | None]:
-        """Returns accumulators of all that the table stores of windows.
-
-        The accumulator is None if the table's row may count more. Such a window is listed, and so is one of which raw
-        rows may have been collected.
+        None of a window if another program wrote its row. Such a window is listed, and so is one of which raw rows may
+        have been collected.
         """
-        completion = self._completion[tier]
+        completion = self._completion
         fresh = dict[str, WindowReadings]()
         if received is not None and not completion.is_certain(start_us, self._now_us):
             for sensor_id in sensor_ids:
@@ -159,21 +148,21 @@ class BegunWindows:
                 for _, metrics, times, values, _ in received[sensor_id]:
                     fresh[sensor_id].extend(metrics, times, values)
 
-        def restored(sensor_id: str) -> tuple[Accumulator | None, bool]:
-            with suppress(ForeignRow):  # another program's row: the window waits for a repair
+        def restored(sensor_id: str) -> tuple[WindowReadings | None, bool]:
+            with suppress(ForeignRow):  # the window waits for a repair
                 return completion.restored(sensor_id, start_us, self._now_us, fresh.get(sensor_id))
             return None, False
 
         found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
-        for sensor_id, (accumulator, certain) in found.items():
-            if accumulator is not None:
-                self.add_newest(sensor_id, accumulator)
+        for sensor_id, (readings, certain) in found.items():
+            if readings is not None:
+                self.add_newest(sensor_id, readings)
                 self.counts[RESTORED] += 1
             if not certain:
                 self.list_incomplete(sensor_id, start_us)
-        return {sensor_id: accumulator for sensor_id, (accumulator, _) in found.items()}
+        return {sensor_id: readings for sensor_id, (readings, _) in found.items()}
 
-    def add_newest(self, sensor_id: str, found: Accumulator) -> None:
+    def add_newest(self, sensor_id: str, found: WindowReadings) -> None:
         """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
         for time_us, metric, value in () if self._latest is None else found.newest():
             self.newest.add(sensor_id, time_us, ((metric, value),))

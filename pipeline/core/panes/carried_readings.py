@@ -5,12 +5,12 @@ window fires, its last readings are handed to the windows after it. So a late re
 next one in the same firing. The rest is read from the table: the reading before a window that fires for the first time,
 and the window after one that is closed, or that began before the job.
 
-A firing of late readings does not have the open windows: what it hands to them waits for their next pane.
+A firing of late readings does not have the open windows. It wakes those that its readings may reach, which then look
+again what the table has before them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.tier_completion import ForEach
 from pipeline.core.events.event import LATEST_US
@@ -36,7 +36,7 @@ class CarryIn:
         each: a function like ``map``, which may call a function for several sensors at once.
 
     Attributes:
-        deferred: the last readings before ``open_from_us`` by sensor and metric, for open windows.
+        woken: the sensors whose open windows have to look again what is before them.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CarryIn:
         written_until_us: int,
         each: ForEach,
     ) -> None:
-        self._windows: dict[int, StartWindows[WindowReadings]] = windows.of_tier[0]
+        self._windows: dict[int, StartWindows] = windows.of_tier[0]
         self._tier = tier
         self._open_from_us = open_from_us
         self._neighbours = neighbours
@@ -58,7 +58,14 @@ class CarryIn:
         self._may_be_stored, self._written_until_us = may_be_stored, written_until_us
         self._each = each
         self._searched: dict[str, dict[str, tuple[int, int]]] = {}  # for windows without a row
-        self.deferred: dict[str, dict[str, At]] = {}
+        self.woken: set[str] = set()
+
+    def forget(self, sensor_id: str, from_us: int) -> None:
+        """Makes a sensor's windows from a start on look again what is before them."""
+        for start_us, window in self._windows.items():
+            if start_us >= from_us and (entry := window.entries.get(sensor_id)) is not None:
+                entry.before.clear()
+                entry.dirty = entry.moved = True
 
     def into(self, start_us: int, found: Mapping[str, WindowStats]) -> None:
         """Adds the last readings before a window to its statistics.
@@ -99,38 +106,27 @@ class CarryIn:
             lasts = lasts_of(stats)
             changed[sensor_id] = {name: last for name, last in lasts.items() if entry.last.get(name) != last}
             entry.last |= changed[sensor_id]
-        return self.onward(end_us, changed, beyond_state=window.late or self._may_be_stored(end_us))
-
-    def onward(
-        self, from_us: int, lasts: Mapping[str, Mapping[str, At]], *, beyond_state: bool
-    ) -> list[tuple[str, int]]:
-        """Hands readings to the windows from a time on, which then have to fire; see :meth:`beyond`.
-
-        Args:
-            from_us: the earliest start.
-            lasts: each sensor's last reading of each metric before that time.
-            beyond_state: whether the table may have windows that the state lacks.
-        """
-        later = sorted(each_us for each_us in self._windows if each_us >= from_us)
+        later, beyond_state = sorted(each for each in self._windows if each >= end_us), window.late
+        beyond_state |= self._may_be_stored(end_us)
         stored: dict[str, dict[str, tuple[At, int]]] = {}
-        for sensor_id, of_sensor in lasts.items():
+        for sensor_id, of_sensor in changed.items():
             unknown = dict[str, tuple[At, int]]()
             for name, bound_us in self._hand_on(sensor_id, of_sensor, later).items():
                 if bound_us > self._open_from_us:
-                    self.deferred.setdefault(sensor_id, {})[name] = of_sensor[name]
-                if (bound_us := min(bound_us, self._open_from_us)) > from_us:
+                    self.woken.add(sensor_id)
+                if (bound_us := min(bound_us, self._open_from_us)) > end_us:
                     unknown[name] = of_sensor[name], bound_us
             if beyond_state and unknown:
                 stored[sensor_id] = unknown
 
         def stale(sensor_id: str) -> set[int]:
             lasts, searched = stored[sensor_id], self._searched.setdefault(sensor_id, {})
-            return self._neighbours.following(
-                sensor_id, lasts, from_us, self._written_until_us, self._now_us, searched
-            )[0]
+            return self._neighbours.following(sensor_id, lasts, end_us, self._written_until_us, self._now_us, searched)[
+                0
+            ]
 
-        found = zip(stored, self._each(stale, stored), strict=True)
-        return [(sensor_id, each_us) for sensor_id, starts in found for each_us in sorted(starts)]
+        of_sensors = zip(stored, self._each(stale, stored), strict=True)
+        return [(sensor_id, each_us) for sensor_id, starts in of_sensors for each_us in sorted(starts)]
 
     def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
         """Hands readings to the sensor's later windows.

@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 from pipeline.core.windows.fixed import Window
 
-VERSION = 4
+VERSION = 5
 
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
 
 IN_FLIGHT_US = 20 * 60 * 1_000_000
 """The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
+
+FOLLOW_EVERY = 4
+"""The early panes of a group after which its longer windows follow, to save reads and writes."""
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -67,6 +70,7 @@ class Schedule:
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
         clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
         firings: the number of firings so far.
+        open_firings: the number of those that read the open windows.
         open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
         due_us: the time at which waiting readings or marks have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
@@ -79,6 +83,7 @@ class Schedule:
     watermark_us: int = NEVER_US
     clock_us: int = NEVER_US
     firings: int = 0
+    open_firings: int = 0
     open_watermark_us: int = NEVER_US
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
@@ -100,17 +105,13 @@ class Schedule:
         """
         if start_us in self.due_us:
             return None
-        due_us = self.wait(start_us, now_us, firing, group)
-        return self.arm(self._next_watermark_us(start_us, firing), due_us)
-
-    def wait(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> int:
-        """Makes a window's panes fire at the group's next time, which it returns, once the timers are set."""
-        end_us, phase = firing.window.end_of(start_us), group % firing.phases if firing.phases else group
-        if end_us <= self.passed_us:
+        phase = group % firing.phases if firing.phases else group
+        if firing.window.end_of(start_us) <= self.passed_us:
             due_us = _next_of(phase, now_us, firing.late_us) if firing.late_us else now_us
         else:
             due_us = _next_of(phase, now_us, firing.early_us) if firing.early_us else NEVER_US
-        return self.due_us.setdefault(start_us, due_us)
+        self.due_us[start_us] = due_us
+        return self.arm(self._next_watermark_us(start_us, firing), due_us)
 
     def rearm(self, firing: FiringRules) -> Timers:
         """Makes the timers fire when windows, or what waits, need it."""
@@ -146,6 +147,11 @@ class Schedule:
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
+    def read_open(self) -> bool:
+        """Notes that a firing reads the open windows. Returns whether longer windows follow those in progress."""
+        self.open_firings += 1
+        return self.open_firings % FOLLOW_EVERY == 1
+
     def done(self, starts_us: Iterable[int]) -> None:
         """Notes that nothing waits for these windows any more."""
         for start_us in starts_us:
@@ -164,7 +170,7 @@ class Schedule:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
-        numbers = array("q", [*times_us, self.firings, self.open_watermark_us, *pairs])
+        numbers = array("q", [*times_us, self.firings, self.open_firings, self.open_watermark_us, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
 
     @classmethod
@@ -172,12 +178,12 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 49 or len(data) % 16 != 1:
+        if data[:1] != bytes([VERSION]) or len(data) < 57 or len(data) % 16 != 9:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
         numbers = array("q", data[1:])
-        passed_us, closed_us, watermark_us, clock_us, firings, open_us, *pairs = numbers
+        passed_us, closed_us, watermark_us, clock_us, firings, open_firings, open_us, *pairs = numbers
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, firings, open_us, due_us)
+        return cls(passed_us, closed_us, watermark_us, clock_us, firings, open_firings, open_us, due_us)
 
 
 def _next_of(phase: int, now_us: int, every_us: int) -> int:

@@ -15,21 +15,22 @@ tells how much its row counts. So a pane need not know what the table has, excep
 - a window that was over long ago by the clock when it closes, since the watermark lags: a backfill may have written it
   meanwhile, so its last pane is computed from the table, like a late one.
 
-A firing of late readings does not read the open windows: what it changes of an open longer window, or of an open window
-that continues from a late one, is deferred to that one's next pane.
+Longer windows have no state. They follow the windows from which they are computed, in the same firing: each shorter one
+that is over, and now and then those in progress. What this firing does not compute of their shorter windows, they read
+from the table.
+
+A firing of late readings does not read the open windows. If a late reading changes from where an open window continues,
+it wakes that window: readings without values make it fire, with what the table has before it.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any
 
-from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.completion.tier_completion import ForEach
 from pipeline.core.panes.aggregation import Aggregation
@@ -38,7 +39,6 @@ from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Schedule
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
-from pipeline.core.panes.longer_windows import LongerWindows
 from pipeline.core.panes.marks import read_marks
 from pipeline.core.panes.pane_contributions import PaneContributions
 from pipeline.core.panes.pane_results import PaneResults
@@ -47,6 +47,7 @@ from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.results.window_results import Kind
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats
 
 # What is counted, beside what BegunWindows counts.
@@ -56,7 +57,7 @@ LATE: Kind = "late"
 TOO_WIDE = "too wide"  # panes that are not written
 RECOMPUTED = "recomputed"  # windows
 
-_Changed = dict[str, tuple[WindowStats, bool]]
+_Changed = dict[str, WindowStats]  # by sensor
 
 
 class GroupFiring:
@@ -69,12 +70,12 @@ class GroupFiring:
         schedule: the group's schedule, which tells how far the watermark has passed.
         now_us: the current time.
         each: a function like ``map``, which may call a function for several windows at once.
+        follows: whether longer windows follow those in progress.
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
-        left: readings that wait for another firing, encoded as they came.
-        deferred: results of closed windows, for longer ones that are open and that this firing does not have, and last
-            readings, for open windows that continue from them; None without any.
+        left: readings that wait for another firing, encoded as they came, and without values for open windows that a
+            late one wakes.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
         results: the results to publish; None for a job that publishes none.
@@ -89,6 +90,8 @@ class GroupFiring:
         schedule: Schedule,
         now_us: int,
         each: ForEach = map,
+        *,
+        follows: bool = True,
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early = bool(aggregation.firing.early_us)
@@ -101,7 +104,8 @@ class GroupFiring:
         self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
-        self._longer = LongerWindows(self._sources, windows, self._begun)
+        self._follows = follows
+        self._fired: dict[int, _Changed] = defaultdict(dict)  # panes of the shortest tier, by start
         # A backfill lists the windows that were over later: a job may have them in its state.
         alone = aggregation.before_us is None
         self._over_us = -NEVER_US if alone else now_us - aggregation.firing.lateness_us - IN_FLIGHT_US
@@ -125,49 +129,49 @@ class GroupFiring:
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
-        self.deferred: GroupWindows | None = None
         self.incomplete = self._begun.incomplete
         self.counts: Counter[str] = self._begun.counts
 
-    def fire(self, readings: Iterable[bytes], marks: Iterable[bytes] = (), deferred: Iterable[bytes] = ()) -> None:
+    def fire(self, readings: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
         """Adds readings, and fires the panes of their windows, of marked ones, and of longer ones that contain one.
 
         Args:
             readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
                 encodes them.
             marks: the windows that are due, as :mod:`pipeline.core.panes.marks` encodes them.
-            deferred: the results that earlier firings deferred, as :class:`GroupWindows` encodes them.
         """
         for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
         for start_us, sensor_id in read_marks(marks):
             self._make_due(start_us, sensor_id)
-        for chunk in deferred:
-            self._add_deferred(GroupWindows(self._tiers, 0, [chunk]))
         passed_us, closed_us, now_us = self._schedule.passed_us, self._schedule.closed_us, self._now_us
         self._windows.make_late(
-            min(closed_us, self._over_us), lambda tier, start_us: self._completion[tier].is_certain(start_us, now_us)
+            min(closed_us, self._over_us), lambda start_us: self._completion[0].is_certain(start_us, now_us)
         )
-        for tier, windows in enumerate(self._windows.of_tier):
-            if self.results is not None:
-                self.results.finish(tier)
-            self._waiting = sorted(windows)
-            while self._waiting:
-                start_us = heappop(self._waiting)
-                window = windows[start_us]
-                if not tier or window.late or self._early or self._windows.ends_by(tier, start_us, passed_us):
-                    self._fire_window(tier, start_us, window)
+        if self.results is not None:
+            self.results.finish()
+        windows = self._windows.of_tier[0]
+        self._waiting = sorted(windows)
+        while self._waiting:
+            start_us = heappop(self._waiting)
+            window = windows[start_us]
+            if window.late or self._early or self._windows.ends_by(0, start_us, passed_us):
+                self._fire_window(start_us, window)
+        if len(self._tiers) > 1:
+            self._fire_longer()
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._begun.newest.rows(self._latest, from_us))
-        if self._carry_in and self._carry_in.deferred:
-            self.deferred = self.deferred or GroupWindows(self._tiers, 0)
-            self.deferred.put_lasts(self._open_from_us, self._carry_in.deferred)
+        if self._carry_in and self._carry_in.woken:
+            woken = [Readings(sensor_id, (), (), ()) for sensor_id in sorted(self._carry_in.woken)]
+            stored = self._tiers[0].window.starts(self._open_from_us, self._begun.written_until_us)
+            for start_us in {self._open_from_us, *stored}:
+                self.left += encoded_readings(start_us, woken)
         self._windows.drop(NEVER_US if self._drained else closed_us)
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
         """Adds readings to their sensors' windows."""
-        window: StartWindows[WindowReadings] = self._begun.of_start(0, start_us)
+        window = self._begun.of_start(start_us)
         new: dict[str, list[Readings]] = {}
         for each in received:
             if each.sensor_id not in window.entries:
@@ -180,6 +184,8 @@ class GroupFiring:
             entry = window.entries[sensor_id]
             entry.dirty = True
             if not times:
+                if self._carry_in is not None:
+                    self._carry_in.forget(sensor_id, start_us)
                 continue
             entry.accumulator.extend(metrics, times, values)
             if members:
@@ -191,64 +197,54 @@ class GroupFiring:
 
     def _make_due(self, start_us: int, sensor_id: str) -> None:
         """Makes a window of the shortest tier fire, computed anew if it is closed."""
-        window = self._begun.of_start(0, start_us)
+        window = self._begun.of_start(start_us)
         if sensor_id not in window.entries:
-            self._begun.begin(0, start_us, window, [sensor_id])
+            self._begun.begin(start_us, window, [sensor_id])
         entry = window.entries[sensor_id]
         entry.dirty = entry.moved = True
 
-    def _fire_window(self, tier: int, start_us: int, window: StartWindows[Any]) -> None:
+    def _fire_window(self, start_us: int, window: StartWindows) -> None:
+        """Fires the panes of sensors' windows of the shortest tier."""
         dirty = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.dirty}
         if not dirty:
             return
-        found = self._results(tier, start_us, window, dirty)
-        if not tier:
-            self._carry(start_us, found)
+        found = self._results(start_us, window, dirty)
+        if self._carry_in is not None:
+            known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
+            self._carry_in.into(start_us, known)
+            self._compute_stored(self._carry_in.beyond(start_us, known))
         changed, repeated = _Changed(), _Changed()
         for sensor_id, stats in found.items():
             entry = dirty[sensor_id]
-            moved = entry.moved
-            repeats = entry.finished and not moved and stats is not None and stats.size == entry.written
+            repeats = entry.finished and not entry.moved and stats is not None and stats.size == entry.written
             if entry.settle(stats) and stats is not None:
-                (repeated if repeats else changed)[sensor_id] = stats, moved
+                (repeated if repeats else changed)[sensor_id] = stats
+                entry.ahead |= not repeats and len(self._tiers) > 1
         if changed or repeated:
-            self._write(tier, start_us, changed, repeated)
+            self._fired[start_us] |= changed
+            self._write(0, start_us, changed, repeated)
 
     def _results(
-        self, tier: int, start_us: int, window: StartWindows[Any], dirty: Mapping[str, SensorWindow[Any]]
+        self, start_us: int, window: StartWindows, dirty: Mapping[str, SensorWindow]
     ) -> dict[str, WindowStats | None]:
         """Returns the statistics of sensors' windows; None of one whose row has to stay as it is."""
         if not window.late:
             return {sensor_id: self._of_open(sensor_id, start_us, entry) for sensor_id, entry in dirty.items()}
-        fresh = {sensor_id: entry.accumulator for sensor_id, entry in dirty.items()}
-        recompute = partial(self._recomputed, tier, start_us, fresh)
-        found = self._completion[tier].each(recompute, list(dirty), start_us, self._now_us, self._each, fresh)
-        for sensor_id, stats in found.items():
-            if stats is None:
-                self._begun.list_incomplete(sensor_id, start_us)
-            else:
-                self.counts[RECOMPUTED] += 1
+        found = self._completed(0, start_us, {sensor_id: entry.accumulator for sensor_id, entry in dirty.items()})
+        self.counts[RECOMPUTED] += sum(stats is not None for stats in found.values())
         return found
-
-    def _carry(self, start_us: int, found: Mapping[str, WindowStats | None]) -> None:
-        """Carries readings into a window of the shortest tier, and from it into the next."""
-        if self._carry_in is None:
-            return
-        known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
-        self._carry_in.into(start_us, known)
-        self._compute_stored(self._carry_in.beyond(start_us, known))
 
     def _compute_stored(self, stored: Iterable[tuple[str, int]]) -> None:
         """Makes windows of the shortest tier fire that only the table has."""
         for sensor_id, next_us in stored:
-            window = self._begun.of_start(0, next_us)
+            window = self._begun.of_start(next_us)
             if sensor_id not in window.entries and not window.late and not self._begun.may_be_stored(next_us):
                 self._begun.list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
                 continue
             self._make_due(next_us, sensor_id)
             heappush(self._waiting, next_us)
 
-    def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow[Any]) -> WindowStats | None:
+    def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
         if entry.held:
             return None
@@ -263,48 +259,62 @@ class GroupFiring:
             self._begun.list_incomplete(sensor_id, start_us)
         return pane.stats if pane.stats.events else None
 
-    def _recomputed(self, tier: int, start_us: int, fresh: Mapping[str, Any], sensor_id: str) -> WindowStats | None:
-        """Returns the statistics of a late window, computed from the table; None if they may lack something."""
-        with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
-            found = self._completion[tier].completed(sensor_id, start_us, self._now_us, fresh[sensor_id])
-            if found is not None:
-                self._begun.add_newest(sensor_id, found.known)
-                return found.stats if found.stats.events else None
-        return None
+    def _completed(self, tier: int, start_us: int, fresh: Mapping[str, Any]) -> dict[str, WindowStats | None]:
+        """Returns the statistics of sensors' windows, computed from the table; None of one that may lack something."""
+        completion, now_us = self._completion[tier], self._now_us
 
-    def _put(self, tier: int, shorter_us: int, changed: _Changed) -> None:
-        """Adds sensors' shorter windows to the longer one that contains them; see :meth:`_write`."""
-        start_us = self._tiers[tier].window.start_of(shorter_us)
-        if not (self._windows.has_open or self._windows.ends_by(tier, start_us, self._schedule.closed_before_us)):
-            self.deferred = self.deferred or GroupWindows(self._tiers, 0)
-            for sensor_id, (stats, _) in changed.items():
-                self.deferred.put(tier, start_us, sensor_id, shorter_us, stats)
-            return
-        window: StartWindows[ShorterWindows] = self._begun.of_start(tier, start_us)
-        begun = [sensor_id for sensor_id in changed if sensor_id not in window.entries]
-        self._begun.begin(tier, start_us, window, begun)
-        for sensor_id in begun:
-            self._longer.keep_stored(tier, sensor_id, window.entries[sensor_id].accumulator)
-        for sensor_id, (stats, moved) in changed.items():
-            entry = window.entries[sensor_id]
-            if not window.late:
-                self._longer.settle(tier, start_us, sensor_id, entry, shorter_us)
-            entry.moved |= entry.accumulator.put(shorter_us, stats) or moved
-            entry.dirty = True
+        def completed(sensor_id: str) -> WindowStats | None:
+            with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
+                found = completion.completed(sensor_id, start_us, now_us, fresh[sensor_id])
+                if found is not None:
+                    if not tier:
+                        self._begun.add_newest(sensor_id, found.known)
+                    return found.stats
+            return None
 
-    def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed) -> None:
-        """Writes rows of sensors' windows, and adds those that changed to the longer ones.
+        found = completion.each(completed, list(fresh), start_us, now_us, self._each, fresh)
+        for sensor_id, stats in found.items():
+            if stats is None:
+                self._begun.list_incomplete(sensor_id, start_us)
+        return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
+
+    def _fire_longer(self) -> None:
+        """Fires the panes of the longer windows that follow the shorter ones that fired."""
+        behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
+        for start_us, window in windows.of_tier[0].items():
+            if self._follows or window.late or windows.ends_by(0, start_us, passed_us):
+                for sensor_id, entry in window.entries.items():
+                    if entry.ahead:
+                        entry.ahead = False
+                        behind.add(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
+        for tier in range(1, len(self._tiers)):
+            for start_us, sensor_ids in windows.take_over(tier, passed_us):
+                for sensor_id in sensor_ids:
+                    behind.add_itself(tier, start_us, sensor_id)
+            for start_us, shorter in sorted(behind.of_tier[tier].items()):
+                over = windows.ends_by(tier, start_us, passed_us)
+                if not over and (self.results is not None or not self._early):
+                    windows.note_longer(tier, start_us, shorter)
+                if over or self._early:
+                    found = self._completed(tier, start_us, shorter)
+                    changed = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
+                    self._write(tier, start_us, changed)
+                    for sensor_id, stats in changed.items():
+                        behind.add(tier, start_us, sensor_id, stats)
+
+    def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed | None = None) -> None:
+        """Writes rows of sensors' windows.
 
         Args:
             tier: the index of their tier.
             start_us: their start.
-            changed: each sensor's statistics, and whether a row has to be written even if it counts the same.
+            changed: each sensor's statistics.
             repeated: those of windows that are over and got nothing since their last pane.
         """
-        of_tier, written = self._tiers[tier], {**changed, **repeated}
+        of_tier, written = self._tiers[tier], {**changed, **(repeated or {})}
         self.rows.extend(
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
-            for sensor_id, (stats, _) in written.items()
+            for sensor_id, stats in written.items()
         )
         if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
@@ -315,17 +325,33 @@ class GroupFiring:
             self.results.add(tier, start_us, written, timing)
         if self.contributions is not None:
             self.contributions.add(tier, start_us, changed)
-        for longer, source in enumerate(self._sources):
-            if changed and source == tier:
-                self._put(longer, start_us, changed)
 
-    def _add_deferred(self, deferred: GroupWindows) -> None:
-        if self._carry_in is not None:
-            for from_us, of_start in deferred.of_tier[0].items():
-                lasts = {sensor_id: entry.last for sensor_id, entry in of_start.entries.items()}
-                self._compute_stored(self._carry_in.onward(from_us, lasts, beyond_state=True))
-        for tier, windows in enumerate(deferred.of_tier[1:], 1):
-            for window in windows.values():
-                for sensor_id, entry in window.entries.items():
-                    for shorter_us, stats in entry.accumulator.latest.items():
-                        self._put(tier, shorter_us, {sensor_id: (stats, True)})
+
+class _Behind:
+    """The longer windows that have to follow shorter ones.
+
+    Args:
+        tiers: the table's tiers, shortest first.
+        sources: the index of each tier's source; -1 for the shortest.
+
+    Attributes:
+        of_tier: of each tier, by start and sensor: the statistics of shorter windows by start, as they fired.
+    """
+
+    def __init__(self, tiers: Sequence[Tier], sources: Sequence[int]) -> None:
+        self._tiers, self._sources = tiers, sources
+        self.of_tier: list[dict[int, dict[str, dict[int, WindowStats]]]] = [
+            defaultdict(lambda: defaultdict(dict)) for _ in tiers
+        ]
+
+    def add_itself(self, tier: int, start_us: int, sensor_id: str) -> None:
+        """Adds a longer window, of which the table has all shorter ones that are not added."""
+        self.of_tier[tier][start_us][sensor_id] |= {}
+
+    def add(self, tier: int, start_us: int, sensor_id: str, stats: WindowStats | None) -> None:
+        """Adds the windows that are computed from this one, with its statistics; None if the table has them."""
+        for longer, source in enumerate(self._sources):
+            if source == tier:
+                of_sensor = self.of_tier[longer][self._tiers[longer].window.start_of(start_us)][sensor_id]
+                if stats is not None:
+                    of_sensor[start_us] = stats

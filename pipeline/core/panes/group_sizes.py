@@ -104,21 +104,19 @@ def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
     """
     firing_us, length_us = _firing_us(aggregation), aggregation.firing.window.length_us
     statistics = aggregation.tiers[0].statistics
-    edges = 15 * rate.metrics if statistics.carries else 0
+    edges = 12 * rate.metrics if statistics.carries else 0
 
     def of_window(us: int) -> float:
         events = us / rate.every_us
         per_firing = firing_us / rate.every_us
         return min(1, events) * _readings_bytes(max(1, events), rate.metrics, per_firing) + edges
 
-    longer = (len(aggregation.tiers) - 1) * (30 + (64 + 118 * statistics.has_parts) * rate.metrics)
     full, opened = of_window(length_us), list[float]()
     for step in range(1, _STEPS + 1):
         at_us = length_us * step // _STEPS
-        newest = of_window(at_us if step == _STEPS else at_us // firing_us * firing_us) + longer
+        newest = of_window(at_us if step == _STEPS else at_us // firing_us * firing_us)
         opened.append(newest + max(0, (aggregation.firing.lateness_us - at_us) // length_us + 1) * full)
-    # Most firings find the results of fewer shorter windows that are not merged yet.
-    return SensorBytes(max(opened), sum(opened) / _STEPS - 0.4 * longer)
+    return SensorBytes(max(opened), sum(opened) / _STEPS)
 
 
 def _firing_us(aggregation: Aggregation) -> int:

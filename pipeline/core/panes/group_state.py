@@ -8,8 +8,6 @@ bag         what it contains                                              read b
 parts       waiting readings of open windows                              panes that are early, on time or last
 marks       closed windows that are due                                   late panes
 open        open windows                                                  panes that are early, on time or last
-deferred    results of closed windows, for longer ones that are open,     panes that are early, on time or last
-            and their last readings, from which others continue
 ==========  ============================================================  ==========================================
 """
 
@@ -45,7 +43,6 @@ class Bags(NamedTuple):
     parts: Bag
     marks: Bag
     open: Bag
-    deferred: Bag
 
 
 class GroupState:
@@ -62,46 +59,40 @@ class GroupState:
         windows: the windows that the firing may change.
         readings: the waiting readings that fire. The others stay.
         marks: the marks that fire. The others stay.
-        deferred: the results that earlier firings deferred to this one.
+        follows: whether longer windows follow those in progress.
     """
 
     def __init__(self, bags: Bags, aggregation: Aggregation, schedule: Schedule, due: set[int], now_us: int) -> None:
         self._bags, self._schedule, self._now_us = bags, schedule, now_us
-        self._firing, self._results = aggregation.firing, aggregation.results
-        late = {start_us for start_us in due if self._firing.closes(start_us, schedule.closed_before_us)}
+        self._results = aggregation.results
+        late = {start_us for start_us in due if aggregation.firing.closes(start_us, schedule.closed_before_us)}
         self.windows = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
         fires_open = due > late or schedule.passed_us >= min(schedule.open_watermark_us, END_US)
         self.windows.has_open = fires_open
-        self.deferred = list[bytes]()
+        self.follows = fires_open and schedule.read_open()
         if fires_open:
             self.windows.read(bags.open.read())
-            if aggregation.carries or len(aggregation.tiers) > 1:
-                self.deferred += bags.deferred.read()
         self.readings = _taken(bags.parts, due - late, start_of_readings)
         self.marks = _taken(bags.marks, late, start_of_marks)
 
-    def write(self, firing: GroupFiring, group: int = 0) -> None:
+    def write(self, firing: GroupFiring) -> None:
         """Writes the windows back, and notes in the schedule when they have to be read next.
 
         Args:
-            firing: the firing. The readings that it left wait for the next one, which follows soon; the results that it
-                deferred wait for the group's next early or on-time pane.
-            group: the group.
+            firing: the firing. The readings that it left wait for the next one, which follows soon.
         """
         schedule, bags = self._schedule, self._bags
         for part in firing.left:
             bags.parts.add(part)
             schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
-        if self.deferred:
-            bags.deferred.clear()
-        for chunk in firing.deferred.chunks() if firing.deferred else ():
-            bags.deferred.add(chunk)
-            schedule.wait(self._firing.window.start_of(schedule.passed_us), self._now_us, self._firing, group)
+        next_us = self.windows.next_watermark_us(schedule.passed_us, all_ends=self._results is not None)
         if self.windows.has_open:
             _replace(bags.open, self.windows.chunks())
-            schedule.open_watermark_us = self.windows.next_watermark_us(
-                schedule.passed_us, all_ends=self._results is not None
-            )
+            schedule.open_watermark_us = next_us
+        else:  # a firing of late readings has longer windows alone, which may be in the bag already
+            for chunk in self.windows.chunks():
+                bags.open.add(chunk)
+            schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)
 
 
 def _taken(bag: Bag, due: set[int], start_of: Callable[[bytes], int]) -> list[bytes]:

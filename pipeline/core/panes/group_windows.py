@@ -7,27 +7,23 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; 1 if the entries are compressed; start in µs; entries until the end, by zlib if
             they are compressed
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for edges; number of events and
-            readings in the last pane (-1: none); size of the accumulator; the id; the accumulator; if it has edges,
-            their number and the edges
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for edges, 16 for ahead; number of
+            events and readings in the last pane (-1: none); size of the accumulator; the id; the accumulator; if it
+            has edges, their number and the edges
     edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
             before; the name; time in µs and value of each reading that it has
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from zlib import compress, decompress
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
-from pipeline.core.statistics.window_stats import WindowStats
 
-VERSION = 4
+VERSION = 5
 
 _HEADER = struct.Struct("<BBBq")
 _ENTRY = struct.Struct("<HBqI")
@@ -38,11 +34,14 @@ _CHUNK_BYTES = 4 << 20
 _FEW_BYTES = 300  # which are not worth compressing
 PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
-_DIRTY, _MOVED, _HELD, _HAS_EDGES = 1, 2, 4, 8
+_DIRTY, _MOVED, _HELD, _HAS_EDGES, _AHEAD = 1, 2, 4, 8, 16
 
 
 class GroupWindows:
-    """The windows of one group, or some of them.
+    """The windows of one group, or some of them: those of the shortest tier, with their readings.
+
+    Of longer windows, a job that publishes results, or writes no early panes, keeps which sensors have one until it is
+    over.
 
     Args:
         tiers: the table's tiers, shortest first.
@@ -60,7 +59,7 @@ class GroupWindows:
         self._lateness_us = lateness_us
         self.has_open = True
         self.written_bytes = 0
-        self.of_tier: list[dict[int, StartWindows[Any]]] = [{} for _ in tiers]
+        self.of_tier: list[dict[int, StartWindows]] = [{} for _ in tiers]
         self.read(chunks)
 
     def read(self, chunks: Iterable[bytes]) -> None:
@@ -69,41 +68,35 @@ class GroupWindows:
             tier, start_us = window_of(chunk)
             self.of_tier[tier].setdefault(start_us, StartWindows()).entries.update(_entries(chunk))
 
-    def put(self, tier: int, start_us: int, sensor_id: str, shorter_us: int, stats: WindowStats) -> None:
-        """Adds the result of a shorter window to a longer one, which begins without any."""
-        entries = self.of_tier[tier].setdefault(start_us, StartWindows()).entries
-        if sensor_id not in entries:
-            entries[sensor_id] = SensorWindow(ShorterWindows, value=ShorterWindows())
-        entries[sensor_id].accumulator.put(shorter_us, stats)
-
-    def put_lasts(self, from_us: int, lasts: Mapping[str, dict[str, At]]) -> None:
-        """Adds sensors' last readings before a time, from which windows of the shortest tier continue."""
-        entries = self.of_tier[0].setdefault(from_us, StartWindows()).entries
-        for sensor_id, of_sensor in lasts.items():
-            entries[sensor_id] = SensorWindow(WindowReadings, last=of_sensor)
-
-    def first_us(self, tier: int) -> int:
-        """Returns the start of a tier's first window; :data:`NEVER_US` without one."""
-        return min(self.of_tier[tier], default=NEVER_US)
-
     def ends_by(self, tier: int, start_us: int, time_us: int) -> bool:
         """Returns whether a window ends by an event time."""
         return self._ends[tier](start_us) <= time_us
 
-    def make_late(self, over_us: int, is_certain: Callable[[int, int], bool]) -> None:
-        """Makes open windows late that end by ``over_us``: they are computed from the table.
+    def make_late(self, over_us: int, is_certain: Callable[[int], bool]) -> None:
+        """Makes open windows of the shortest tier late that end by ``over_us``: they are computed from the table.
 
         Args:
             over_us: the time.
-            is_certain: whether the table certainly has all of a window, by the index of its tier and its start in µs.
+            is_certain: whether the table certainly has all of a window, by its start in µs.
         """
-        for tier, windows in enumerate(self.of_tier):
-            for start_us, window in windows.items():
-                if not window.late and self.ends_by(tier, start_us, over_us) and is_certain(tier, start_us):
-                    window.late = True
-                    for entry in window.entries.values():
-                        entry.dirty = True
-                        entry.before.clear()
+        for start_us, window in self.of_tier[0].items():
+            if not window.late and self.ends_by(0, start_us, over_us) and is_certain(start_us):
+                window.late = True
+                for entry in window.entries.values():
+                    entry.dirty = True
+                    entry.before.clear()
+
+    def note_longer(self, tier: int, start_us: int, sensor_ids: Iterable[str]) -> None:
+        """Keeps which sensors have a window of a longer tier."""
+        entries = self.of_tier[tier].setdefault(start_us, StartWindows()).entries
+        for sensor_id in sensor_ids:
+            entries.setdefault(sensor_id, SensorWindow())
+
+    def take_over(self, tier: int, passed_us: int) -> list[tuple[int, list[str]]]:
+        """Returns and forgets the starts and sensors of a longer tier's windows that end by ``passed_us``."""
+        windows = self.of_tier[tier]
+        starts = [start_us for start_us in windows if self.ends_by(tier, start_us, passed_us)]
+        return [(start_us, list(windows.pop(start_us).entries)) for start_us in starts]
 
     def drop(self, closed_us: int) -> None:
         """Drops the windows that end by ``closed_us``: the table has them."""
@@ -114,16 +107,15 @@ class GroupWindows:
     def next_watermark_us(self, passed_us: int, *, all_ends: bool = False) -> int:
         """Returns the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
 
-        If asked for all ends, each window fires at its end, even if nothing came since its last pane.
+        If asked for all ends, each window fires at its end, even if nothing came since its last pane. Longer ones do so
+        in any case: it is what they are kept for.
         """
         found = NEVER_US
-        for end_of, windows in zip(self._ends, self.of_tier, strict=True):
+        for tier, (end_of, windows) in enumerate(zip(self._ends, self.of_tier, strict=True)):
             for start_us, window in windows.items():
-                end_us = end_of(start_us)
-                if end_us > passed_us and (all_ends or any(entry.dirty for entry in window.entries.values())):
-                    found = min(found, end_us)
-                else:
-                    found = min(found, end_us + self._lateness_us)
+                end_us, entries = end_of(start_us), window.entries.values()
+                fires = end_us > passed_us and (tier or all_ends or any(each.dirty or each.ahead for each in entries))
+                found = min(found, end_us if fires else end_us + self._lateness_us)
         return found
 
     def chunks(self) -> Iterator[bytes]:
@@ -159,12 +151,13 @@ class GroupWindows:
                         yield sensor_id, start_us, len(entry.data)
 
 
-def _entry_parts(sensor_id: str, entry: SensorWindow[Any]) -> list[bytes]:
+def _entry_parts(sensor_id: str, entry: SensorWindow) -> list[bytes]:
     if entry.value is not None:
         entry.data = entry.value.to_bytes()
     id_bytes = sensor_id.encode()
     edges = _edges_bytes(entry) if entry.before or entry.last else b""
-    flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _HAS_EDGES * bool(edges)
+    flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _AHEAD * entry.ahead
+    flags |= _HAS_EDGES * bool(edges)
     head = _ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data))
     return [head, id_bytes, entry.data, edges]
 
@@ -177,10 +170,9 @@ def window_of(chunk: bytes) -> tuple[int, int]:
     return tier, start_us
 
 
-def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:
+def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow]]:
     """Yields a chunk's windows by sensor id."""
-    _, tier, compressed, _ = _HEADER.unpack_from(chunk)
-    kind: Any = ShorterWindows if tier else WindowReadings
+    compressed = _HEADER.unpack_from(chunk)[2]
     body = decompress(chunk[_HEADER.size :]) if compressed else chunk[_HEADER.size :]
     end = 0
     while end < len(body):
@@ -188,8 +180,8 @@ def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow[Any]]]:
         sensor_id = end + _ENTRY.size
         data = sensor_id + id_size
         end = data + size
-        entry = SensorWindow(kind, body[data:end], None, bool(flags & _DIRTY), written)
-        entry.moved, entry.held = bool(flags & _MOVED), bool(flags & _HELD)
+        entry = SensorWindow(body[data:end], None, bool(flags & _DIRTY), written)
+        entry.moved, entry.held, entry.ahead = bool(flags & _MOVED), bool(flags & _HELD), bool(flags & _AHEAD)
         if flags & _HAS_EDGES:
             end = _read_edges(body, end, entry)
         yield body[sensor_id:data].decode(), entry

@@ -51,13 +51,13 @@ class PaneContributions:
         self._rules = rules
         self._found: dict[tuple[int, int, int], dict[bytes, Contribution]] = defaultdict(dict)
 
-    def add(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]]) -> None:
+    def add(self, tier: int, start_us: int, changed: Mapping[str, WindowStats]) -> None:
         """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
         contributions, shards = self._rules.of_tier[tier], self._rules.shards
         if contributions is None:
             return
         found, of = self._found, contributions.of
-        for sensor_id, (stats, _) in changed.items():
+        for sensor_id, stats in changed.items():
             sensor = sensor_id.encode()
             found[tier, start_us, group_of(sensor, shards)][sensor] = of(start_us, stats)
 

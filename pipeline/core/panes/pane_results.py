@@ -35,22 +35,22 @@ class PaneResults:
         self._in_progress_us = now_us + _CLOCKS_DIFFER_US
         self.found: list[PaneResult] = []
 
-    def finish(self, tier: int) -> None:
-        """Makes a tier's windows fire whose end the watermark passes."""
-        for start_us, window in self._windows.of_tier[tier].items():
-            if self._ends(tier, start_us):
+    def finish(self) -> None:
+        """Makes windows of the shortest tier fire whose end the watermark passes."""
+        for start_us, window in self._windows.of_tier[0].items():
+            if self._ends(start_us):
                 for entry in window.entries.values():
                     if entry.written >= 0:
                         entry.dirty = entry.finished = True
 
-    def add(self, tier: int, start_us: int, changed: Mapping[str, tuple[WindowStats, bool]], kind: Kind) -> None:
+    def add(self, tier: int, start_us: int, changed: Mapping[str, WindowStats], kind: Kind) -> None:
         """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
         if kind == "early" and not self._early:
             return
         if not self._windows.ends_by(tier, start_us, self._in_progress_us):
             kind = "early"
-        self.found += [PaneResult(tier, sensor, start_us, stats, kind) for sensor, (stats, _) in changed.items()]
+        self.found += [PaneResult(tier, sensor, start_us, stats, kind) for sensor, stats in changed.items()]
 
-    def _ends(self, tier: int, start_us: int) -> bool:
+    def _ends(self, start_us: int) -> bool:
         ends_by, schedule = self._windows.ends_by, self._schedule
-        return ends_by(tier, start_us, schedule.passed_us) and not ends_by(tier, start_us, schedule.passed_before_us)
+        return ends_by(0, start_us, schedule.passed_us) and not ends_by(0, start_us, schedule.passed_before_us)

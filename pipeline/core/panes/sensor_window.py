@@ -1,27 +1,24 @@
 """One sensor's window, as the state of its group contains it."""
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
-from pipeline.core.accumulation.pane import Accumulator
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.statistics.courses import At
 from pipeline.core.statistics.window_stats import WindowStats
 
-A = TypeVar("A", bound=Accumulator)
-
 
 @dataclass(slots=True)
-class SensorWindow(Generic[A]):
-    """One sensor's window.
+class SensorWindow:
+    """One sensor's window. Of a longer one, the state has no readings.
 
     Attributes:
-        kind: the accumulator's class.
         data: the bytes of the accumulator, if ``value`` is None.
         value: the accumulator.
         dirty: whether a pane has to be written.
         written: the number of events and readings in the last pane; -1 if there was none.
         moved: whether a pane has to be written although it counts the same as the last one.
         held: whether no pane is written, because the table's row may count readings that this job can't read.
+        ahead: whether longer windows lack what the last pane counts.
         finished: whether a pane has to be written because the window is over. See
             :mod:`pipeline.core.panes.pane_results`.
         before: the last reading before the window by metric; None for a metric without one. See
@@ -29,22 +26,22 @@ class SensorWindow(Generic[A]):
         last: the last reading in the last pane, by metric.
     """
 
-    kind: type[A]
     data: bytes = b""
-    value: A | None = None
+    value: WindowReadings | None = None
     dirty: bool = False
     written: int = -1
     moved: bool = False
     held: bool = False
+    ahead: bool = False
     before: dict[str, At | None] = field(default_factory=dict)
     last: dict[str, At] = field(default_factory=dict)
     finished: bool = False
 
     @property
-    def accumulator(self) -> A:
+    def accumulator(self) -> WindowReadings:
         """The accumulator, to be changed."""
         if self.value is None:
-            self.value = self.kind.from_bytes(self.data)
+            self.value = WindowReadings.from_bytes(self.data)
         return self.value
 
     def settle(self, stats: WindowStats | None) -> bool:
@@ -57,7 +54,7 @@ class SensorWindow(Generic[A]):
 
 
 @dataclass(slots=True)
-class StartWindows(Generic[A]):
+class StartWindows:
     """The sensors' windows with the same start.
 
     Attributes:
@@ -66,4 +63,4 @@ class StartWindows(Generic[A]):
     """
 
     late: bool = False
-    entries: dict[str, SensorWindow[A]] = field(default_factory=dict)
+    entries: dict[str, SensorWindow] = field(default_factory=dict)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.statistics.window_stats import WindowStats
 
 names = st.text(min_size=1, max_size=32)
@@ -44,21 +43,6 @@ def test_readings_round_trip(added, restored, restores):
     found = WindowReadings.from_bytes(readings.to_bytes())
     assert kept(found) == kept(readings) == added
     assert (contents(found.pane().stats), found.exact) == (contents(readings.pane().stats), not restores)
-
-
-@given(st.dictionaries(st.integers(0, 10**16), events, max_size=4))
-def test_windows_round_trip(windows):
-    """The bytes of a longer window's accumulator contain all its shorter windows, to the last bit."""
-    shorter = ShorterWindows()
-    for start_us, of_window in windows.items():
-        stats = WindowStats()
-        for of_event in of_window.values():
-            stats.add(of_event)
-        shorter.put(start_us, stats)
-    found = ShorterWindows.from_bytes(shorter.to_bytes())
-    assert {start_us: contents(stats) for start_us, stats in found.latest.items()} == {
-        start_us: contents(stats) for start_us, stats in shorter.latest.items()
-    }
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -102,15 +86,6 @@ def too_wide():
     return readings
 
 
-def shorter():
-    windows = ShorterWindows()
-    windows.put(1_771_326_000_000_000, a_few().pane().stats)
-    windows.settle(1_771_329_600_000_000)
-    windows.put(1_771_329_600_000_000, a_few().pane().stats)
-    windows.restore({1_771_333_200_000_000: many().pane().stats})
-    return windows
-
-
 GOLDEN = {
     "nothing": WindowReadings,
     "a_few": a_few,
@@ -120,7 +95,6 @@ GOLDEN = {
     "sealed_wide": lambda: many("e-"),
     "restored": restored,
     "too_wide": too_wide,
-    "shorter": shorter,
 }
 """What the golden files contain. The state of running jobs consists of such bytes, so a release that can't read them
 needs another version byte; write them anew with ``python -m tests.core.accumulation.test_accumulator_bytes`` for that
@@ -174,19 +148,17 @@ def test_damaged_bytes(name, data):
             list(found._kept.events() if found._kept else ())
 
 
-@pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
 @pytest.mark.parametrize("first", [0x00, 0x01, 0x09, 0x29, 0x49, 0x69, 0x80, 0x81, 0x89, 0x99, 0x1A, 0x1B])
-def test_another_format(kind, first):
+def test_another_format(first):
     """Another release's bytes raise an error instead of being misread."""
     with pytest.raises(ValueError, match=r"^another release wrote this accumulator; drain the job"):
-        kind.from_bytes(bytes([first]) + kind().to_bytes()[1:])
+        WindowReadings.from_bytes(bytes([first]) + WindowReadings().to_bytes()[1:])
 
 
-@pytest.mark.parametrize("kind", [WindowReadings, ShorterWindows])
-def test_bytes_after_the_end(kind):
+def test_bytes_after_the_end():
     """Bytes after the accumulator's end raise an error."""
     with pytest.raises(ValueError, match=r"^the accumulator has bytes after its end$"):
-        kind.from_bytes(kind().to_bytes() + b"?")
+        WindowReadings.from_bytes(WindowReadings().to_bytes() + b"?")
 
 
 if __name__ == "__main__":

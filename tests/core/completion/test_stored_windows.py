@@ -3,7 +3,6 @@
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
@@ -32,6 +31,15 @@ def counted(tier, *events, start_us=T):
     for each in events:
         stats.add(each.readings)
     return aggregate_row(tier.window, "a", tier.window.start_of(start_us), stats, tier.family)
+
+
+def shift(hours):
+    """Returns the row of a shift that tells how many events of each hour it counts."""
+    stats = WindowStats()
+    for _ in range(sum(hours.values())):
+        stats.add({"t": 1.0})
+    stats.sizes = {start_us: 2 * events for start_us, events in hours.items()}
+    return aggregate_row(SHIFTS.window, "a", SHIFT, stats, SHIFTS.family)
 
 
 def readings(*events):
@@ -80,17 +88,21 @@ def test_a_missing_row():
         ([], {"shifts": T + HOUR}, 1),  # the hours are all there
         ([], {"hours": T + HOUR, "shifts": T + HOUR}, None),
         ([counted(SHIFTS, event(1), event(70))], {}, 1),  # all hours are kept: a row that counts more stays by itself
-        ([counted(SHIFTS, event(1))], {"hours": T + HOUR}, None),
+        ([counted(SHIFTS, event(1))], {"hours": T + HOUR}, None),  # it does not tell which hours it counts
+        ([shift({T: 1})], {"hours": T + HOUR}, 1),
+        ([shift({T: 2})], {"hours": T + HOUR}, None),
+        ([shift({T: 1, T + HOUR: 1})], {"hours": T + HOUR}, None),
+        ([shift({T: 1, T + HOUR: 1}), counted(HOURS, event(70), start_us=T + HOUR)], {"hours": T + HOUR}, 2),
         ([counted(SHIFTS, event(1)), counted(HOURS, event(70), start_us=T + HOUR)], {}, 2),
     ],
 )
 def test_a_longer_window(rows, added, events):
-    """A longer window is completed if its hours are kept, or if it has no row that may have counted others."""
+    """A longer window is completed if its hours are kept, or if these include all that its row counts."""
     fresh = WindowStats()
     fresh.add({"t": 1.0})
     completion = Completion(SCHEMA, Retention.of(SCHEMA, added=added), Memory(rows))
     start_us = SHIFTS.window.start_of(T)
-    found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, ShorterWindows({T: fresh}))
+    found = completion.tiers[SHIFTS].completed("a", start_us, LONG_AFTER, {T: fresh})
     assert (found and found.stats.events) == events
 
 
@@ -103,32 +115,29 @@ DAY = DAYS.window.start_of(T)
 INSERTED = {"shifts": T + 24 * HOUR}
 
 
-def test_a_day_from_before_a_tier_was_inserted_continues():
-    """While raw rows are complete, it does, although its row tells of hours and its source is longer now."""
+def test_a_day_from_before_a_tier_was_inserted():
+    """While raw rows are complete, it is computed, although its row tells of hours and its source is longer now."""
     events = [event(1), event(70)]
     rows = [counted(DAYS, *events)]
     rows += [counted(HOURS, each, start_us=each.event_time_us) for each in events]
     table = Memory([*rows, *(row for each in events for row in THREE.rows(each))])
     day = Completion(THREE, Retention.of(THREE, added=INSERTED), table).tiers[DAYS]
-    restored, complete = day.restored("a", DAY, T + 4 * HOUR)
     fresh = WindowStats()
     for each in [*events, event(90)]:
         fresh.add(each.readings)
-    restored.put(SHIFT, fresh)
-    pane = restored.pane()
-    assert (complete, pane.stats.events) == (True, 3)
+    assert day.completed("a", DAY, T + 4 * HOUR, {SHIFT: fresh}).stats.events == 3
 
 
 def test_what_is_being_written_stays_as_it_is():
-    """A longer window continues fresh hours from earlier readings, and leaves their panes as they are."""
+    """A longer window continues hours without a row from earlier readings, and leaves fresh panes as they are."""
     schema = parse_schema(f"{TIERS}\nstatistics = {{ t = ['increase'] }}")
     hours, shifts = schema.tiers
     fresh = schema.statistics.stats_of([T + MINUTE], {"t": [3.0]})
     pane = aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics)
     before = schema.statistics.stats_of([T - 24 * HOUR], {"t": [1.0]})
     row = aggregate_row(hours.window, "a", T - 24 * HOUR, before, hours.family, hours.statistics)
-    table = Memory([row])
+    table = Memory([row, *schema.rows(event(-60))])
     completion = Completion(schema, Retention.of(schema), table).tiers[shifts]
-    found = completion.completed("a", SHIFT, T + HOUR, ShorterWindows({T: fresh}))
+    found = completion.completed("a", SHIFT, T + HOUR, {T: fresh})
     assert found.stats.metrics["t"].parts["rises"].before.value == 1
     assert aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics) == pane

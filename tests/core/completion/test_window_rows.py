@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.accumulator_bytes import window_bytes
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.queries import together
@@ -40,16 +42,17 @@ def row_of(tier, sensor_id, minute, count):
     return aggregate_row(tier.window, sensor_id, tier.window.start_of(T + minute * MINUTE), stats, tier.family)
 
 
-def restored(schema, table, tier, sensor_ids, start_us, *, one_by_one=False):
-    """Returns each sensor's restored window, as bytes, and whether it is complete; None with a foreign row."""
+def computed(schema, table, tier, sensor_ids, start_us, *, one_by_one=False):
+    """Returns what is computed of each sensor's window, as bytes; "foreign" with a foreign row."""
     completion = Completion(schema, Retention.of(schema), table).tiers[tier]
+    nothing = WindowReadings() if tier == schema.tiers[0] else {}
 
     def of(sensor_id):
         try:
-            found, complete = completion.restored(sensor_id, start_us, T + DAY)
+            found = completion.completed(sensor_id, start_us, T + DAY, nothing)
         except ForeignRow:
-            return None
-        return found and found.to_bytes(), complete
+            return "foreign"
+        return found and window_bytes(found.stats)
 
     if one_by_one:
         return {sensor_id: of(sensor_id) for sensor_id in sensor_ids}
@@ -74,11 +77,11 @@ def test_reading_together_is_reading_one_by_one(schema, stored, rows, most_cells
     for (tier, sensor_id, minute), count in rows.items():
         table.write(row_of(tier, sensor_id, minute, count))
     for tier, start_us in ((TIERS[0], T), (TIERS[0], T + HOUR), (TIERS[1], MIDNIGHT)):
-        expected = restored(schema, table, tier, SENSORS, start_us, one_by_one=True)
+        expected = computed(schema, table, tier, SENSORS, start_us, one_by_one=True)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(together, "MOST_CELLS", most_cells)
             for read in (table, InBlocks(table, 50)):
-                assert restored(schema, read, tier, SENSORS, start_us) == expected
+                assert computed(schema, read, tier, SENSORS, start_us) == expected
 
 
 @pytest.mark.parametrize(
@@ -88,9 +91,9 @@ def test_many_windows_cost_few_requests(tier, requests):
     """One request for two hundred sensors, or two if hours without rows are read too."""
     sensors = [f"s{n}" for n in range(400)]
     table = Memory(row for sensor_id in sensors[::2] for row in SCHEMA.rows(event(sensor_id, 5)))
-    found = restored(SCHEMA, table, tier, sensors, tier.window.start_of(T))
+    found = computed(SCHEMA, table, tier, sensors, tier.window.start_of(T))
     assert table.reads == requests
-    assert found == restored(SCHEMA, table, tier, sensors, tier.window.start_of(T), one_by_one=True)
+    assert found == computed(SCHEMA, table, tier, sensors, tier.window.start_of(T), one_by_one=True)
 
 
 @pytest.mark.parametrize("tier", SCHEMA.tiers)
@@ -100,8 +103,8 @@ def test_a_foreign_row_holds_back_its_own_sensor(tier):
     table.write(Row(SCHEMA.rows(event("s2", 7))[0].key, [Cell("raw", b"t", T, b"no number")]))
     hours = SCHEMA.tiers[0]
     table.write(Row(row_of(hours, "s4", 0, 1).key, [Cell(hours.family, b"sum_t", T, b"no number")]))
-    found = restored(SCHEMA, table, tier, SENSORS, tier.window.start_of(T))
-    assert [sensor_id for sensor_id in SENSORS if found[sensor_id] is None] == (
+    found = computed(SCHEMA, table, tier, SENSORS, tier.window.start_of(T))
+    assert [sensor_id for sensor_id in SENSORS if found[sensor_id] == "foreign"] == (
         ["s2"] if tier is hours else ["s2", "s4"]
     )
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
@@ -135,6 +136,7 @@ def test_a_window_that_a_job_left_without_a_row():
     for each in others:
         group.receive(each)
         group.pass_time()
+    group.watermark(END_US)
     check(rows_of(group), given)
 
 

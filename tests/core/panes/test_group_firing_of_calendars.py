@@ -95,6 +95,7 @@ def test_any_order(randomness, pieces, restarted):
         group.watermark(randomness.choice(EVENTS).event_time_us)
         group.pass_time()
         if restarted:
+            group.watermark(END_US)
             group = Group(SCHEMA, group.now_us, before_us=END_US, table=group.table)
     group.watermark(END_US)
     assert stored(group) == reference(EVENTS[::3])

@@ -16,7 +16,6 @@ from tests.support.groups import HOUR, LATENESS, MINUTE, SECOND, Group, Values
 
 START = 1_771_286_400_000_000
 STEP = 5 * MINUTE
-DAYS = 'tiers = { 1h = "hours", 1d = "days" }\n'
 MORE = '[statistics]\nother = ["first", "last", "p50", "p95", "increase", "rate", "time_weighted_mean"]'
 
 
@@ -48,7 +47,7 @@ def real_state(schema, rate, early_us, hours):
     """
     rng = random.Random(1)
     group = Group(schema, START, early_us=early_us)
-    group.bags = Bags(Values(), Values(), Counted(), Counted())
+    group.bags = Bags(Values(), Values(), Counted())
     values = [[rng.uniform(10, 30) for _ in range(rate.metrics)] for _ in range(rate.sensors)]
     phases = [rng.randrange(rate.every_us) for _ in values]
     sizes, traffic = [], []
@@ -80,8 +79,6 @@ def real_state(schema, rate, early_us, hours):
         ("", 3, MINUTE, 0, 3),
         ('tiers = { 15m = "q" }', 3, MINUTE, 5, 3),
         (MORE, 3, 4 * MINUTE, 5, 4),
-        pytest.param(DAYS, 3, 20 * MINUTE, 20, 24, marks=pytest.mark.exhaustive),
-        pytest.param(DAYS + MORE, 3, 20 * MINUTE, 20, 30, marks=pytest.mark.slow),
     ],
 )
 def test_a_real_group(text, metrics, every_us, early, hours):

@@ -10,7 +10,7 @@ SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
 (HOURS,) = SCHEMA.tiers
 HOUR = HOURS.window.length_us
 T = 1_771_286_400_000_000  # midnight
-NAMES = ("parts", "marks", "open", "deferred")
+NAMES = ("parts", "marks", "open")
 
 
 def counting(counts):
@@ -64,25 +64,26 @@ def test_a_late_reading_takes_a_mark():
 
 
 def test_a_table_with_longer_tiers():
-    """A late pane defers the open day to its next early pane, whatever fires before; a closed day is read with it."""
+    """A late pane writes the day too, whether that is open or closed, and reads no more state."""
     group, counts = group_of(parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"'))
     days = group.schema.tiers[1]
     group.watermark(T + HOUR + LATENESS)
     send(group, 62, 1)
-    assert read_by(counts, group.pass_time) == {"parts", "open", "deferred"}
+    assert read_by(counts, group.pass_time) == {"parts", "open"}
     send(group, 2, 1)
     assert read_by(counts, group.pass_time) == {"marks"}
-    assert (group.row(HOURS, "s-1", T), group.row(days, "s-1", T)) == ((2, 2), (3, 3))
-    assert read_by(counts, group.pass_time) == {"parts", "open", "deferred"}
-    assert group.row(days, "s-1", T) == (4, 4)
-    assert not group.bags.deferred
-    group.pass_time(20 * MINUTE)
-    group.watermark(T + 24 * HOUR)
-    send(group, 3, 1)
-    group.pass_time()
-    assert group.bags.deferred
-    group.watermark(T + 24 * HOUR + LATENESS)  # the day closes
-    assert group.row(days, "s-1", T) == (5, 5)
+    assert (group.row(HOURS, "s-1", T), group.row(days, "s-1", T)) == ((2, 2), (4, 4))
+    group.watermark(T + 24 * HOUR + LATENESS)
     send(group, 4, 1, 2)
     group.pass_time()
-    assert [group.row(days, f"s-{n}", T) for n in (1, 2)] == [(6, 6), (3, 3)]
+    assert [group.row(days, f"s-{n}", T) for n in (1, 2)] == [(5, 5), (3, 3)]
+
+
+def test_days_have_no_state():
+    """A group has the same state with days as without, after its hours are over."""
+    sizes = []
+    for tiers in ('1h = "hours"', '1h = "hours"\n1d = "days"'):
+        group, _ = group_of(parse_schema(f'[policies]\nraw = "never"\n[tiers]\n{tiers}'))
+        group.watermark(T + HOUR)
+        sizes.append(sum(map(len, group.bags.open)))
+    assert sizes[0] == sizes[1]

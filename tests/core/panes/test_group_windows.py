@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
 from pipeline.core.panes import group_windows
+from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.schema.toml import parse_schema
@@ -24,14 +24,12 @@ def readings(*times_us):
 
 def filled():
     windows = GroupWindows(TIERS, LATENESS)
-    hours, days = windows.of_tier
-    a = SensorWindow(WindowReadings, value=readings(1, 2), written=4)
-    hours[0] = StartWindows(False, {"a": a, "b": SensorWindow(WindowReadings, value=readings(3), dirty=True)})
-    held = SensorWindow(WindowReadings, value=readings(-5), moved=True, held=True)
-    hours[-HOUR] = StartWindows(False, {"a": held, "b": SensorWindow(WindowReadings, value=readings(-4))})
-    day = ShorterWindows()
-    day.put(0, readings(1, 2).pane().stats)
-    days[0] = StartWindows(False, {"a": SensorWindow(ShorterWindows, value=day, dirty=True)})
+    hours = windows.of_tier[0]
+    a = SensorWindow(value=readings(1, 2), written=4)
+    hours[0] = StartWindows(False, {"a": a, "b": SensorWindow(value=readings(3), dirty=True, ahead=True)})
+    held = SensorWindow(value=readings(-5), moved=True, held=True)
+    hours[-HOUR] = StartWindows(False, {"a": held, "b": SensorWindow(value=readings(-4))})
+    windows.note_longer(1, 0, ["a"])
     return windows
 
 
@@ -39,7 +37,7 @@ def contents(windows):
     return [
         {
             start_us: {
-                sensor: (entry.accumulator.pane().stats.events, entry.dirty, entry.written, entry.moved, entry.held)
+                sensor: (bool(entry.data), entry.dirty, entry.written, entry.moved, entry.held, entry.ahead)
                 for sensor, entry in window.entries.items()
             }
             for start_us, window in of_tier.items()
@@ -52,9 +50,12 @@ def contents(windows):
 def test_round_trip(monkeypatch, chunk_bytes):
     """Windows and entries come back, however the state is cut."""
     monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
-    chunks = list(filled().chunks())
+    windows = filled()
+    chunks = list(windows.chunks())
     assert len(chunks) == (5 if chunk_bytes == 1 else 3)
-    assert contents(GroupWindows(TIERS, LATENESS, chunks)) == contents(filled())
+    again = GroupWindows(TIERS, LATENESS, chunks)
+    assert contents(again) == contents(windows)
+    assert again.of_tier[0][0].entries["a"].accumulator.pane().stats.events == 2
 
 
 def test_bytes_stay_as_they_are():
@@ -82,10 +83,14 @@ def test_what_comes_next():
     windows.drop(0)
     assert windows.next_watermark_us(0) == HOUR  # b has something to write
     windows.of_tier[0][0].entries["b"].dirty = False
+    assert windows.next_watermark_us(0) == HOUR  # a day lacks what it wrote
+    windows.of_tier[0][0].entries["b"].ahead = False
     assert windows.next_watermark_us(0) == HOUR + LATENESS
     windows.drop(HOUR)
     assert windows.next_watermark_us(HOUR) == DAY
-    assert windows.next_watermark_us(DAY) == DAY + LATENESS
+    assert windows.take_over(1, DAY - 1) == []
+    assert windows.take_over(1, DAY) == [(0, ["a"])]
+    assert windows.next_watermark_us(DAY) == NEVER_US
 
 
 def test_large_accumulators():
@@ -94,7 +99,7 @@ def test_large_accumulators():
     assert not list(windows.large(1))  # nothing is serialized yet
     list(windows.chunks())
     sizes = [size for _, _, size in windows.large(1)]
-    assert len(sizes) == 5
+    assert len(sizes) == 4
     assert list(windows.large(max(sizes))) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.shorter_windows import ShorterWindows
+from pipeline.core.accumulation.shorter_windows import merged
 from pipeline.core.panes.pane_contributions import PaneContributions, RollupRules
 from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
@@ -122,7 +122,7 @@ class Story:
     def pane(self, tier, start_us, sensors):
         contributions = PaneContributions(RollupRules.of(SCHEMA))
         found = {sensor: self.stats(tier, start_us, sensor) for sensor in sensors}
-        contributions.add(tier, start_us, {sensor: (stats, False) for sensor, stats in found.items() if stats})
+        contributions.add(tier, start_us, {sensor: stats for sensor, stats in found.items() if stats})
         self.members += map(read_written, contributions.batches())
 
     # The job
@@ -444,7 +444,7 @@ def test_a_job_that_is_stopped_when_a_sensor_has_moved(number):
 
 def test_what_was_before_is_told_by_longer_windows():
     """A day tells the texts of its hours' events, also of those before an hour's newest."""
-    day = ShorterWindows()
+    hours = {}
     for hour, sites in enumerate(("ab", "c", "a")):
         stats = SCHEMA.statistics.stats_of([START_US + hour * HOUR_US], {"water": [1.0]})
         told = [
@@ -452,7 +452,7 @@ def test_what_was_before_is_told_by_longer_windows():
             for number, site in enumerate(sites)
         ]
         stats.member = noted(None, told)[0]
-        day.put(START_US + hour * HOUR_US, stats)
-    member = day.pane().stats.member
+        hours[START_US + hour * HOUR_US] = stats
+    member = merged(hours, SCHEMA.statistics).stats.member
     assert member.text == '{"site":"a"}'
     assert set(member.before) == {'{"site":"b"}', '{"site":"c"}'}
