@@ -204,8 +204,8 @@ class _WritingFn(CompletingFn):
     ) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
-        lateness = lateness_of(schema.tiers, *retention.lateness_of_jobs(allowed_lateness, late_firing))
-        self._late_us = lateness[tier] // _MICROSECOND  # zero without a job
+        of_jobs = retention.lateness_of_jobs(allowed_lateness, late_firing)
+        self._late_us = lateness_of(*of_jobs) // _MICROSECOND  # zero without a job
         self._index = schema.tiers.index(tier)
         self._rolls_up = bool(schema.rollups_of(tier.window))
         self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones

@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.tables.table_guard import TableGuard
+from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target, runs_here
@@ -70,7 +71,7 @@ class TableSteps:
         table = self.target.name, schema, self.target.effective_retention
         aggregate = AggregateWindows(table, aggregation, clock, wants_results)
         if noted:
-            notes = readings | self._label("NoteWindows") >> NoteWindows(self._noting(), clock)
+            notes = readings | self._label("NoteWindows") >> NoteWindows(self._noting(aggregation), clock)
             readings = (readings, notes.wakes) | self._label("WithNoted") >> beam.Flatten()
         found = readings | self._label("AggregateWindows") >> aggregate
         if noted:
@@ -149,13 +150,14 @@ class TableSteps:
         """Returns the guard of the table. On one machine, it checks each bundle; a worker of many has too many."""
         return self.target.guard(0.0 if runs_here(options) else _GUARD_EVERY_S)
 
-    def _noting(self) -> NotingTable:
+    def _noting(self, aggregation: Aggregation) -> NotingTable:
         """Returns the table to note open windows in."""
-        settings = self.settings
+        settings, tiers = self.settings, aggregation.tiers
         return NotingTable(
             self.target.name,
             self.target.schema,
             self.target.effective_retention,
+            tiers if aggregation.tells_ends else tiers[:1],
             settings.input_subscription or "",
             settings.allowed_lateness // _MICROSECOND,
             settings.late_firing // _MICROSECOND,

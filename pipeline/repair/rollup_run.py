@@ -115,11 +115,8 @@ def _bounds(
 ) -> dict[Tier, Bounds]:
     """Returns which windows have all their aggregate rows, keep those of roll-ups, and are not written by a job."""
     of_jobs = retention.lateness_of_jobs(request.allowed_lateness, request.late_firing)
-    kept_us = present.cells_stay_from_us(FAMILY, now_us)
-    return {
-        tier: Bounds(retention.aggregates_from_us(tier, now_us), kept_us, now_us - late // _MICROSECOND)
-        for tier, late in lateness_of(schema.tiers, *of_jobs).items()
-    }
+    kept_us, latest_us = present.cells_stay_from_us(FAMILY, now_us), now_us - lateness_of(*of_jobs) // _MICROSECOND
+    return {tier: Bounds(retention.aggregates_from_us(tier, now_us), kept_us, latest_us) for tier in schema.tiers}
 
 
 def repair_rollups(request: Request, scope: RollupScope, options: PipelineOptions) -> Iterator[RollupResult]:

@@ -222,8 +222,7 @@ def _bounds(request: Request, schema: TableSchema, now_us: int) -> tuple[Retenti
     if not request.dry_run:
         record_losses(request.table, schema, retention, policies)
     of_jobs = retention.lateness_of_jobs(request.allowed_lateness, request.late_firing)
-    lateness = lateness_of(schema.tiers, *of_jobs)
-    bounds = bounds_of(retention, lateness, now_us, Retention.of(schema, policies))
+    bounds = bounds_of(schema.tiers, retention, lateness_of(*of_jobs), now_us, Retention.of(schema, policies))
     if request.listed and not request.allowed_lateness:  # without a job, nobody writes the windows in progress
         bounds = {tier: each._replace(latest_us=LATEST_US + 1) for tier, each in bounds.items()}
     return retention, bounds

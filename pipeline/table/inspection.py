@@ -243,7 +243,7 @@ class Inspection:
         tiers = self._schema.tiers
         end_us = self._longest[number].end_of(start_us)
         now_us = time.time_ns() // 1000
-        bounds = bounds_of(Retention.of(self._schema, self._policies), dict.fromkeys(tiers, _STILL_WRITTEN), now_us)
+        bounds = bounds_of(tiers, Retention.of(self._schema, self._policies), _STILL_WRITTEN, now_us)
         extents = chains_of(extents_of(start_us, end_us, tiers, bounds)[0])[number]
         if not any(extent.windows for extent in extents):
             return []

@@ -23,7 +23,7 @@ from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
 
@@ -37,6 +37,7 @@ class NotingTable(NamedTuple):
         name: the table.
         schema: the table's schema, with tiers.
         retention: the retention of the table's cells.
+        tiers: the tiers whose windows are noted: the shortest, and those of which the job has to tell when they end.
         subscription: the subscription that the job reads.
         lateness_us: the allowed lateness.
         late_us: the time from late readings to their pane.
@@ -45,6 +46,7 @@ class NotingTable(NamedTuple):
     name: TableName
     schema: TableSchema
     retention: Retention
+    tiers: tuple[Tier, ...]
     subscription: str
     lateness_us: int
     late_us: int
@@ -93,7 +95,7 @@ class NotesHere:
         with self._lock:
             if table.name not in self._of_tables:
                 rules = table.subscription, table.lateness_us, table.late_us
-                self._of_tables[table.name] = NotedWindows(table.schema.tiers, *rules)
+                self._of_tables[table.name] = NotedWindows(table.tiers, *rules)
             return self._of_tables[table.name]
 
     def clear(self) -> None:

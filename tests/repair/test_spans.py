@@ -64,7 +64,7 @@ def test_what_may_be_collected(raw, hours, raw_days, hours_days):
     """Repair skips windows whose raw rows or aggregate row may be collected within a day."""
     schema = parse_schema("tiers = { 1h = 'hours' }")
     retention = Retention.of(schema, policies(raw=raw, meta="maxage=1d", hours=hours))
-    bounds = bounds_of(retention, {HOURS: timedelta(0)}, NOW)
+    bounds = bounds_of([HOURS], retention, timedelta(0), NOW)
     assert bounds == {HOURS: Bounds(before(raw_days), before(hours_days), NOW)}
 
 
@@ -75,14 +75,14 @@ def test_rows_that_would_stay():
     once = Retention.of(schema, schema.policies, kept, since={"hours": NOW})
     for text, kept_us in (("maxage=12h", NOW - 12 * HOUR), ("maxage=30d", NOW - 30 * DAY), ("never", 0)):
         present = Retention.of(schema, {**kept, "hours": parse_policy(text)})
-        assert bounds_of(once, {HOURS: timedelta(0)}, NOW, present)[HOURS].kept_us == kept_us
+        assert bounds_of([HOURS], once, timedelta(0), NOW, present)[HOURS].kept_us == kept_us
 
 
 def test_of_several_families_the_first_to_be_collected_counts():
     """A window lacks readings as soon as one of its families does."""
     schema = parse_schema("metrics = { logs = ['log_*'], raw = ['*'] }\ntiers = { 1h = 'hours' }")
     kept = policies(logs="maxage=3d", raw="never", meta="never", hours="never")
-    assert bounds_of(Retention.of(schema, kept), {HOURS: timedelta(0)}, NOW)[HOURS].raw_us == NOW - 2 * DAY
+    assert bounds_of([HOURS], Retention.of(schema, kept), timedelta(0), NOW)[HOURS].raw_us == NOW - 2 * DAY
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_metadata_of_rollups_has_to_be_kept(key, fields, days):
     """Windows of tables with roll-ups are computed only where the metadata that they group by is still there."""
     schema = parse_schema(f'key = "{key}#{{reverse_us}}"\n[tiers]\n1h = "hours"\n[rollups]\na = {{ by = {fields} }}')
     kept = policies(raw="maxage=3d", meta="maxage=2d", hours="never", rollup="never")
-    (bounds,) = bounds_of(Retention.of(schema, kept), {schema.tiers[0]: timedelta(0)}, NOW).values()
+    (bounds,) = bounds_of([schema.tiers[0]], Retention.of(schema, kept), timedelta(0), NOW).values()
     assert bounds.raw_us == NOW - days * DAY
 
 
@@ -111,15 +111,15 @@ def test_versions_that_are_events():
     by_second = replace(TableSchema.default(), key=KeyTemplate.parse("{sensor_id}#{reverse_s}"))
     no_faster = replace(by_second, rate=Rate(1_000_000))
     for schema, raw_us in ((cells, NOW), (TableSchema.default(), 0), (by_second, NOW), (no_faster, 0)):
-        assert bounds_of(Retention.of(schema, kept), {tier: timedelta(0)}, NOW)[tier].raw_us == raw_us
+        assert bounds_of([tier], Retention.of(schema, kept), timedelta(0), NOW)[tier].raw_us == raw_us
 
 
 def test_what_is_still_open():
-    """Each tier waits for its own lateness."""
+    """Every tier waits for the job's lateness."""
     schema = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")
     kept = policies(raw="never", meta="never", hours="never", days="never")
-    bounds = bounds_of(Retention.of(schema, kept), {HOURS: timedelta(hours=1), DAYS: timedelta(days=1)}, NOW)
-    assert [bounds[tier].latest_us for tier in schema.tiers] == [NOW - HOUR, NOW - DAY]
+    bounds = bounds_of(schema.tiers, Retention.of(schema, kept), timedelta(hours=1), NOW)
+    assert [bounds[tier].latest_us for tier in schema.tiers] == [NOW - HOUR] * 2
 
 
 @given(instants, instants, instants, instants, instants)

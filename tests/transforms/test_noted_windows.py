@@ -30,7 +30,7 @@ def test_notes_from_before_a_shorter_tier(name):
     """They are in the family of the tier that was the shortest."""
     now_us = time.time_ns() // 1000
     start_us = now_us - now_us % HOUR_US
-    table = NotingTable(name, SCHEMA, Retention.of(SCHEMA, SCHEMA.policies), "s", HOUR_US, HOUR_US)
+    table = NotingTable(name, SCHEMA, Retention.of(SCHEMA, SCHEMA.policies), SCHEMA.tiers, "s", HOUR_US, HOUR_US)
     key = NotedWindows(SCHEMA.tiers, "s", HOUR_US, HOUR_US).range.start + b"%016d#%016d" % (now_us + HOUR_US, now_us)
     with Rewriter.open(name) as rewriter:
         rewriter.add([noted_row(key, "hours", {start_us: ["a"]})])

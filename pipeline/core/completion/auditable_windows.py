@@ -1,13 +1,13 @@
 """Determines which windows may be audited and rewritten: those neither collected nor still written by a job."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
 from pipeline.core.completion.audit import Extent
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.tier_sources import chains, sources
+from pipeline.core.windows.tier_sources import chains
 
 COLLECTED = "may be collected"  # the windows' raw rows
 COLLECTED_ROWS = "of windows that may be collected"  # shorter ones, of which longer windows consist
@@ -43,22 +43,21 @@ class SkippedWindows(NamedTuple):
 
 
 def bounds_of(
-    retention: Retention, lateness: Mapping[Tier, timedelta], now_us: int, present: Retention | None = None
+    tiers: Iterable[Tier], retention: Retention, lateness: timedelta, now_us: int, present: Retention | None = None
 ) -> dict[Tier, Bounds]:
     """Returns which windows of each tier are neither partly collected nor still written by a job.
 
     Args:
+        tiers: the tiers.
         retention: the rows that the table certainly keeps.
-        lateness: the time after its end for which a job may write a window, by tier.
+        lateness: the time after its end for which a job may write a window.
         now_us: the current time.
         present: the retention by the table's current policies, which decide whether a row written now would be kept;
             None excludes all windows whose rows may be collected within a day or may have been collected before.
     """
     raw_us = min(retention.readings_from_us(now_us), now_us)
     kept_us = present.aggregates_stay_from_us if present else retention.aggregates_from_us
-    return {
-        tier: Bounds(raw_us, kept_us(tier, now_us), now_us - late // _MICROSECOND) for tier, late in lateness.items()
-    }
+    return {tier: Bounds(raw_us, kept_us(tier, now_us), now_us - lateness // _MICROSECOND) for tier in tiers}
 
 
 def extents_of(
@@ -106,21 +105,14 @@ def chains_of(extents: Sequence[Extent]) -> list[list[Extent]]:
     return found[:1] + [[none, *chain] for chain in found[1:]]
 
 
-def lateness_of(tiers: Sequence[Tier], allowed: timedelta, late_firing: timedelta) -> dict[Tier, timedelta]:
-    """Returns the time after its end for which a job may write a window, by tier; zero if no job runs.
+def lateness_of(allowed: timedelta, late_firing: timedelta) -> timedelta:
+    """Returns the time after its end for which a job may write a window from its state; zero if no job runs.
 
-    A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Each longer tier
-    adds that interval and the length of its source's window. After that, the row may be in flight for as long as
-    writers retry.
+    A window's last pane fires when the allowed lateness ends, or up to one late firing interval later. Then the row may
+    be in flight for as long as writers retry.
 
     Args:
-        tiers: the tiers, shortest first.
         allowed: the job's allowed lateness; zero if no job runs.
         late_firing: the job's late firing interval.
     """
-    if not allowed:
-        return dict.fromkeys(tiers, allowed)
-    kept: list[timedelta] = []
-    for source in sources(tuple(tier.window for tier in tiers)):
-        kept.append(allowed if source < 0 else kept[source] + late_firing + tiers[source].window.length)
-    return {tier: late + late_firing + IN_FLIGHT for tier, late in zip(tiers, kept, strict=True)}
+    return allowed + late_firing + IN_FLIGHT if allowed else allowed

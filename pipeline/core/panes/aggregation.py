@@ -35,6 +35,11 @@ class Aggregation:
         """The index of each tier's source; -1 for the shortest."""
         return sources(tuple(tier.window for tier in self.tiers))
 
+    @property
+    def tells_ends(self) -> bool:
+        """Whether each longer window has a pane when it is over, even if nothing came for long."""
+        return self.results is not None or not self.firing.early_us
+
     @cached_property
     def carries(self) -> bool:
         """Whether statistics continue from the window before, so that a window needs the ones around it."""

@@ -94,7 +94,7 @@ class GroupFiring:
         follows: bool = True,
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
-        self._early = bool(aggregation.firing.early_us)
+        self._early, self._tells_ends = bool(aggregation.firing.early_us), aggregation.tells_ends
         self._latest = aggregation.latest
         self._windows = windows
         self._retention = completion.retention
@@ -293,7 +293,7 @@ class GroupFiring:
                     behind.add_itself(tier, start_us, sensor_id)
             for start_us, shorter in sorted(behind.of_tier[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
-                if not over and (self.results is not None or not self._early):
+                if self._tells_ends and not over:
                     windows.note_longer(tier, start_us, shorter)
                 if over or self._early:
                     found = self._completed(tier, start_us, shorter)
