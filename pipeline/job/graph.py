@@ -1,13 +1,14 @@
 """Builds the pipeline that the README pictures.
 
-    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ WriteAggregateRows
-                                │                │                    ├─ RollUp, if any ───────┬─ WriteOtherRows
-                                │                │                    ├─ work list ────────────┤
-                                │                ├─ WatchAlerts, if asked for ─────────────────┘
+    messages ─ ProcessMessages ─┬─ WriteRawRows ─┬─ AggregateWindows ─┬─ RollUp, if any ─┬─ WriteOtherRows
+                                │                │                    ├─ work list ───────┤
+                                │                ├─ WatchAlerts, if asked for ────────────┘
                                 │                └─ dead letters: rows that Bigtable refuses
                                 └─ dead letters
 
 Each table has a WriteRawRows and all that follows from it. An event counts once its raw row is written.
+AggregateWindows writes the rows of its windows.
+
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
 """
 
@@ -17,6 +18,7 @@ from typing import NamedTuple
 
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import ReadFromPubSub
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
 from pipeline.core.decoding.message_types import MessageTypes
@@ -35,13 +37,11 @@ class DerivedRows(NamedTuple):
 
     Attributes:
         listed: ``EncodedRows`` of the work list.
-        aggregates: ``EncodedRows`` of the windows of all tiers.
         alerts: ``EncodedRows`` of alerts; None for a table that is not watched.
         rollups: ``EncodedRows`` of groups; None for a table without roll-ups.
     """
 
     listed: PCollection
-    aggregates: PCollection
     alerts: PCollection | None = None
     rollups: PCollection | None = None
 
@@ -70,10 +70,11 @@ def build_graph(
     began_us: int | None = None,
     types: MessageTypes | None = None,
     write_raw_rows: Callable[[TableSteps, PCollection], Written] = TableSteps.write_raw_rows,
+    writer_of: Callable[[TableSteps, PipelineOptions], beam.DoFn] = TableSteps.aggregate_writer,
     *,
     noted: bool = False,
 ) -> Outputs:
-    """Builds everything between the source and the sinks; raw rows are written on the way.
+    """Builds everything between the source and the sinks; raw rows and aggregate rows are written on the way.
 
     Args:
         messages: ``PubsubMessage`` elements.
@@ -84,6 +85,7 @@ def build_graph(
             tables that were empty when it began.
         types: the message types; the built-in ones by default.
         write_raw_rows: adds the step that writes a table's raw rows.
+        writer_of: returns the DoFn that writes a table's aggregate rows.
         noted: whether the job notes in its tables which windows are open: this process alone has their state.
     """
     raw_rows, dead_letters = messages | "ProcessMessages" >> _process_messages(targets, settings, clock, types)
@@ -94,13 +96,15 @@ def build_graph(
         if not table.target.schema.tiers:
             derived.append(None)
             continue
-        aggregated = table.aggregate(readings, began_us, clock, noted=noted)
+        writer = writer_of(table, messages.pipeline.options)
+        aggregated = table.aggregate(readings, writer, began_us, clock, noted=noted)
+        letters += [aggregated.dead_letters] if aggregated.dead_letters is not None else []
         results = aggregated.results if results is None else results
         watched = table.watch(readings, aggregated.results, began_us, clock)
         alerts = watched.alerts if watched else alerts
         rolled_up = table.roll_up(aggregated.contributions, clock)
         letters += rolled_up.dead_letters if rolled_up else []
-        rows = aggregated.listed, aggregated.rows, watched and watched.rows, rolled_up and rolled_up.rows
+        rows = aggregated.listed, watched and watched.rows, rolled_up and rolled_up.rows
         derived.append(DerivedRows(*rows))
     return Outputs(derived, letters, results, alerts)
 
@@ -136,8 +140,7 @@ def write(outputs: Outputs, targets: Sequence[Target], settings: Settings) -> No
     dead_letters = [*outputs.dead_letters]
     for table, derived in zip(TableSteps.of_each(targets, settings), outputs.derived, strict=True):
         if derived is not None:
-            others = derived.listed, derived.alerts, derived.rollups
-            dead_letters += table.write_derived_rows(derived.aggregates, [rows for rows in others if rows is not None])
+            dead_letters += table.write_other_rows([rows for rows in derived if rows is not None])
     if settings.dead_letter_topic:
         letters = dead_letters | "DeadLetters" >> beam.Flatten() if len(dead_letters) > 1 else dead_letters[0]
         _ = letters | "WriteDeadLetters" >> WriteDeadLetters(settings.dead_letter_topic)

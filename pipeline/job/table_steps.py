@@ -54,9 +54,9 @@ class TableSteps:
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
     def aggregate(
-        self, readings: PCollection, began_us: int | None, clock: Clock, *, noted: bool = False
+        self, readings: PCollection, writer: beam.DoFn, began_us: int | None, clock: Clock, *, noted: bool = False
     ) -> Any:  # Aggregated
-        """Aggregates ``(group, readings)`` in the windows of all tiers.
+        """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows.
 
         There are results if the job publishes those of this table or watches it.
         """
@@ -69,7 +69,7 @@ class TableSteps:
             wants_results = partial(may_watch_windows, self.target.name, began_us or 0)
         aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules)
         table = self.target.name, schema, self.target.effective_retention
-        aggregate = AggregateWindows(table, aggregation, clock, wants_results)
+        aggregate = AggregateWindows(table, aggregation, writer, clock, wants_results)
         if noted:
             notes = readings | self._label("NoteWindows") >> NoteWindows(self._noting(aggregation), clock)
             readings = (readings, notes.wakes) | self._label("WithNoted") >> beam.Flatten()
@@ -115,23 +115,24 @@ class TableSteps:
         written: Written = raw | self._label("WriteRawRows") >> write
         return written
 
-    def write_derived_rows(self, aggregates: PCollection, others: Sequence[PCollection]) -> list[PCollection]:
-        """Writes aggregate rows, and other rows of several kinds, with the configured writer.
+    def aggregate_writer(self, options: PipelineOptions) -> beam.DoFn:
+        """Returns the configured writer of aggregate rows."""
+        (name, schema), guard = self.target[:2], self._guard(options)
+        if self._writes_in_bulk:
+            return BulkWriteFn(name, self._label("AggregateWindows"), schema=schema, guard=guard)
+        return ConnectorWriteFn(name, CELLS_PER_REQUEST, guard)
 
-        A firing reads the aggregate rows that earlier ones wrote. So their step follows the aggregating one directly:
-        the runner fuses the two, and a bundle succeeds only once its rows are in the table.
+    def write_other_rows(self, others: Sequence[PCollection]) -> list[PCollection]:
+        """Writes rows of several kinds with the configured writer.
 
         Returns the dead letters of refused rows if that writer has any.
         """
         rows = others | self._label("OtherRows") >> beam.Flatten()
-        guard, letters = self._guard(aggregates.pipeline.options), list[PCollection]()
-        for each, label in (aggregates, self._label("WriteAggregateRows")), (rows, self._label("WriteOtherRows")):
-            if self._writes_in_bulk:
-                write = BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)
-                letters.append(each | label >> write)
-            else:
-                _ = each | label >> WriteRows(self.target.name, guard)
-        return letters
+        guard, label = self._guard(rows.pipeline.options), self._label("WriteOtherRows")
+        if self._writes_in_bulk:
+            return [rows | label >> BulkWriteRows(self.target.name, schema=self.target.schema, guard=guard)]
+        _ = rows | label >> WriteRows(self.target.name, guard)
+        return []
 
     def _write_rollups(self, rows: PCollection, label: str) -> WrittenRows:
         """Writes rows of roll-ups with the configured writer; returns what is due once they are written."""

@@ -23,7 +23,9 @@ from apache_beam.transforms.userstate import (
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
+from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
@@ -41,6 +43,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
+from pipeline.transforms.bulk import BulkWriteFn
 from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import CompletingFn
 from pipeline.transforms.windows_here import HERE
@@ -48,7 +51,7 @@ from pipeline.transforms.windows_here import HERE
 Clock = Callable[[], float]
 
 # Output tags, which an update of a job compares.
-_ROWS, _LISTED, _RESULTS, _ROLLUPS = "rows", "listed", "results", "rollups"
+_LISTED, _RESULTS, _ROLLUPS, _DEAD_LETTERS = "listed", "results", "rollups", "dead_letters"
 _READERS = 8  # windows of a group that are read at a time
 _MINUTE_US = 60_000_000
 _LARGE_BYTES = 20_000_000  # a quarter of what Dataflow accepts as an element
@@ -78,17 +81,16 @@ class Aggregated(NamedTuple):
     """The outputs of an aggregation.
 
     Attributes:
-        rows: ``EncodedRows`` of panes and of newest readings, a row at most once in a bundle. The step that writes them
-            has to be part of the same bundle: a firing reads what earlier ones wrote.
         listed: ``EncodedRows`` of the work list, for windows that a repair has to check.
+        dead_letters: ``Message`` elements of refused rows; None if the writer has none.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
         contributions: rows of members, as :mod:`pipeline.core.panes.pane_contributions` encodes them; None
             for a table without roll-ups.
     """
 
-    rows: PCollection
     listed: PCollection
+    dead_letters: PCollection | None = None
     results: PCollection | None = None
     contributions: PCollection | None = None
 
@@ -99,13 +101,17 @@ def always() -> bool:
 
 
 class AggregateWindows(beam.PTransform):
-    """Aggregates ``(group, readings)`` in the windows of all tiers to :class:`Aggregated`.
+    """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows. Outputs :class:`Aggregated`.
 
     The readings are parts of :mod:`pipeline.core.panes.grouped_readings`. No element is too late for this step.
+
+    The rows of panes and of newest readings are in the table when their bundle ends, each at most once in a bundle: a
+    firing reads what earlier ones wrote.
 
     Args:
         table: the table's name, its schema, and its retention.
         aggregation: the settings.
+        writer: the DoFn that writes a bundle's rows by its end, and returns dead letters of refused ones.
         clock: a function that returns the current time.
         wants_results: a function that returns whether anybody wants the results of windows now.
     """
@@ -114,25 +120,27 @@ class AggregateWindows(beam.PTransform):
         self,
         table: tuple[TableName, TableSchema, Retention],
         aggregation: Aggregation,
+        writer: beam.DoFn,
         clock: Clock = time.time,
         wants_results: Callable[[], bool] = always,
     ) -> None:
         super().__init__()
-        self._aggregate_fn = _AggregateFn(*table, aggregation, clock, wants_results)
+        self._aggregate_fn = _AggregateFn(*table, aggregation, writer, clock, wants_results)
 
     def expand(self, parts: PCollection) -> Any:  # Aggregated, which Beam would take for a type hint
         aggregation = self._aggregate_fn.aggregation
         types: dict[str, Any] = {_LISTED: EncodedRows}
+        if isinstance(self._aggregate_fn.writer, BulkWriteFn):
+            types[_DEAD_LETTERS] = Message
         if aggregation.results is not None:
             types[_RESULTS] = bytes
         if aggregation.rollups is not None:
             types[_ROLLUPS] = bytes
-        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types, main=_ROWS)
-        outputs[_ROWS].element_type = EncodedRows
+        outputs = parts | "Aggregate" >> beam.ParDo(self._aggregate_fn).with_outputs(*types)
         for tag, element_type in types.items():
             outputs[tag].element_type = element_type
-        results, contributions = (outputs[tag] if tag in types else None for tag in (_RESULTS, _ROLLUPS))
-        return Aggregated(outputs[_ROWS], outputs[_LISTED], results, contributions)
+        others = (outputs[tag] if tag in types else None for tag in (_DEAD_LETTERS, _RESULTS, _ROLLUPS))
+        return Aggregated(outputs[_LISTED], *others)
 
 
 class _AggregateFn(StatefulFn, CompletingFn):
@@ -142,11 +150,13 @@ class _AggregateFn(StatefulFn, CompletingFn):
         schema: TableSchema,
         retention: Retention,
         aggregation: Aggregation,
+        writer: beam.DoFn,
         clock: Clock,
         wants_results: Callable[[], bool],
     ) -> None:
         super().__init__(name, schema, retention, raw_until_us=aggregation.before_us or 0)
         self.aggregation, self._wants_results = aggregation, wants_results
+        self.writer = writer
         self._firing = aggregation.firing
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
@@ -156,14 +166,35 @@ class _AggregateFn(StatefulFn, CompletingFn):
         self._large_groups = metrics.counter(metrics.LARGE_GROUPS)
         self._told_us = 0  # the time of the last warning of a large group
 
+    def display_data(self) -> dict[str, Any]:
+        shown: dict[str, Any] = self.writer.display_data()
+        return shown
+
+    @property
+    def guard(self) -> TableGuard | None:
+        """The guard of the table."""
+        guard: TableGuard | None = self.writer.guard
+        return guard
+
     def setup(self) -> None:
         super().setup()
+        self.writer.setup()
         self._readers = self._connections.enter_context(ThreadPoolExecutor(_READERS, "tidetable-read"))
 
     def start_bundle(self) -> None:
         super().start_bundle()
+        self.writer.start_bundle()
         self._schedules: dict[int, bytes | None] = {}  # as stored: without a cache, each read of one is a request
         self._fired: set[int] = set()  # groups whose rows are written when the bundle ends
+
+    def finish_bundle(self) -> Iterator[TaggedOutput]:
+        """Writes the bundle's rows. Beam asks for windowed values here."""
+        for letter in self.writer.finish_bundle():
+            yield TaggedOutput(_DEAD_LETTERS, letter)
+
+    def teardown(self) -> None:
+        self.writer.teardown()
+        super().teardown()
 
     def process(
         self,
@@ -241,7 +272,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
 
     def _fire(
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
-    ) -> Iterator[EncodedRows | TaggedOutput]:
+    ) -> Iterator[TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us)
         windows = of_group.windows
@@ -276,7 +307,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
         for rows in parts_of(firing.rows):
             size += sum(len(row.key) + len(row.mutations) for row in rows)
             self._rows.inc(sum(not is_latest_key(row.key) for row in rows))
-            yield rows
+            for letter in self.writer.process(rows):
+                yield TaggedOutput(_DEAD_LETTERS, letter)
         schedule.firings += 1
         self._schedules[group] = schedule.to_bytes()
         state.schedule.write(self._schedules[group])

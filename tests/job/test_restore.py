@@ -144,6 +144,7 @@ def test_a_tier_that_was_added(table):
         aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1"), *rows_of("hourly", 11)],
         schemas={table: TIERS},
         began=BEGAN,
+        written=True,
     )
 
 
@@ -206,6 +207,7 @@ def test_a_day_of_hours_without_rows(table):
         schemas={table: HOURS_AND_DAYS},
         late=[],
         began=BEGAN,
+        written=True,
     )
 
 

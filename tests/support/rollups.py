@@ -70,7 +70,7 @@ def encoded_rollup_rows(schema: TableSchema, windows: Windows) -> list[EncodedRo
     levels = Levels(GroupRules(schema), table.select, 1 << 30)
     contributions = PaneContributions(rules)
     for (index, sensor_id, start_us), stats in windows.items():
-        contributions.add(index, start_us, {sensor_id: (stats, False)})
+        contributions.add(index, start_us, {sensor_id: stats})
     written = [read_written(batch) for batch in contributions.batches()]
     due = [each for of_batch in written for each in of_batch.due]
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from unittest import mock
 
@@ -16,12 +16,14 @@ from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
+from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes.raw_rows import RawRows
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.newest_row import is_latest_key
-from pipeline.core.rows.rows import EncodedRow, EncodedRows
+from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
@@ -31,9 +33,11 @@ from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms.alerts import AlertMessages
-from pipeline.transforms.bulk import BulkWriteRows
+from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
 from pipeline.transforms.confirm import WriteRawRows, Written
+from pipeline.transforms.tables import TableReadingFn
 from tests.support.confirming import confirming
+from tests.support.memory import Memory
 from tests.support.rows import decoded
 
 NOON = int(datetime(2026, 2, 17, 12, tzinfo=UTC).timestamp())
@@ -156,12 +160,13 @@ class Script:
             schemas: schemas by table name; by default there is one table as the flags declare.
             late: keys of the work list rows.
             retention: the tables' retention; by default as in their schemas.
-            began: start of the job in seconds after noon; by default before everything.
+            began: start of the job in seconds after noon, whose tables exist; by default before everything.
             alerts: rule, sensor and kind of every message about alerts.
             written: whether to write raw rows and aggregate rows to the tables, which have to exist.
             changes: flags that differ from :func:`flags`.
         """
         _FOUND.clear()
+        _TABLES.clear()
         settings = settings_of(
             parse_flags(flags(**({"bigtable_table": ",".join(schemas)} if schemas else {}), **changes))
         )
@@ -174,6 +179,7 @@ class Script:
             specs_by_class(),  # as a launch does
             kept_views(),
             stream_clock(),
+            nullcontext() if written or began is not None else mock.patch.object(TableReadingFn, "_read", _read_here),
             TestPipeline(options=options, runner="BundleBasedDirectRunner") as pipeline,
         ):
             messages = pipeline | self._stream.advance_watermark_to_infinity()
@@ -187,16 +193,25 @@ class Script:
                     return confirming(table, raw)
                 return raw | f"WriteRaw{labels[name]}" >> WriteRawRows(name, schema, bulk=True)
 
-            outputs = build_graph(messages, targets, settings, clock, began_us, write_raw_rows=write_raw_rows)
+            def writer_of(table: TableSteps, _: PipelineOptions) -> beam.DoFn:
+                name = table.target.name
+                return _Writer(name, labels[name], BulkWriteFn(name, "") if written else None)
+
+            outputs = build_graph(
+                messages,
+                targets,
+                settings,
+                clock,
+                began_us,
+                write_raw_rows=write_raw_rows,
+                writer_of=writer_of,
+            )
             for (name, table), rows in zip(labels.items(), outputs.derived, strict=True):
                 if rows is None:
                     continue
                 if rows.alerts is not None:
                     _ = rows.alerts | f"WriteAlerts{table}" >> BulkWriteRows(name)
                 _ = rows.listed | f"Late{table}" >> beam.Map(_keep_keys, "late", table)
-                _ = rows.aggregates | f"Aggregates{table}" >> beam.Map(_keep_aggregates, table)
-                if written:
-                    _ = rows.aggregates | f"WriteAggregates{table}" >> BulkWriteRows(name)
             if outputs.alerts is not None:
                 _ = outputs.alerts | AlertMessages(clock) | beam.Map(_keep_alert)
             _ = outputs.dead_letters | beam.Flatten() | beam.Map(_keep_reason)
@@ -215,6 +230,7 @@ class Script:
 
 # What the last run's steps have put out. The runner's threads are this process's.
 _FOUND: dict[str, list] = defaultdict(list)
+_TABLES: dict[str, Memory] = defaultdict(Memory)  # by name
 
 
 def _keep_keys(rows: EncodedRows, kind: str, table: str) -> None:
@@ -234,13 +250,53 @@ def _keep_alert(message: PubsubMessage) -> None:
     _FOUND["alerts"].append((of["rule"], of.get("sensor_id", ""), of["kind"]))
 
 
-def _keep_aggregates(rows: EncodedRows, table: str) -> None:
-    for row in rows:
-        if is_latest_key(row.key):
-            continue
-        values = {cell.qualifier: cell.value for cell in decoded(row).cells}
-        count, total = values[b"reading_count"].decode(), values.get(b"sum_t", b"").decode()
-        _FOUND["aggregates"].append((_key(row, table), count, total))
+class _Writer(beam.DoFn):
+    """Keeps aggregate rows, and writes them: to the table, or in memory.
+
+    Args:
+        name: the table.
+        label: what its rows are named by.
+        writer: the writer of an existing table; None for a table in memory.
+    """
+
+    guard = None
+
+    def __init__(self, name: TableName, label: str, writer: BulkWriteFn | None) -> None:
+        self._table, self._label, self._writer = name.table, label, writer
+
+    def setup(self) -> None:
+        if self._writer is not None:
+            self._writer.setup()
+
+    def start_bundle(self) -> None:
+        if self._writer is not None:
+            self._writer.start_bundle()
+
+    def process(self, element: EncodedRows) -> tuple[()]:
+        for row in element:
+            if self._writer is None:
+                _TABLES[self._table].write_encoded(row)
+            if not is_latest_key(row.key):
+                values = {cell.qualifier: cell.value for cell in decoded(row).cells}
+                count, total = values[b"reading_count"].decode(), values.get(b"sum_t", b"").decode()
+                _FOUND["aggregates"].append((_key(row, self._label), count, total))
+        if self._writer is not None:
+            assert not list(self._writer.process(element))
+        return ()
+
+    def finish_bundle(self) -> tuple[()]:
+        if self._writer is not None:
+            assert not list(self._writer.finish_bundle())
+        return ()
+
+    def teardown(self) -> None:
+        if self._writer is not None:
+            self._writer.teardown()
+
+
+def _read_here(reading: TableReadingFn, selection: RowSelection) -> Iterator[Row]:
+    """Reads a table in memory, which has the aggregate rows."""
+    return _TABLES[reading._name.table](selection)
 
 
 def _key(row: EncodedRow, table: str) -> str:

@@ -18,6 +18,16 @@ T = 1_771_329_600_000_000
 SCHEMA = parse_schema("")
 
 
+class Nowhere(beam.DoFn):
+    """Writes rows nowhere."""
+
+    def process(self, _):
+        return ()
+
+    def finish_bundle(self):
+        return ()
+
+
 @pytest.mark.parametrize(("limit", "found"), [(4000, True), (4_000_000, False)])
 def test_a_large_group_is_counted_and_logged_once_a_minute(monkeypatch, caplog, limit, found):
     """Each firing that commits more than a quarter of the limit counts; the log names one of them in a minute."""
@@ -30,7 +40,7 @@ def test_a_large_group_is_counted_and_logged_once_a_minute(monkeypatch, caplog, 
     settings = Aggregation(SCHEMA.tiers, FiringRules(window, 0, 0, 600_000_000))
     pipeline = beam.Pipeline(FnApiRunner())
     elements = pipeline | beam.Create(parts, reshuffle=False).with_output_types(beam.typehints.KV[int, bytes])
-    _ = elements | aggregate.AggregateWindows(table, settings, lambda: T / 1_000_000 + 60)
+    _ = elements | aggregate.AggregateWindows(table, settings, Nowhere(), lambda: T / 1_000_000 + 60)
     result = pipeline.run()
     result.wait_until_finish()
     assert (totals_of(result).get("large_groups", 0) >= 8) == found

@@ -77,7 +77,7 @@ class TierCompletion(ABC, Generic[A]):
             start_us: the windows' start.
             now_us: the current time.
             others: a function like ``map``, for sensors whose rows have to be sought.
-            fresh: that with which the function completes windows, by sensor.
+            fresh: the readings or shorter windows with which the function completes windows, by sensor.
         """
         found, together = dict[str, Any](), self._table.together
         end_us = self._tier.window.end_of(start_us)

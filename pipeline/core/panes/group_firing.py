@@ -335,7 +335,7 @@ class _Behind:
         sources: the index of each tier's source; -1 for the shortest.
 
     Attributes:
-        of_tier: of each tier, by start and sensor: the statistics of shorter windows by start, as they fired.
+        of_tier: the statistics of shorter windows that fired by start, of each tier, start and sensor.
     """
 
     def __init__(self, tiers: Sequence[Tier], sources: Sequence[int]) -> None:
