@@ -7,6 +7,7 @@ from itertools import takewhile
 
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
+from pipeline.core.panes.firing import FOLLOW_EVERY
 from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
@@ -247,13 +248,16 @@ def panes(workload: Workload, tier: Tier) -> float:
     """Returns how often the row of a sensor's window is written, late panes aside.
 
     Without early firing, once. With early firing, a row of the shortest tier is written once for each --early_firing in
-    which an event came, and a row of a longer tier with each pane of a shorter window in it.
-    tests/benchmarks/amplification.py measures both.
+    which an event came, and a row of a longer tier when a shorter window in it is over, and with some of the early
+    panes. tests/benchmarks/amplification.py measures both.
     """
     if not workload.early_us:
         return 1.0
     shortest = workload.schema.tiers[0]
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
+    if tier is shortest:
+        return of_shortest
+    of_shortest = min(of_shortest, 1 + window_us(shortest) / workload.early_us / FOLLOW_EVERY)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 

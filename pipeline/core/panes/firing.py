@@ -19,8 +19,8 @@ NEVER_US = (1 << 63) - 1
 IN_FLIGHT_US = 20 * 60 * 1_000_000
 """The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
 
-FOLLOW_EVERY = 4
-"""The early panes of a group after which its longer windows follow, to save reads and writes."""
+FOLLOW_EVERY = 12
+"""The early firings of a group after which its longer windows follow windows in progress: each reads what it counts."""
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it

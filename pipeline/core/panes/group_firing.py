@@ -279,7 +279,11 @@ class GroupFiring:
         return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
 
     def _fire_longer(self) -> None:
-        """Fires the panes of the longer windows that follow the shorter ones that fired."""
+        """Fires the panes of the longer windows that follow the shorter ones that fired.
+
+        A longer window in progress is noted if it has to fire once more when it is over: to tell so, or because those
+        that are longer still have not followed.
+        """
         behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
         for start_us, window in windows.of_tier[0].items():
             if self._follows or window.late or windows.ends_by(0, start_us, passed_us):
@@ -293,13 +297,14 @@ class GroupFiring:
                     behind.add_itself(tier, start_us, sensor_id)
             for start_us, shorter in sorted(behind.of_tier[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
-                if self._tells_ends and not over:
+                carries_on = over or self._follows
+                if not over and (self._tells_ends or (tier in self._sources and not carries_on)):
                     windows.note_longer(tier, start_us, shorter)
                 if over or self._early:
                     found = self._completed(tier, start_us, shorter)
                     changed = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
                     self._write(tier, start_us, changed)
-                    for sensor_id, stats in changed.items():
+                    for sensor_id, stats in changed.items() if carries_on else ():
                         behind.add(tier, start_us, sensor_id, stats)
 
     def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed | None = None) -> None:

@@ -40,8 +40,7 @@ _DIRTY, _MOVED, _HELD, _HAS_EDGES, _AHEAD = 1, 2, 4, 8, 16
 class GroupWindows:
     """The windows of one group, or some of them: those of the shortest tier, with their readings.
 
-    Of longer windows, a job that publishes results, or writes no early panes, keeps which sensors have one until it is
-    over.
+    Of longer windows, the state has which sensors have one that has to fire once more when it is over.
 
     Args:
         tiers: the table's tiers, shortest first.

@@ -19,6 +19,7 @@ from pipeline.core.events.event import is_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, shown_bytes
 from pipeline.core.notation.size_runs import parse_sizes, sizes_text
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
+from pipeline.core.rows.plain_rows import plain_stats
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row
 from pipeline.core.statistics.courses import Course
@@ -298,14 +299,18 @@ def was_quantile(column: str, value: object, right: Value | None, row: Mapping[s
 
 def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEFAULT) -> tuple[int, WindowStats]:
     """Returns the start in µs and all that an aggregate row tells. Raises as :func:`parse_aggregate_row` does."""
-    record = parse_aggregate_row(window, row, statistics)
-    stats = stats_of(record)
+    stats = plain_stats(row.cells, _OF_WRITERS, statistics)
+    if stats is not None:
+        start_us = parse_aggregate_key(window, row.key).start_us
+    else:
+        record = parse_aggregate_row(window, row, statistics)
+        start_us, stats = record.start_us, stats_of(record)
     for cell in row.cells:
         if cell.qualifier == _WINDOW_SIZES:
             stats.sizes = parse_sizes(cell.value)
         elif cell.qualifier == _MEMBER:
             stats.member = parse_member(cell.value)
-    return record.start_us, stats
+    return start_us, stats
 
 
 def stats_of(record: AggregateRecord) -> WindowStats:

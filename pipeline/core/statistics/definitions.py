@@ -18,7 +18,7 @@ from pipeline.core.statistics.parts import PARTS, parse_time
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import MetricStats
 
-_MAX_COUNT = 2**53  # doubles represent every integer up to this
+MAX_COUNT = 2**53  # doubles represent every integer up to this
 _SMALLEST_DOUBLE = 5e-324
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ: they depend on the order
 _OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
@@ -80,7 +80,7 @@ class Statistic:
 def parse_count(text: bytes) -> float:
     """Parses a number of events or readings. Raises ValueError for any other text."""
     count = parse_value(text)
-    if not 1 <= count <= _MAX_COUNT or not count.is_integer():
+    if not 1 <= count <= MAX_COUNT or not count.is_integer():
         raise ValueError(f"{shown_bytes(text)} is not a count")
     return count
 
