@@ -19,7 +19,7 @@ from pipeline.core.schema.key_tokens import (
     TimeToken,
 )
 from pipeline.core.schema.table_schema import Tier
-from pipeline.plan.late import RAW_ROW_US, SHORTER_ROW_US, Late, closed, late_of, panes_of, rows_in
+from pipeline.plan.late import RAW_ROW_US, Late, late_of, panes_of, rows_in
 from pipeline.plan.machines import MachineType, OneMachine, between, one_machine, workers_for
 from pipeline.plan.results import RESULT_US, results_of
 from pipeline.plan.rollups import ROLLUPS, Rollups, rollups_of
@@ -225,14 +225,15 @@ def vcpus_for_panes(workload: Workload, tiers: Mapping[str, Writes], groups: Gro
 def restart_of(workload: Workload) -> Restart:
     """Returns the work of a job that continues from another one: it reads each open window from the table, once.
 
-    On average, half of a window's rows are there: raw rows of the shortest tier, and shorter windows of the others.
+    On average, half of a window's raw rows are there.
     """
-    raw = shorter = windows = 0.0
-    for tier, of_raw, of_shorter in rows_in(workload):
-        of_tier = workload.sensors * min(1.0, window_us(tier) / workload.every_us)
-        windows, raw, shorter = windows + of_tier, raw + of_tier * of_raw / 2, shorter + of_tier * of_shorter / 2
-    reads = windows * 2 / _RESTORED_TOGETHER + (raw + shorter) / _PAGE_ROWS
-    return Restart(windows, reads, (windows * _RESTORED_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US) / 1_000_000)
+    if not workload.schema.tiers:
+        return Restart(0.0, 0.0, 0.0)
+    tier, of_window, _ = rows_in(workload)[0]
+    windows = workload.sensors * min(1.0, window_us(tier) / workload.every_us)
+    raw = windows * of_window / 2
+    reads = windows * 2 / _RESTORED_TOGETHER + raw / _PAGE_ROWS
+    return Restart(windows, reads, (windows * _RESTORED_US + raw * RAW_ROW_US) / 1_000_000)
 
 
 def raw_writes(workload: Workload) -> Writes:
@@ -257,7 +258,7 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    of_shortest = min(of_shortest, 1 + window_us(shortest) / workload.early_us / FOLLOW_EVERY)
+    of_shortest = min(of_shortest, 1 + of_shortest / FOLLOW_EVERY)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 
@@ -275,7 +276,7 @@ def tier_writes(workload: Workload) -> dict[str, Writes]:
     found = {
         tier.window.text: _writes(
             aggregate_size(workload, tier),
-            windows * (of_window + repeated) + panes_of(workload) * closed(workload, tier),
+            windows * (of_window + repeated) + panes_of(workload),
         )
         for tier, (windows, of_window) in zip(tiers, rates, strict=True)
     }

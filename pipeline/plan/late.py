@@ -8,12 +8,11 @@ from pipeline.core.windows.tier_sources import sources
 from pipeline.plan.sizes import raw_size, window_events, window_us
 from pipeline.plan.workload import LATE_FIRING_US, Workload
 
-RAW_ROW_US, SHORTER_ROW_US = 25, 110
+RAW_ROW_US, SHORTER_ROW_US = 25, 30
 """CPU time in µs of a raw row that is read, and of the row of a shorter window. tests/benchmarks/engine.py measures the
 first.
 """
 _WINDOW_US = 2_500  # CPU time of a window that is read alone, without its rows
-_MOST_LATE_US = 24 * 3600 * 1_000_000  # an event is late by up to a day
 _SCANNED_BYTES = 16  # which a node reads in the time in which it writes one, by the rates of its documentation
 
 
@@ -65,21 +64,12 @@ def panes_of(workload: Workload) -> float:
     return workload.late * workload.sensors * 1_000_000 / max(workload.every_us, LATE_FIRING_US)
 
 
-def closed(workload: Workload, tier: Tier) -> float:
-    """Returns the share of late panes that find the tier's window closed: all in the shortest tier, by what late means.
-
-    An open window of a longer tier takes what is late with its next pane, after it has read its shorter windows again.
-    """
-    return 1.0 if tier is workload.schema.tiers[0] else min(1.0, _MOST_LATE_US / 2 / window_us(tier))
-
-
 def late_of(workload: Workload) -> Late:
     """Returns what late events take."""
     panes, events = panes_of(workload), workload.late * workload.events_per_second
     reads = read_bytes = busy_us = 0.0
-    for tier, raw, shorter in rows_in(workload):
-        # An open longer window also looks for raw rows of the shorter ones that have no row yet.
-        reads += panes * (2 - closed(workload, tier))
+    for _, raw, shorter in rows_in(workload):
+        reads += panes
         read_bytes += panes * raw * raw_size(workload).encoded / raw_size(workload).rows
         busy_us += panes * (_WINDOW_US + raw * RAW_ROW_US + shorter * SHORTER_ROW_US)
     return Late(events, panes, reads, read_bytes, busy_us / 1_000_000, 2 * events * MARK_BYTES)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pipeline.core.results.window_results import PaneResult, batches_of, message_of, read_batch
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
-from pipeline.plan.late import closed, panes_of
+from pipeline.plan.late import panes_of
 from pipeline.plan.sizes import window_us
 from pipeline.plan.traffic import OVERHEAD_BYTES, Messages, Writes, billed_bytes
 from pipeline.plan.workload import START_US, Workload, names
@@ -30,7 +30,7 @@ def results_of(workload: Workload, tiers: Mapping[str, Writes]) -> Messages | No
         of_tier = tiers[tier.window.text].rows
         if workload.results == "final":
             final = workload.sensors / max(window_us(tier), workload.every_us) * 1_000_000
-            of_tier = min(of_tier, final + panes_of(workload) * closed(workload, tier))
+            of_tier = min(of_tier, final + panes_of(workload))
         data, attributes = _bytes_of(workload, tier)
         per_second += of_tier
         size += of_tier * data

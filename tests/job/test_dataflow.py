@@ -28,7 +28,9 @@ from pipeline.job.dataflow import fingerprint, prepare, schema_label, state_of
 from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
+from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
 from pipeline.private_apis.graph_steps import steps_of
+from pipeline.transforms.bulk import BulkWriteFn
 from tests.job import foreign
 from tests.support.google_cloud import (
     BUCKET,
@@ -200,7 +202,7 @@ class TestSubmission:
         """Beam's Bigtable connector writes rows of every kind, and its Pub/Sub write the dead letters."""
         _, pipeline, _ = submitted
         labels = {transform.unique_name for transform in pipeline.components.transforms.values()}
-        for rows in ("WriteRawRows", "WriteAggregateRows", "WriteOtherRows"):
+        for rows in ("WriteRawRows", "WriteOtherRows"):
             assert any(label.startswith(f"{rows}/WriteToBigTable") for label in labels)
         (write,) = with_urn(pipeline, "beam:transform:pubsub_write:v1")
         payload = beam_proto.PubSubWritePayload.FromString(write.spec.payload)
@@ -330,33 +332,31 @@ def test_rows_have_a_coder_of_their_own():
     """Rows cross between steps as bytes that do not name a class of this package."""
     steps = graph_of()
     assert steps["OtherRows"] == "RowsCoder"
-    assert steps["AggregateWindows"] == "RowsCoder, RowsCoder"
+    assert steps["AggregateWindows"] == "RowsCoder"
     assert "RawRowsCoder" in steps["ProcessMessages"]
 
 
-class _Producers(PipelineVisitor):
-    """Collects the labels of the steps from which each top-level step takes its input."""
-
-    def __init__(self):
-        self.found = {}
-
-    def enter_composite_transform(self, transform_node):
-        if "/" not in transform_node.full_label:
-            producers = [each.producer for each in transform_node.inputs]
-            self.found[transform_node.full_label] = [each.full_label for each in producers if each]
-
-
-@pytest.mark.parametrize("writer", ["connector", "bulk"])
-def test_aggregate_rows_are_written_where_they_are_computed(writer):
-    """No step is between the two: so a runner fuses them, and a firing finds the rows of earlier ones in the table."""
+@pytest.mark.parametrize(("writer", "kind"), [("connector", ConnectorWriteFn), ("bulk", BulkWriteFn)])
+def test_aggregate_rows_are_written_where_they_are_computed(writer, kind):
+    """By the configured writer: so a firing finds the rows of earlier ones in the table, on any runner."""
     options = parse_flags(flags(bigtable_writer=writer))
     settings = settings_of(options)
     pipeline = beam.Pipeline(options=options)
     assemble(pipeline, read_targets(settings), settings, began_us=0)
-    producers = _Producers()
-    pipeline.visit(producers)
-    (producer,) = producers.found["WriteAggregateRows"]
-    assert producer.startswith("AggregateWindows/Aggregate")
+    steps = _Steps()
+    pipeline.visit(steps)
+    (aggregate,) = (step for label, step in steps.found.items() if label.startswith("AggregateWindows/Aggregate"))
+    assert isinstance(aggregate.fn.writer, kind)
+
+
+class _Steps(PipelineVisitor):
+    """Collects the transforms by label."""
+
+    def __init__(self):
+        self.found = {}
+
+    def visit_transform(self, transform_node):
+        self.found[transform_node.full_label] = transform_node.transform
 
 
 def top_level(steps):
@@ -374,7 +374,6 @@ def test_further_tables_add_steps():
     assert [label for label in top_level(further) if label not in one_table] == [
         "AggregateWindows[1d]",
         "OtherRows[1d]",
-        "WriteAggregateRows[1d]",
         "WriteOtherRows[1d]",
         "WriteRawRows[1d]",
     ]

@@ -31,7 +31,7 @@ def a_day(schema, late):
 
 @pytest.mark.parametrize("schema", [parse_schema(""), DAYS])
 def test_late_panes_are_those_of_the_jobs_windows(schema):
-    """A late event makes a row of its hour, and one of its day, if that is over. It reads both, over or not."""
+    """A late event makes a row of its hour, and one of its day. It reads both."""
     some, none = a_day(schema, late=True), a_day(schema, late=False)
     workload = Workload(schema, 144, DAY, ("t",), late=1.0)
     for tier, prefix in zip(schema.tiers, (b"agg#hourly", b"agg#daily"), strict=False):
@@ -43,7 +43,7 @@ def test_late_panes_are_those_of_the_jobs_windows(schema):
 
 
 def test_by_hand():
-    """A late event reads the raw rows of its hour, and its day's hours, with two requests if the day is open.
+    """A late event reads the raw rows of its hour, and its day's hours.
 
     A run of a minute is one pane.
     """
@@ -55,7 +55,7 @@ def test_by_hand():
     assert late.reads_per_second == pytest.approx(panes)
     days = late_of(replace(FLEET, schema=DAYS))
     assert days.vcpus == pytest.approx(late.vcpus + panes * (2500 + 24 * SHORTER_ROW_US) / 1e6)
-    assert days.reads_per_second == pytest.approx(panes + panes / 2 + 2 * panes / 2)
+    assert days.reads_per_second == pytest.approx(2 * panes)
     only_days = late_of(replace(FLEET, schema=parse_schema('tiers = { 1d = "days" }')))
     assert only_days.vcpus == pytest.approx(panes * (2500 + 1440 * RAW_ROW_US) / 1e6)
     dense = late_of(replace(FLEET, every_us=SECOND))

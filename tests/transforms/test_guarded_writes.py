@@ -116,7 +116,7 @@ def test_every_step_that_writes_is_guarded(writer, runner, every_s):
         (TableName("my-project", "i", table), table.encode(), every_s) for table in ("one", "two")
     }
     assert sorted(visitor.guards) == [
-        f"{step}{mark}" for step in ("WriteAggregateRows", "WriteOtherRows", "WriteRawRows") for mark in ("", "[two]")
+        f"{step}{mark}" for step in ("AggregateWindows", "WriteOtherRows", "WriteRawRows") for mark in ("", "[two]")
     ]
 
 
