@@ -12,8 +12,10 @@ Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
 And in ``google-cloud-bigtable``:
 
 - ``MutationsBatcher.mutate`` in google/cloud/bigtable/batcher.py converts a ``DirectRow`` to a ``RowMutationEntry`` and
-  passes it to ``_batcher.append``. ``close``, in the same class, raises ``MutationsBatchError`` with the causes in
-  ``exc``. Workers' logs do not contain them.
+  passes it to ``_batcher.append``. ``close``, in the same class, waits for what is on its way, and raises
+  ``MutationsBatchError`` with the causes in ``exc``. Workers' logs do not contain them.
+- ``MutationsBatcher`` in google/cloud/bigtable/data/_sync_autogen/mutations_batcher.py keeps what is not on its way yet
+  in ``_staged_entries``. A timer sends it every few seconds until ``close``.
 - ``MutationsBatcher`` and ``_FlowControl`` in google/cloud/bigtable/data/_sync_autogen/mutations_batcher.py use an
   entry's ``size()`` and the length of its ``mutations``.
 - ``_MutateRowsOperation`` in google/cloud/bigtable/data/_sync_autogen/_mutate_rows.py uses its ``_to_pb()``, its
@@ -24,6 +26,7 @@ And in ``google-cloud-bigtable``:
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -84,6 +87,7 @@ class ConnectorWriteFn(bigtableio._BigTableWriteFn):
         return bigtableio._BigTableWriteFn.__name__  # in-place updates of jobs find the step by this label
 
     def start_bundle(self) -> None:
+        self._abandon()
         if self.guard:
             self.guard.check()
         connects = self.table is None
@@ -94,6 +98,16 @@ class ConnectorWriteFn(bigtableio._BigTableWriteFn):
             client = target.client._gapic_client
             client.mutate_rows = partial(_plain_responses, client.mutate_rows)
             self._service_calls = ServiceCalls(self._name)
+
+    def teardown(self) -> None:
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Drops the rows of a bundle that failed, which the batcher's timer would write at any later time."""
+        if self.batcher is not None and not self.batcher._batcher.closed:
+            self.batcher._batcher._staged_entries.clear()
+            with suppress(MutationsBatchError):  # of what was on its way
+                self.batcher.close()
 
     @property
     def guard(self) -> TableGuard | None:

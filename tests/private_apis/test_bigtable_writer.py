@@ -1,6 +1,7 @@
 import copy
 import uuid
 
+import pytest
 from apache_beam.metrics.execution import MetricsEnvironment
 from apache_beam.metrics.monitoring_infos import API_REQUEST_COUNT_URN
 from google.cloud.bigtable.data.mutations import RowMutationEntry
@@ -9,11 +10,14 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 from google.rpc.status_pb2 import Status
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.notation.times import to_datetime
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, prefix_range
 from pipeline.core.schema.gc_policies import Never
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, _EncodedEntry, _parts, _plain_responses
 from tests.faults.bigtable_proxy import BigtableProxy
 
@@ -78,6 +82,21 @@ def test_the_app_profile(bigtable, monkeypatch):
             write_fn.process(row_of(3))
             write_fn.finish_bundle()
     assert proxy.app_profiles["MutateRows"] == {"batch"}
+
+
+@pytest.mark.parametrize("then", ["start_bundle", "teardown"])
+def test_a_bundle_that_fails_writes_nothing_later(bigtable, then):
+    """Its rows are dropped, and the timer that would send them ends, before another bundle begins or the step ends."""
+    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    tables.create_bare(name, {"stats": Never()})
+    write_fn = ConnectorWriteFn(name, 300)
+    write_fn.start_bundle()
+    write_fn.process(row_of(3))
+    failed = write_fn.batcher._batcher
+    getattr(write_fn, then)()
+    assert failed.closed
+    with RowReader.open(name) as reader:
+        assert not list(reader.read_selection(RowSelection(prefix_range(b""), CellSelection(("stats",)))))
 
 
 def test_counted_statuses(bigtable):
