@@ -67,7 +67,8 @@ class TableSteps:
         if rules is None and not self.mark and settings.alerts_topic:
             rules = ResultRules(began_us or 0, early=False)
             wants_results = partial(may_watch_windows, self.target.name, began_us or 0)
-        aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules)
+        here = runs_here(readings.pipeline.options)
+        aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, here=here)
         table = self.target.name, schema, self.target.effective_retention
         aggregate = AggregateWindows(table, aggregation, writer, clock, wants_results)
         if noted:

@@ -244,7 +244,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             watermark.set(at)  # in the next bundle
             return
         of_group = Schedule.from_bytes(schedule.read())
-        due = of_group.pass_watermark(at.micros, self._firing)
+        due = of_group.pass_watermark(at.micros, self._firing, group)
         state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
         yield from self._fire(group, due, of_group, self._now_us(), state)
 
@@ -291,7 +291,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         of_group.write(firing)
         if HERE.watched:
             HERE.fired((self._name, group), due, firing.left, windows)
-        timers = schedule.rearm(self._firing)
+        timers = schedule.rearm(self._firing, group)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:
             schedule.clock_us = NEVER_US

@@ -16,6 +16,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.schema import rate
 from pipeline.job import graph as real_graph
+from pipeline.job import table_steps
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
@@ -146,6 +147,7 @@ class Job:
             mock.patch.object(real_graph, "build_graph", partial(_build_graph, clock=clock)),
             mock.patch.object(rate, "_MOST_GROUPS", self._groups),
             mock.patch.object(real_graph, "runs_here", return_value=False),
+            mock.patch.object(table_steps, "runs_here", return_value=False),
             kept_views(),
             specs_by_class(),
         ):

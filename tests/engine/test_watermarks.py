@@ -1,5 +1,6 @@
 """How far watermarks get, and what a drain leaves."""
 
+import itertools
 import random
 
 import pytest
@@ -58,3 +59,21 @@ def test_a_drain_leaves_nothing():
         job.drain()
         assert (job.left(), job.now_us) == ([], now_us)
         assert job.stage("AggregateWindows").output_us > END_US
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_groups_fire_one_after_the_other(drained):
+    """When the watermark passes the end of a window, groups fire over a minute; a drain fires all of them."""
+    job, rows = job_of(schema_of("1h"), START_US, early_firing="0"), [0]
+    with job.running():
+        job.publish(*(_sent(f"s{number}", START_US) for number in range(100)))
+        job.settle()
+        for second in range(10 if drained else 61):
+            at_us = START_US + HOUR + second * SECOND
+            job.advance(at_us, at_us)
+            job.settle()
+            rows.append(len(job.rows()))
+        assert max(after - before for before, after in itertools.pairwise(rows)) <= 10
+        assert rows[-1] == 100 or drained
+        job.drain()
+        assert len(job.rows()) == 100

@@ -6,6 +6,7 @@ from apache_beam.options.pipeline_options import WorkerOptions
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import Window
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.result_flags import ResultFlags
@@ -50,6 +51,16 @@ def test_defaults_of_the_contract():
     assert settings.max_future == timedelta(hours=1)
     assert settings.launch_checks
     assert settings.timestamp_attribute is settings.id_attribute is settings.input_topic is None
+
+
+@pytest.mark.parametrize(("tiers", "spread_s"), [('{ 1h = "h" }', 60), ('{ 4m = "m", 1h = "h" }', 30)])
+def test_the_groups_of_a_job_on_dataflow(tiers, spread_s):
+    """They are spread over a minute at most; groups in one process are not."""
+    schema = parse_schema(f"tiers = {tiers}")
+    firing = parsed().aggregation_of(schema, here=False).firing
+    assert firing.spread_us == spread_s * 1_000_000
+    firing = parsed().aggregation_of(schema).firing
+    assert firing.spread_us == 0
 
 
 def test_every_flag():

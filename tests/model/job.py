@@ -12,6 +12,7 @@ from unittest import mock
 
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
 
 from pipeline.core.alerts.alert_messages import Alert
@@ -81,7 +82,9 @@ class _Messages:
 
 
 class _Parts:
-    """Stands for the collection to aggregate; keeps the DoFn that is applied to it."""
+    """Stands for the collection to aggregate on Dataflow; keeps the DoFn that is applied to it."""
+
+    pipeline = SimpleNamespace(options=PipelineOptions(runner="DataflowRunner"))
 
     def __or__(self, step):
         self.fn = step.transform._aggregate_fn

@@ -13,7 +13,7 @@ from pipeline.core.alerts.rule_set import RuleSet, may_fire
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.alerts.silence import Silence, SilentSensors, silent_track
 from pipeline.core.alerts.stored_alerts import AlertTable, StoredAlerts, ValuesWanted
-from pipeline.core.panes.firing import IN_FLIGHT_US
+from pipeline.core.panes.firing import IN_FLIGHT_US, MOST_SPREAD_US
 from pipeline.core.panes.grouped_readings import Readings, read_group_readings
 from pipeline.core.rows.rows import EncodedRows
 
@@ -31,7 +31,8 @@ class Found:
     alerts: list[Alert] = field(default_factory=list)
 
 
-_ROWS_WRITTEN_US = 60_000_000  # after the watermark has passed its end, a window's row is complete by then
+# After the watermark has passed its end, a window's row is complete by then.
+_ROWS_WRITTEN_US = MOST_SPREAD_US + 60_000_000
 
 
 class Evaluation:

@@ -15,7 +15,10 @@ KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
 OPEN = "still open"
 
 IN_FLIGHT = timedelta(minutes=20)
-"""The time after which a row that was on its way has certainly arrived: twice as long as writers retry."""
+"""The time after which a row that was on its way has certainly arrived: twice as long as writers retry.
+
+Groups of a job on Dataflow fire up to a minute after the watermark, which this includes.
+"""
 
 _MICROSECOND = timedelta(microseconds=1)
 

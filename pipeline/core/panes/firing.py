@@ -25,6 +25,9 @@ FOLLOW_EVERY = 12
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
 
+MOST_SPREAD_US = 60_000_000
+"""The most time by which a group's watermark may be behind the job's."""
+
 END_US = 9_223_371_950_454_774_000
 """The last watermark: the end of Beam's global window, in whole milliseconds."""
 
@@ -38,7 +41,9 @@ class FiringRules:
         early_us: the time from a window's first new readings to an early pane; zero for no early panes.
         late_us: the time from late readings to a late pane; zero for a pane at once.
         lateness_us: the time for which a window stays open after the watermark has passed its end.
-        phases: the number of different times at which groups fire early and late panes; None if each has its own.
+        phases: the number of different times at which groups fire panes; None if each has its own.
+        spread_us: the time over which groups fire on-time and last panes: a group's watermark is that of the job less
+            the group's share of this time. Zero if all groups fire in the moment in which the watermark passes an end.
     """
 
     window: Window
@@ -46,10 +51,19 @@ class FiringRules:
     late_us: int
     lateness_us: int
     phases: int | None = None
+    spread_us: int = 0
 
     def closes(self, start_us: int, closed_us: int) -> bool:
         """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
         return self.window.end_of(start_us) <= closed_us
+
+    def phase_of(self, group: int) -> int:
+        """Returns the number that decides when a group fires."""
+        return group % self.phases if self.phases else group
+
+    def lag_us(self, group: int) -> int:
+        """Returns the time by which a group's watermark is behind the job's; the last watermark of all is not."""
+        return _share_of(self.phase_of(group), self.spread_us)
 
 
 class Timers(NamedTuple):
@@ -64,7 +78,7 @@ class Schedule:
     """The part of a group's state that is read for every element: it is small.
 
     Attributes:
-        passed_us: an event time that the watermark has certainly passed.
+        passed_us: an event time that the group's watermark has certainly passed.
         closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
             what is late, not a runner. It never decreases, even if an update of the job allows more lateness.
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
@@ -105,31 +119,39 @@ class Schedule:
         """
         if start_us in self.due_us:
             return None
-        phase = group % firing.phases if firing.phases else group
+        phase = firing.phase_of(group)
         if firing.window.end_of(start_us) <= self.passed_us:
             due_us = _next_of(phase, now_us, firing.late_us) if firing.late_us else now_us
         else:
             due_us = _next_of(phase, now_us, firing.early_us) if firing.early_us else NEVER_US
         self.due_us[start_us] = due_us
-        return self.arm(self._next_watermark_us(start_us, firing), due_us)
+        return self.arm(self._next_watermark_us(start_us, firing), due_us, firing.lag_us(group))
 
-    def rearm(self, firing: FiringRules) -> Timers:
+    def rearm(self, firing: FiringRules, group: int = 0) -> Timers:
         """Makes the timers fire when windows, or what waits, need it."""
         clock_us = min(self.due_us.values(), default=NEVER_US)
         # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
         watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
-        return self.arm(min([watermark_us, *watermarks_us]), clock_us)
+        return self.arm(min([watermark_us, *watermarks_us]), clock_us, firing.lag_us(group))
 
-    def arm(self, watermark_us: int, clock_us: int) -> Timers:
-        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early."""
+    def arm(self, watermark_us: int, clock_us: int, lag_us: int = 0) -> Timers:
+        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early.
+
+        Args:
+            watermark_us: the group's watermark.
+            clock_us: the time of the clock.
+            lag_us: the time by which the group's watermark is behind the job's.
+        """
+        watermark_us += lag_us if watermark_us < END_US else 0
         watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
         sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
         self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
 
-    def pass_watermark(self, time_us: int, firing: FiringRules) -> set[int]:
+    def pass_watermark(self, time_us: int, firing: FiringRules, group: int = 0) -> set[int]:
         """Notes that the watermark's timer fired. Returns the starts of the windows whose panes fire now."""
+        time_us -= firing.lag_us(group) if time_us < END_US else 0
         before = self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
         self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
@@ -187,9 +209,13 @@ class Schedule:
 
 
 def _next_of(phase: int, now_us: int, every_us: int) -> int:
-    """Returns the next time of a phase after now; times of phases with neighbouring numbers are far apart."""
-    offset_us = (phase * _GOLDEN % (1 << 32)) * every_us >> 32
-    return now_us + every_us - (now_us - offset_us) % every_us
+    """Returns the next time of a phase after now."""
+    return now_us + every_us - (now_us - _share_of(phase, every_us)) % every_us
+
+
+def _share_of(phase: int, time_us: int) -> int:
+    """Returns a phase's share of a time; shares of phases with neighbouring numbers are far apart."""
+    return (phase * _GOLDEN % (1 << 32)) * time_us >> 32
 
 
 def _up_to_ms(time_us: int) -> int:

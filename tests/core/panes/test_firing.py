@@ -53,6 +53,27 @@ def test_phases():
     assert len(set(times)) == 64
 
 
+def test_a_spread_of_watermarks():
+    """Each group passes the end of a window at a time of its own, the last watermark at once."""
+    firing = replace(FIRING, early_us=0, spread_us=MINUTE)
+    lags = []
+    for group in range(256):
+        schedule = Schedule()
+        at_us = schedule.expect(0, NOW, firing, group).watermark_us
+        lags.append(at_us - HOUR)
+        assert not schedule.pass_watermark(at_us - 1000, firing, group)
+        assert schedule.rearm(firing, group).watermark_us == at_us
+        assert schedule.pass_watermark(at_us, firing, group) == {0}
+        schedule.done({0})
+        schedule.open_watermark_us = HOUR + 10 * MINUTE
+        assert schedule.rearm(firing, group).watermark_us == pytest.approx(HOUR + 10 * MINUTE + lags[-1], abs=1000)
+        schedule.expect(HOUR, NOW, firing, group)
+        assert schedule.pass_watermark(END_US, firing, group) == {HOUR}
+        assert schedule.passed_us == END_US
+    assert all(0 <= lag <= MINUTE for lag in lags)
+    assert all(24 <= sum(lag * 10 // (MINUTE + 1000) == part for lag in lags) <= 27 for part in range(10))
+
+
 def test_without_early_panes():
     """Readings wait for the watermark alone."""
     firing = FiringRules(HOURLY, 0, MINUTE, 10 * MINUTE)
