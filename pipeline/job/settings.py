@@ -27,6 +27,7 @@ from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.commit_limits import CommitLimits
 from pipeline.core.panes.firing import MOST_SPREAD_US, FiringRules
 from pipeline.core.panes.pane_contributions import RollupRules
 from pipeline.core.results.window_results import ResultRules
@@ -150,7 +151,7 @@ class Settings:
             schema: the schema of a table with windows.
             before_us: the time before which windows start that the table may store already; None if it stores none.
             results: the rules by which results are published; None to publish none.
-            here: whether the job runs in this process, where groups fire one after the other.
+            here: whether the job runs in this process, where groups fire one after the other, and commit to memory.
         """
         window_us = schema.tiers[0].window.length_us
         firing = FiringRules(
@@ -160,6 +161,7 @@ class Settings:
             self.allowed_lateness // _MICROSECOND,
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
             0 if here else min(MOST_SPREAD_US, window_us // 8),
+            None if here else CommitLimits(),
         )
         rollups = RollupRules.of(schema)
         return Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)

@@ -10,7 +10,8 @@ from rich.text import Text
 from pipeline.cli.console import out
 from pipeline.cli.tables import number, print_table, prose, render
 from pipeline.core.notation.text import counted
-from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES, GroupSizes
+from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.group_sizes import GroupSizes
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.plan.estimate import TABLETS, Estimate, Restart, on_dataflow
 from pipeline.plan.late import Late
@@ -219,8 +220,8 @@ def _groups(groups: GroupSizes, restart: Restart) -> list[list[str]]:
     return [
         ["groups", f"{groups.groups:,}"],
         ["sensors of the largest", f"{groups.sensors:,}"],
-        ["its windows and waiting readings, at most", size(groups.windows_bytes + groups.waiting_bytes)],
-        [f"its commit, at most, of {size(MAX_COMMIT_BYTES)}", size(groups.commit_bytes)],
+        ["its waiting readings, at most", size(groups.waiting_bytes)],
+        [f"its windows, at most, of {size(CommitLimits().state_bytes)}", size(groups.windows_bytes)],
         ["its firings an hour", _number(3600 * groups.firings_per_second)],
         ["windows restored by a restart", f"{restart.windows:,.0f}"],
         ["reads of a restart", f"{restart.reads:,.0f}"],

@@ -30,9 +30,9 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import INCOMPLETE, RESTORED
+from pipeline.core.panes.commit_limits import MAX_COMMIT_BYTES
 from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import GroupFiring
-from pipeline.core.panes.group_sizes import MAX_COMMIT_BYTES
 from pipeline.core.panes.group_state import Bags, GroupState
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.panes.marks import marks_bytes
@@ -274,7 +274,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
     ) -> Iterator[TaggedOutput]:
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
-        of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us)
+        of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us, self._completion)
         windows = of_group.windows
         firing = GroupFiring(
             self.aggregation,
@@ -305,7 +305,6 @@ class _AggregateFn(StatefulFn, CompletingFn):
             size += len(batch)
             yield TaggedOutput(_ROLLUPS, batch)
         for rows in parts_of(firing.rows):
-            size += sum(len(row.key) + len(row.mutations) for row in rows)
             self._rows.inc(sum(not is_latest_key(row.key) for row in rows))
             for letter in self.writer.process(rows):
                 yield TaggedOutput(_DEAD_LETTERS, letter)
@@ -337,7 +336,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         if now_us >= self._told_us + _MINUTE_US:
             self._told_us = now_us
             _LOGGER.warning(
-                "Group %d of sensors commits %d MB of windows and rows in a firing, and Dataflow accepts %d MB: "
+                "Group %d of sensors commits %d MB of windows and results in a firing, and Dataflow accepts %d MB: "
                 "declare the number of sensors in [rate], a shorter first tier or fewer metrics",
                 group,
                 size // 1_000_000,

@@ -49,7 +49,7 @@ class Cost:
         input_bytes: the bytes of their readings, as they reach the group.
         read_bytes, written_bytes: the bytes of state that firings read and wrote.
         peak_bytes: the most state at a time.
-        commit_bytes: the most that a firing wrote and put out.
+        commit_bytes: the most that a firing wrote, and published as results.
         element_bytes: the largest value of state or element.
         held_s: the most CPU seconds of a firing.
         cpu_s: the CPU seconds of all firings.
@@ -79,24 +79,23 @@ class _Measured(Group):
         super().__init__(schema, now_us, early_us=5 * MINUTE, late_us=late_us, results=results)
         self.moved: Counter[tuple[str, str]] = Counter()
         self.bags = Bags(*(CountingBag(name, self.moved) for name in Bags._fields))
-        self.cost = Cost()
+        self.cost, self._published_bytes = Cost(), 0
 
     def take(self, parts: list[bytes]) -> None:
         self.cost.input_bytes += sum(map(len, parts))
         super().take(parts)
 
     def _fire(self, schedule: Schedule, due: set[int]) -> None:
-        before, reads, written = self.moved.copy(), self.table.reads, len(self.written)
+        before, reads, self._published_bytes = self.moved.copy(), self.table.reads, 0
         began = time.process_time()
         super()._fire(schedule, due)
         seconds, cost = time.process_time() - began, self.cost
         moved = {kind: sum(n - before[name, what] for (name, what), n in self.moved.items() if what == kind)
                  for kind in ("read", "added")}  # fmt: skip
-        rows = sum(len(row.key) + sum(len(cell.value) + 20 for cell in row.cells) for row in self.written[written:])
         del self.written[:]
         cost.read_bytes += moved["read"]
         cost.written_bytes += moved["added"]
-        cost.commit_bytes = max(cost.commit_bytes, moved["added"] + rows)
+        cost.commit_bytes = max(cost.commit_bytes, moved["added"] + self._published_bytes)
         cost.element_bytes = max([cost.element_bytes, *(len(each) for each in self.chunks)])
         cost.held_s = max(cost.held_s, seconds)
         cost.cpu_s += seconds
@@ -104,6 +103,7 @@ class _Measured(Group):
 
     def publish(self, results: list[PaneResult], batches: int) -> None:
         for batch in batches_of(results, self.schema.tiers, T, batches):
+            self._published_bytes += len(batch)
             for serialized in read_batch(batch):
                 message_of(serialized, "protobuf")
                 self.cost.results += 1

@@ -29,11 +29,6 @@ OF_HISTORIES = {
     "old": "events are up to forty days old, not only thirty hours",
 }
 ALL_FAULTS = {**FAULTS, **OF_HISTORIES}
-NOT_YET = {
-    "fleets": "a firing commits all that a group has read in an outage, however much that is",
-}
-"""What the job does not survive yet, and why."""
-
 _OTHERS = (b"agg#", b"rollup", b"repair#", b"latest#", b"schema#", b"alert")
 _LIMIT = 30
 _RULES = b'[[rule]]\nname = "warm"\nmetric = "t"\nabove = %d\n' % _LIMIT

@@ -10,10 +10,12 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes import group_windows, grouped_readings
 from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.commit_limits import CommitLimits
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.group_sizes import group_sizes
 from pipeline.core.rows import rows
 from pipeline.core.schema.rate import Rate, group_of
+from pipeline.job import settings
 from tests.engine.job import job_of, schema_of
 from tests.engine.service import TooLarge
 from tests.model.reference import HOUR, MINUTE, Published
@@ -54,7 +56,9 @@ def test_a_group_at_its_bound_can_be_committed(monkeypatch):
     names = [f"sensor-{number:09}" for number in range(30_000) if not group_of(b"sensor-%09d" % number, sizes.groups)]
     assert len(names) >= sizes.sensors
     rng = random.Random(1)
-    limits = {"commit_bytes": round(sizes.commit_bytes), "element_bytes": (80 << 20) // 1000}
+    commit = CommitLimits(round(sizes.windows_bytes / 0.75))
+    monkeypatch.setattr(settings, "CommitLimits", lambda: commit)
+    limits = {"commit_bytes": commit.bytes, "element_bytes": (80 << 20) // 1000}
     job = job_of(schema, START_US, limits=limits)
     with job.running():
         for _ in range(72):
@@ -63,7 +67,7 @@ def test_a_group_at_its_bound_can_be_committed(monkeypatch):
             events = [sensor_event(*each, {}) for each in zip(names, at_us, readings, strict=False)]
             job.publish(Message((), pubsub_message(message_of(events))))
             job.pass_time(MINUTE)
-    assert job.stage("AggregateWindows").largest[0] > sizes.commit_bytes / 2
+    assert job.stage("AggregateWindows").largest[0] > sizes.windows_bytes / 2
 
 
 def test_a_commit_beyond_the_limit_is_refused():

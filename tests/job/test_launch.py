@@ -266,7 +266,7 @@ def test_groups_too_large_to_commit(resources, capsys, ran):
     name = resources.table_of(parse_schema(large))
     code, line = refusal(capsys, resources.flags(bigtable_table=name.table))
     assert code == 1
-    assert f"table {name}: the largest of 2,048 groups may have 168 sensors × (" in line
+    assert f"table {name}: the largest of 2,048 groups may have 168 sensors × 1,4" in line
     assert not ran
 
 

@@ -5,6 +5,7 @@ import pytest
 from apache_beam.options.pipeline_options import WorkerOptions
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.panes.commit_limits import CommitLimits
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import Window
@@ -55,12 +56,12 @@ def test_defaults_of_the_contract():
 
 @pytest.mark.parametrize(("tiers", "spread_s"), [('{ 1h = "h" }', 60), ('{ 4m = "m", 1h = "h" }', 30)])
 def test_the_groups_of_a_job_on_dataflow(tiers, spread_s):
-    """They are spread over a minute at most; groups in one process are not."""
+    """They are spread over a minute at most, and limit what they commit; groups in one process do neither."""
     schema = parse_schema(f"tiers = {tiers}")
     firing = parsed().aggregation_of(schema, here=False).firing
-    assert firing.spread_us == spread_s * 1_000_000
+    assert (firing.spread_us, firing.commit) == (spread_s * 1_000_000, CommitLimits(180_000_000))
     firing = parsed().aggregation_of(schema).firing
-    assert firing.spread_us == 0
+    assert (firing.spread_us, firing.commit) == (0, None)
 
 
 def test_every_flag():

@@ -22,6 +22,7 @@ from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes import raw_rows
+from pipeline.core.panes.commit_limits import MAX_COMMIT_BYTES, CommitLimits
 from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
@@ -31,6 +32,7 @@ from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.job import settings as job_settings
 from pipeline.job.result_flags import ResultFlags
 from pipeline.job.table_steps import TableSteps
 from pipeline.proto.window_result_pb2 import WindowResult
@@ -131,7 +133,8 @@ class Stage:
 
     def _aggregate_fn(self):
         parts, job = _Parts(), self.job
-        TableSteps(self.target, job.settings, "").aggregate(parts, _Passes(), job.began_us, job.world.clock)
+        with mock.patch.object(job_settings, "CommitLimits", return_value=CommitLimits(job.commit_bytes)):
+            TableSteps(self.target, job.settings, "").aggregate(parts, _Passes(), job.began_us, job.world.clock)
         return parts.fn
 
     def _alert_fn(self):
@@ -312,12 +315,14 @@ class Job:
         history: the messages that it has not acknowledged.
         newest: the newest time of each metric that it got, by table, sensor and metric.
         watermark_us: the watermark.
+        commit_bytes: the bytes to which firings limit what they commit.
     """
 
     def __init__(self, world, targets, settings, random):
         self.world, self.targets, self.random = world, targets, random
         self.results = random.choice([None, ResultFlags("projects/p/topics/results", early=True, encoding="protobuf")])
         self.settings = replace(settings, results=self.results)
+        self.commit_bytes = random.choice([MAX_COMMIT_BYTES, 2000])
         self.began_us = world.now_us
         self.ahead_us = round(settings.max_future.total_seconds() * 1e6) if settings.timestamp_attribute else 0
         self.watermark_us = -FOREVER_US

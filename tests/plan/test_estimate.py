@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes.group_sizes import row_bytes, sensor_bytes, waiting_event_bytes
+from pipeline.core.panes.group_sizes import sensor_bytes, waiting_event_bytes
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import (
@@ -21,7 +21,6 @@ from pipeline.plan.estimate import (
     vcpus_for_events,
 )
 from pipeline.plan.prices import Prices, costs, parse_prices
-from pipeline.plan.sizes import aggregate_size, latest_size
 from pipeline.plan.traffic import Writes
 from pipeline.plan.workload import Workload, names
 from tests.support.groups import MINUTE, Group
@@ -149,16 +148,6 @@ def test_state_is_that_of_the_groups():
     of_sensor = sensor_bytes(WORKLOAD.aggregation, WORKLOAD.rate).peak + 5 * waiting_event_bytes(4)
     assert plan.state_bytes == pytest.approx(1_000_000 * of_sensor)
     assert plan.groups.groups == 1024
-
-
-@pytest.mark.parametrize("text", ["", DAYS_TEXT, 'latest = "now"', '[statistics]\nx = ["count", "p95"]'])
-def test_rows_of_a_commit(text):
-    """The core's estimate of a firing's rows is near the sum of their sizes."""
-    workload = replace(WORKLOAD, schema=parse_schema(text))
-    rows = [aggregate_size(workload, tier) for tier in workload.schema.tiers]
-    if workload.schema.latest:
-        rows.append(latest_size(workload, workload.schema.latest))
-    assert row_bytes(workload.aggregation, 4) == pytest.approx(sum(row.encoded for row in rows), rel=0.15)
 
 
 def test_panes_by_hand():

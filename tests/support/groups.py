@@ -67,9 +67,10 @@ class Group:
         late_us=MINUTE,
         results=None,
         rollups=None,
+        commit=None,
     ):
         self.schema, self.table, self.now_us = schema, table or Memory(), now_us
-        firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS)
+        firing = FiringRules(schema.tiers[0].window, early_us, late_us, LATENESS, commit=commit)
         self.aggregation = Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)
         self.retention = Retention.of(schema)
         self.schedule, self.bags = b"", Bags(Values(), Values(), Values())
@@ -110,7 +111,7 @@ class Group:
             schedule = Schedule.from_bytes(self.schedule or None)
             at_us = min(schedule.watermark_us, time_us)
             self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing))
-            if at_us == time_us:
+            if at_us == time_us and not (at_us == END_US and schedule.due_us):
                 return
 
     def pass_time(self, microseconds=MINUTE):
@@ -133,8 +134,8 @@ class Group:
         self.now_us = now_us
 
     def _fire(self, schedule, due):
-        state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us)
         completion = Completion(self.schema, self.retention, self.table, raw_until_us=self.aggregation.before_us or 0)
+        state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us, completion)
         firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us, follows=state.follows)
         firing.fire(state.readings, state.marks)
         schedule.done(due)

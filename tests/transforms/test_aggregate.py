@@ -9,6 +9,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.grouped_readings import GroupedReadings
+from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import aggregate
@@ -37,7 +38,7 @@ def test_a_large_group_is_counted_and_logged_once_a_minute(monkeypatch, caplog, 
     readings.add([Event(f"s{number}", T + number, {"t": 1.0, "u": 2.0}, {}) for number in range(100)])
     parts = [(each.group, each.data) for each in readings.take_groups()]
     table = TableName("project", "instance", "table"), SCHEMA, Retention.of(SCHEMA)
-    settings = Aggregation(SCHEMA.tiers, FiringRules(window, 0, 0, 600_000_000))
+    settings = Aggregation(SCHEMA.tiers, FiringRules(window, 0, 0, 600_000_000), results=ResultRules(T, early=True))
     pipeline = beam.Pipeline(FnApiRunner())
     elements = pipeline | beam.Create(parts, reshuffle=False).with_output_types(beam.typehints.KV[int, bytes])
     _ = elements | aggregate.AggregateWindows(table, settings, Nowhere(), lambda: T / 1_000_000 + 60)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pipeline.core.panes.commit_limits import CommitLimits
 from pipeline.core.windows.fixed import Window
 
 VERSION = 5
@@ -44,6 +45,7 @@ class FiringRules:
         phases: the number of different times at which groups fire panes; None if each has its own.
         spread_us: the time over which groups fire on-time and last panes: a group's watermark is that of the job less
             the group's share of this time. Zero if all groups fire in the moment in which the watermark passes an end.
+        commit: the limits of what a firing commits; None for a runner without any.
     """
 
     window: Window
@@ -52,6 +54,7 @@ class FiringRules:
     lateness_us: int
     phases: int | None = None
     spread_us: int = 0
+    commit: CommitLimits | None = None
 
     def closes(self, start_us: int, closed_us: int) -> bool:
         """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
@@ -80,7 +83,8 @@ class Schedule:
     Attributes:
         passed_us: an event time that the group's watermark has certainly passed.
         closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
-            what is late, not a runner. It never decreases, even if an update of the job allows more lateness.
+            what is late, not a runner. It never decreases, even if an update of the job allows more lateness. It is
+            ahead of the watermark if windows had to close that did not fit into the state.
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
         clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
         firings: the number of firings so far.

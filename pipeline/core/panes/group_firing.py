@@ -32,7 +32,7 @@ from typing import Any
 
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.completion.tier_completion import ForEach
+from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
@@ -76,6 +76,8 @@ class GroupFiring:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
         left: readings that wait for another firing, encoded as they came, and without values for open windows that a
             late one wakes.
+        left_marks: sensors whose closed windows wait for another firing, by the windows' start.
+        left_open: starts of open windows of which some wait for another firing.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
         results: the results to publish; None for a job that publishes none.
@@ -129,6 +131,9 @@ class GroupFiring:
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows = EncodedRows()
         self.left: list[bytes] = []
+        self.left_marks: dict[int, list[str]] = {}
+        self.left_open: set[int] = set()
+        self._rows_bytes, self._limits = 0, aggregation.firing.commit
         self.incomplete = self._begun.incomplete
         self.counts: Counter[str] = self._begun.counts
 
@@ -144,7 +149,8 @@ class GroupFiring:
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
         for start_us, sensor_id in read_marks(marks):
             self._make_due(start_us, sensor_id)
-        passed_us, closed_us, now_us = self._schedule.passed_us, self._schedule.closed_us, self._now_us
+        closed_us, now_us = self._schedule.closed_us, self._now_us
+        over_us = max(self._schedule.passed_us, closed_us)
         self._windows.make_late(
             min(closed_us, self._over_us), lambda start_us: self._completion[0].is_certain(start_us, now_us)
         )
@@ -155,7 +161,7 @@ class GroupFiring:
         while self._waiting:
             start_us = heappop(self._waiting)
             window = windows[start_us]
-            if window.late or self._early or self._windows.ends_by(0, start_us, passed_us):
+            if window.late or self._early or self._windows.ends_by(0, start_us, over_us):
                 self._fire_window(start_us, window)
         if len(self._tiers) > 1:
             self._fire_longer()
@@ -205,9 +211,39 @@ class GroupFiring:
 
     def _fire_window(self, start_us: int, window: StartWindows) -> None:
         """Fires the panes of sensors' windows of the shortest tier."""
-        dirty = {sensor_id: entry for sensor_id, entry in window.entries.items() if entry.dirty}
-        if not dirty:
+        dirty = [sensor_id for sensor_id, entry in window.entries.items() if entry.dirty]
+        for first in range(0, len(dirty), MOST_SENSORS):
+            if self._is_full and self._may_wait(start_us, window):
+                self._leave(start_us, window, dirty[first:])
+                break
+            some = {sensor_id: window.entries[sensor_id] for sensor_id in dirty[first : first + MOST_SENSORS]}
+            self._fire_sensors(start_us, window, some)
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so many panes have fired that the others have to wait."""
+        others_bytes = self.contributions.size_bytes if self.contributions else 0
+        return self._limits is not None and self._rows_bytes + others_bytes >= self._limits.panes_bytes
+
+    def _may_wait(self, start_us: int, window: StartWindows) -> bool:
+        """Returns whether a window may fire later: from the state, or from the table."""
+        in_table = window.late or self._completion[0].is_certain(start_us, self._now_us)
+        return in_table or not self._closes(start_us)
+
+    def _closes(self, start_us: int) -> bool:
+        """Returns whether the state drops a window after this firing."""
+        return self._drained or self._windows.ends_by(0, start_us, self._schedule.closed_us)
+
+    def _leave(self, start_us: int, window: StartWindows, sensor_ids: list[str]) -> None:
+        """Leaves windows to the next firing; those that close are computed from the table then."""
+        if self._closes(start_us):
+            self.left_marks[start_us] = sensor_ids
             return
+        self.left_open.add(start_us)
+        for sensor_id in sensor_ids:
+            window.entries[sensor_id].moved |= window.entries[sensor_id].finished
+
+    def _fire_sensors(self, start_us: int, window: StartWindows, dirty: Mapping[str, SensorWindow]) -> None:
         found = self._results(start_us, window, dirty)
         if self._carry_in is not None:
             known = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
@@ -317,10 +353,12 @@ class GroupFiring:
             repeated: those of windows that are over and got nothing since their last pane.
         """
         of_tier, written = self._tiers[tier], {**changed, **(repeated or {})}
-        self.rows.extend(
+        rows = [
             encoded_aggregate_row(of_tier.window, sensor_id, start_us, stats, of_tier.family, of_tier.statistics)
             for sensor_id, stats in written.items()
-        )
+        ]
+        self.rows += rows
+        self._rows_bytes += sum(len(row.key) + len(row.mutations) for row in rows)
         if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
         else:

@@ -1,4 +1,7 @@
-"""Estimates the state of a group of sensors and what a firing commits, for the launch and for ``tidetable plan``.
+"""Estimates the state of a group of sensors, for the launch and for ``tidetable plan``.
+
+Every firing writes back all open windows of its group, so they have to fit into a commit; see
+:mod:`pipeline.core.panes.commit_limits`.
 
 Assumes names and ids of 16 bytes, and readings like a sensor's, which can be compressed and packed. A test compares the
 sizes with those of the state that groups write.
@@ -11,17 +14,14 @@ from typing import NamedTuple
 from pipeline.core.accumulation.accumulator import SEAL_AT
 from pipeline.core.accumulation.reading_columns import FEW
 from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.commit_limits import CommitLimits
 from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.schema.rate import Rate, groups_for
-
-MAX_COMMIT_BYTES = 180_000_000
-"""What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""
 
 MARK_BYTES = 25
 """What a late event adds to the state of its group."""
 
 _PART_BYTES = 60  # of a sensor's readings in a bundle, beside the readings
-_CELL_BYTES = 57  # of an aggregate row, encoded
 _STEPS = 60  # of a window, at which its state is computed
 
 
@@ -46,7 +46,6 @@ class GroupSizes:
         sensors: the number of sensors.
         windows_bytes: the windows, when they take most.
         waiting_bytes: the readings that wait for the next firing.
-        commit_bytes: the windows and rows that a firing commits, when they take most.
         firings_per_second: the number of its firings in a second.
         traffic_per_second: the bytes of windows that firings read and write in a second.
     """
@@ -55,7 +54,6 @@ class GroupSizes:
     sensors: int
     windows_bytes: float
     waiting_bytes: float
-    commit_bytes: float
     firings_per_second: float
     traffic_per_second: float
 
@@ -74,7 +72,6 @@ def group_sizes(aggregation: Aggregation, rate: Rate) -> GroupSizes:
         sensors=sensors,
         windows_bytes=sensors * of_sensor.peak,
         waiting_bytes=sensors * firing_us / rate.every_us * waiting_event_bytes(rate.metrics),
-        commit_bytes=sensors * (of_sensor.peak + row_bytes(aggregation, rate.metrics)),
         firings_per_second=1_000_000 * (early + at_end),
         traffic_per_second=1_000_000 * sensors * (2 * early * of_sensor.mean_fired + at_ends * of_sensor.peak),
     )
@@ -89,12 +86,6 @@ def largest_group(sensors: int, groups: int) -> int:
 def waiting_event_bytes(metrics: int) -> int:
     """Returns the bytes of an event that waits for a firing, if it is its sensor's only one in a bundle."""
     return _PART_BYTES + 8 + 8 * metrics
-
-
-def row_bytes(aggregation: Aggregation, metrics: int) -> int:
-    """Returns the bytes of the rows that a firing writes for a sensor."""
-    cells = sum(1 + metrics * len(tier.statistics.of("metric")) for tier in aggregation.tiers)
-    return _CELL_BYTES * (cells + (0 if aggregation.latest is None else metrics))
 
 
 def sensor_bytes(aggregation: Aggregation, rate: Rate) -> SensorBytes:
@@ -144,13 +135,12 @@ def commit_problem(aggregation: Aggregation, rate: Rate | None) -> str | None:
     if rate is None or not rate.sensors:
         return None
     sizes = group_sizes(aggregation, rate)
-    if sizes.commit_bytes <= MAX_COMMIT_BYTES:
+    most_bytes = CommitLimits().state_bytes
+    if sizes.windows_bytes <= most_bytes:
         return None
-    rows = row_bytes(aggregation, rate.metrics)
-    windows = sizes.commit_bytes / sizes.sensors - rows
     return (
-        f"the largest of {sizes.groups:,} groups may have {sizes.sensors:,} sensors × ({windows:,.0f} bytes of windows "
-        f"+ {rows:,} of rows) = {sizes.commit_bytes / 1e6:,.0f} MB in a firing, over the "
-        f"{MAX_COMMIT_BYTES // 10**6} MB that Dataflow commits at once; declare a shorter first tier, or write "
-        "fewer metrics or sensors to a table"
+        f"the largest of {sizes.groups:,} groups may have {sizes.sensors:,} sensors × "
+        f"{sizes.windows_bytes / sizes.sensors:,.0f} bytes of windows = {sizes.windows_bytes / 1e6:,.0f} MB of state, "
+        f"over the {most_bytes // 10**6} MB that a firing can commit on Dataflow; declare a shorter first tier, or "
+        "write fewer metrics or sensors to a table"
     )

@@ -11,15 +11,18 @@ open        open windows                                                  panes 
 ==========  ============================================================  ==========================================
 """
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import END_US, Schedule
+from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
-from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.grouped_readings import start_of_readings
-from pipeline.core.panes.marks import start_of_marks
+from pipeline.core.panes.group_windows import GroupWindows, window_of
+from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings
+from pipeline.core.panes.marks import marks_bytes, start_of_marks
 
 _SOON_US = 1_000_000
 
@@ -54,6 +57,7 @@ class GroupState:
         schedule: the group's schedule, which tells when the windows have to be read next.
         due: the starts of the windows in µs whose waiting readings or marks fire.
         now_us: the current time.
+        completion: the completion of windows from the table.
 
     Attributes:
         windows: the windows that the firing may change.
@@ -62,29 +66,84 @@ class GroupState:
         follows: whether longer windows follow those in progress.
     """
 
-    def __init__(self, bags: Bags, aggregation: Aggregation, schedule: Schedule, due: set[int], now_us: int) -> None:
-        self._bags, self._schedule, self._now_us = bags, schedule, now_us
-        self._results = aggregation.results
-        late = {start_us for start_us in due if aggregation.firing.closes(start_us, schedule.closed_before_us)}
+    def __init__(
+        self,
+        bags: Bags,
+        aggregation: Aggregation,
+        schedule: Schedule,
+        due: set[int],
+        now_us: int,
+        completion: Completion,
+    ) -> None:
+        self._bags, self._schedule, self._now_us, self._tiers = bags, schedule, now_us, aggregation.tiers
+        self._firing, self._results = aggregation.firing, aggregation.results
+        self._completion = completion.shortest
+        late = {start_us for start_us in due if self._firing.closes(start_us, schedule.closed_before_us)}
         self.windows = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
         fires_open = due > late or schedule.passed_us >= min(schedule.open_watermark_us, END_US)
         self.windows.has_open = fires_open
         self.follows = fires_open and schedule.read_open()
-        if fires_open:
-            self.windows.read(bags.open.read())
-        self.readings = _taken(bags.parts, due - late, start_of_readings)
-        self.marks = _taken(bags.marks, late, start_of_marks)
+        self._outgrown: dict[int, set[str]] = {}
+        chunks = list(bags.open.read()) if fires_open else []
+        parts = list(bags.parts.read()) if due > late else []
+        if parts and aggregation.firing.commit:
+            self._close_oldest(aggregation.firing.commit, chunks, parts)
+        self.windows.read(chunk for chunk in chunks if not self._outgrows(*window_of(chunk)))
+        parts = [part for part in parts if not self._outgrows(0, start_of_readings(part))]
+        self.readings = _taken(bags.parts, parts, due - late, start_of_readings)
+        self.marks = _taken(bags.marks, bags.marks.read() if late else [], late, start_of_marks)
+
+    def _outgrows(self, tier: int, start_us: int) -> bool:
+        return not tier and start_us in self._outgrown
+
+    def _close_oldest(self, limits: CommitLimits, chunks: Sequence[bytes], parts: Sequence[bytes]) -> None:
+        """Closes the oldest windows that do not fit into the state, which turns them into marks.
+
+        Only windows close that a watermark at the clock would close, and none of them if the table may lack readings of
+        any. Those that close in this firing in any case stay for their last pane: they take no state after it.
+        """
+        rules, schedule, sizes, others_bytes = self._firing, self._schedule, Counter[int](), 0
+        for data, (tier, start_us) in [
+            *((chunk, window_of(chunk)) for chunk in chunks),
+            *((part, (0, start_of_readings(part))) for part in parts),
+        ]:
+            if tier or not rules.closes(start_us, self._now_us - rules.lateness_us):
+                others_bytes += len(data)
+            elif not rules.closes(start_us, schedule.closed_us):
+                if not self._completion.is_certain(start_us, self._now_us):
+                    return
+                sizes[start_us] += len(data)
+        closing = limits.closing(sizes, others_bytes)
+        if not closing:
+            return
+        schedule.closed_us = schedule.closed_before_us = rules.window.end_of(closing[-1])
+        self._outgrown = {start_us: set() for start_us in closing}
+        outgrown = GroupWindows(self._tiers, 0, (each for each in chunks if self._outgrows(*window_of(each))))
+        for start_us, window in outgrown.of_tier[0].items():
+            self._outgrown[start_us].update(window.entries)
+        for part in parts:
+            if (start_us := start_of_readings(part)) in self._outgrown:
+                self._outgrown[start_us].update(sensor_id for sensor_id, *_ in read_group_values(part))
 
     def write(self, firing: GroupFiring) -> None:
         """Writes the windows back, and notes in the schedule when they have to be read next.
 
         Args:
-            firing: the firing. The readings that it left wait for the next one, which follows soon.
+            firing: the firing. What it left waits for the next one, which follows soon.
         """
         schedule, bags = self._schedule, self._bags
+        # A drain fires its last timer of the watermark again: it does not wait for one of the clock.
+        soon_us = NEVER_US if schedule.passed_us >= END_US else self._now_us + _SOON_US
         for part in firing.left:
             bags.parts.add(part)
-            schedule.due_us[start_of_readings(part)] = self._now_us + _SOON_US
+        for start_us, sensor_ids in [*self._outgrown.items(), *firing.left_marks.items()]:
+            bags.marks.add(marks_bytes(start_us, sensor_ids))
+        for start_us in {*map(start_of_readings, firing.left), *firing.left_marks, *firing.left_open}:
+            schedule.due_us[start_us] = soon_us
+        for start_us in self._outgrown:
+            ended = self._firing.closes(start_us, schedule.passed_us)
+            # The pane of the watermark publishes a result in any case.
+            schedule.due_us[start_us] = NEVER_US if self._results and not ended else soon_us
         next_us = self.windows.next_watermark_us(schedule.passed_us, all_ends=self._results is not None)
         if self.windows.has_open:
             _replace(bags.open, self.windows.chunks())
@@ -95,11 +154,12 @@ class GroupState:
             schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)
 
 
-def _taken(bag: Bag, due: set[int], start_of: Callable[[bytes], int]) -> list[bytes]:
+def _taken(bag: Bag, values: Iterable[bytes], due: set[int], start_of: Callable[[bytes], int]) -> list[bytes]:
+    """Returns the values of a bag that are due; the others stay in it."""
     if not due:
         return []
     taken, left = list[bytes](), list[bytes]()
-    for part in bag.read():
+    for part in values:
         (taken if start_of(part) in due else left).append(part)
     _replace(bag, left)
     return taken

@@ -45,10 +45,14 @@ class PaneContributions:
 
     Args:
         rules: the rules.
+
+    Attributes:
+        size_bytes: their bytes so far.
     """
 
     def __init__(self, rules: RollupRules) -> None:
         self._rules = rules
+        self.size_bytes = 0
         self._found: dict[tuple[int, int, int], dict[bytes, Contribution]] = defaultdict(dict)
 
     def add(self, tier: int, start_us: int, changed: Mapping[str, WindowStats]) -> None:
@@ -59,7 +63,8 @@ class PaneContributions:
         found, of = self._found, contributions.of
         for sensor_id, stats in changed.items():
             sensor = sensor_id.encode()
-            found[tier, start_us, group_of(sensor, shards)][sensor] = of(start_us, stats)
+            contribution = found[tier, start_us, group_of(sensor, shards)][sensor] = of(start_us, stats)
+            self.size_bytes += len(sensor) + len(contribution.cell.value) + sum(map(len, contribution.texts))
 
     def batches(self) -> Iterator[bytes]:
         """Yields rows of members of limited size, encoded with what is due once they are written."""

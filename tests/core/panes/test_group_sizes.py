@@ -119,9 +119,9 @@ def test_a_commit_too_large():
     rate = Rate(SECOND, 20, sensors=250_000)
     day = aggregation(parse_schema('tiers = { 1d = "d" }'))
     assert commit_problem(day, rate) == (
-        "the largest of 2,048 groups may have 168 sensors × (1,414,098 bytes of windows + 6,897 of rows) = 239 MB in a "
-        "firing, over the 180 MB that Dataflow commits at once; declare a shorter first tier, or write fewer metrics "
-        "or sensors to a table"
+        "the largest of 2,048 groups may have 168 sensors × 1,414,098 bytes of windows = 238 MB of state, over the "
+        "135 MB that a firing can commit on Dataflow; declare a shorter first tier, or write fewer metrics or sensors "
+        "to a table"
     )
     assert commit_problem(aggregation(parse_schema("")), rate) is None
 
