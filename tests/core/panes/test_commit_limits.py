@@ -87,7 +87,7 @@ def test_windows_that_the_table_may_lack_stay_open():
 @pytest.mark.parametrize("results", [None, ResultRules(MIDNIGHT, early=True)])
 @pytest.mark.parametrize("before_us", [None, MIDNIGHT + 6 * HOUR])
 @pytest.mark.parametrize("drained", [False, True])
-def test_an_outage(early_us, schema, results, before_us, drained):
+def test_commits_after_an_outage(early_us, schema, results, before_us, drained):
     """Each commit is within the limit, with and without early panes, roll-ups, results and what the table may store."""
     rollups = RollupRules.of(schema)
     group = after_an_outage(schema, early_us=early_us, results=results, rollups=rollups, before_us=before_us)
