@@ -17,7 +17,7 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 _NAMES = ("count", "sum", "min", "max", "avg", "stddev")
 
 
-class _Columns(NamedTuple):
+class _PlainColumns(NamedTuple):
     """Where a row with certain columns has what.
 
     Attributes:
@@ -60,7 +60,7 @@ def plain_stats(cells: Sequence[Cell], of_writers: frozenset[bytes], statistics:
 
 
 @lru_cache(maxsize=4096)
-def _columns(qualifiers: tuple[bytes, ...], of_writers: frozenset[bytes], statistics: Statistics) -> _Columns | None:
+def _columns(qualifiers: tuple[bytes, ...], of_writers: frozenset[bytes], statistics: Statistics) -> _PlainColumns | None:
     """Returns where a row with these columns has what; None if it is not a plain one."""
     places: dict[str, dict[str, int]] = {}
     events = None
@@ -80,4 +80,4 @@ def _columns(qualifiers: tuple[bytes, ...], of_writers: frozenset[bytes], statis
         return None
     if any(statistics.of(metric) is not DEFAULT_STATISTICS for metric in places):
         return None
-    return _Columns(tuple(places), (events, *(each[name] for each in places.values() for name in _NAMES)))
+    return _PlainColumns(tuple(places), (events, *(each[name] for each in places.values() for name in _NAMES)))
