@@ -6,8 +6,8 @@
                                 │                └─ dead letters: rows that Bigtable refuses
                                 └─ dead letters
 
-Each table has a WriteRawRows and all that follows from it. An event counts once its raw row is written.
-AggregateWindows writes the rows of its windows.
+Each table has a WriteRawRows and all that follows from it. An event counts once its raw row is written. From
+WakeListed, AggregateWindows also gets the windows that backfills list; it writes the rows of its windows.
 
 :mod:`pipeline.job.table_steps` has the steps of each table and their labels.
 """
@@ -96,8 +96,8 @@ def build_graph(
         if not table.target.schema.tiers:
             derived.append(None)
             continue
-        writer = writer_of(table, messages.pipeline.options)
-        aggregated = table.aggregate(readings, writer, began_us, clock, noted=noted)
+        writer, listed = writer_of(table, messages.pipeline.options), table.wake_listed(readings, began_us, clock)
+        aggregated = table.aggregate(readings, writer, began_us, clock, listed=listed, noted=noted)
         letters += [aggregated.dead_letters] if aggregated.dead_letters is not None else []
         results = aggregated.results if results is None else results
         watched = table.watch(readings, aggregated.results, began_us, clock)

@@ -24,6 +24,7 @@ from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
 from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
 from pipeline.transforms.confirm import WriteRawRows, Written
+from pipeline.transforms.listed_windows import WakeListed
 from pipeline.transforms.noted_windows import NoteWindows, NotingTable
 from pipeline.transforms.rollups import RolledUp, RollUp, WriteThenDueFn, WrittenRows, write_then_due
 from pipeline.transforms.write import CELLS_PER_REQUEST, WriteRows
@@ -54,9 +55,16 @@ class TableSteps:
         return [cls(target, settings, mark) for target, mark in zip(targets, marks, strict=True)]
 
     def aggregate(
-        self, readings: PCollection, writer: beam.DoFn, began_us: int | None, clock: Clock, *, noted: bool = False
+        self,
+        readings: PCollection,
+        writer: beam.DoFn,
+        began_us: int | None,
+        clock: Clock,
+        *,
+        listed: PCollection | None = None,
+        noted: bool = False,
     ) -> Any:  # Aggregated
-        """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows.
+        """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows. ``listed`` wakes windows.
 
         There are results if the job publishes those of this table or watches it.
         """
@@ -71,13 +79,25 @@ class TableSteps:
         aggregation = settings.aggregation_of(schema, self._before_us(began_us), rules, here=here)
         table = self.target.name, schema, self.target.effective_retention
         aggregate = AggregateWindows(table, aggregation, writer, clock, wants_results)
+        parts = [readings, *([] if listed is None else [listed])]
         if noted:
             notes = readings | self._label("NoteWindows") >> NoteWindows(self._noting(aggregation), clock)
-            readings = (readings, notes.wakes) | self._label("WithNoted") >> beam.Flatten()
+            parts.append(notes.wakes)
+        if len(parts) > 1:
+            readings = parts | self._label("WithWoken") >> beam.Flatten()
         found = readings | self._label("AggregateWindows") >> aggregate
         if noted:
             found = found._replace(listed=(found.listed, notes.rows) | self._label("WithNotes") >> beam.Flatten())
         return found
+
+    def wake_listed(self, readings: PCollection, began_us: int | None, clock: Clock) -> PCollection | None:
+        """Wakes the windows that backfills list; returns None for a table that the job alone writes, or can't read."""
+        name, schema = self.target[:2]
+        if began_us is None or not schema.finds_sensors:
+            return None
+        wake = WakeListed((name, schema, self.target.effective_retention), began_us, clock)
+        woken: PCollection = readings | self._label("WakeListed") >> wake
+        return woken
 
     def roll_up(self, contributions: PCollection | None, clock: Clock) -> RolledUp | None:
         """Rolls up contributions; returns None for a table without roll-ups."""

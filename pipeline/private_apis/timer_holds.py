@@ -44,6 +44,20 @@ def watermark_is_clock(timer: RuntimeTimer) -> bool:
     return not isinstance(timer, OutputTimer)
 
 
+def clock_is_set_forward(timer: RuntimeTimer, at: Timestamp, now_us: int, every_us: int) -> bool:
+    """Returns whether a timer fires early because a stop has set the DirectRunner's clock forward.
+
+    A timer that sets itself again would fire again at once, for ever.
+
+    Args:
+        timer: the timer.
+        at: the time for which it was set.
+        now_us: the current time.
+        every_us: the time after which the timer sets itself.
+    """
+    return not isinstance(timer, OutputTimer) and at.micros > now_us + every_us // 2
+
+
 def check() -> None:
     """Sets a timer of the clock, and looks at its hold. Call it in the ``setup`` of a DoFn with timers.
 

@@ -29,7 +29,7 @@ from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, si
 from pipeline.core.alerts.silence_clock import Heard, SilenceClock
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.private_apis.timer_holds import set_clock_timer, watermark_is_clock
+from pipeline.private_apis.timer_holds import clock_is_set_forward, set_clock_timer, watermark_is_clock
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.decode import Clock
 from pipeline.transforms.stateful import StatefulFn
@@ -275,6 +275,7 @@ class _SweepFn(StatefulFn, AlertTableFn):
     @on_timer(_TICK_SPEC)
     def tick(
         self,
+        at: Any = beam.DoFn.TimestampParam,
         groups: ReadModifyWriteRuntimeState = _SILENT_GROUPS,
         silence_clock: ReadModifyWriteRuntimeState = _SILENCE_CLOCK,
         sweep: RuntimeTimer = _SWEEP,
@@ -293,7 +294,8 @@ class _SweepFn(StatefulFn, AlertTableFn):
         elif not shortest_us and groups.read() != _NO_GROUPS:
             yield from self._look(known.ticked_us, groups)
         silence_clock.write(known.to_bytes())
-        set_clock_timer(tick, Timestamp(micros=known.ticked_us + _TICK_US))
+        if not clock_is_set_forward(tick, at, self._now_us(), _TICK_US):
+            set_clock_timer(tick, Timestamp(micros=known.ticked_us + _TICK_US))
 
     def _begin(self, tick: RuntimeTimer) -> SilenceClock:
         now_us = self._now_us()

@@ -43,6 +43,8 @@ WINDOWS_RESTORED = "windows_recalled"
 WINDOWS_INCOMPLETE = "windows_unsure"
 # Windows computed anew from their raw rows, because events came after they were closed.
 WINDOWS_RECOMPUTED = "windows_recomputed"
+# Windows that backfills listed beside the job, woken. The same window may be woken three times.
+WINDOWS_WOKEN = "windows_woken"
 # Accumulators of more than 20 MB, at each pane of their group. The log names each of them.
 LARGE_ACCUMULATORS = "large_accumulators"
 # Firings of a group that commit more than 45 MB, a quarter of Dataflow's limit. The log names one a minute.

@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.cloud.tables.alert_store import RULES_KEY
 from pipeline.core.alerts.alert_rows import FAMILY, alert_range, parse_alert_row
+from pipeline.core.completion.work_list import BACKFILLED
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Cell, Row
@@ -46,9 +47,11 @@ class Tools(World):
         """Leaves it to the history to check the table."""
 
     def backfill_beside(self, job, events):
-        """Writes events as if from files."""
+        """Writes events as if from files. The job brings roll-ups of windows in line that it has open."""
+        unrolled = set(self.unrolled)
         with self._beside(job):
             self.backfill(self.names[0], events, in_flight=True)
+        self.unrolled = unrolled
 
     def repair_beside(self, job, *, listed):
         """Repairs the work list, or everything."""
@@ -70,7 +73,7 @@ class Tools(World):
             yield
 
     def rolled_up(self):
-        """Returns the windows, by length and start, that tools have written: roll-ups of the job may lack them."""
+        """Returns the windows, by length and start, that repairs have written: roll-ups of the job may lack them."""
         return {(text, start_us) for _, text, start_us in self.unrolled}
 
 
@@ -223,7 +226,7 @@ class History:
             raw = {key for each in self._kept(name) for key in _keys(self.schema, each)}
             assert {key for key in table.keys(b"") if not key.startswith(_OTHERS)} == raw, "raw rows differ"
         texts = [tier.window.text for tier in self.schema.tiers]
-        listed = {Judge.window_of(key)[1:] for each in self._tools.tables.values() for key in each.keys(b"repair#")}
+        listed = {window for each in self._tools.tables.values() for window in _listed(each)}
         assert not listed or self.faults & {"refusals", "tools"}, f"listed: {listed}"
         wrong = {
             (text, sensor_id, start_us)
@@ -290,6 +293,13 @@ class History:
         times = [each.time_us for each in self._kept() if each.sensor_id == sensor_id]
         newest_us = max((time_us for time_us in times if start_of(time_us, text) == start_us), default=None)
         return {} if newest_us is None else {"location": location_of(sensor_id, newest_us)}
+
+
+def _listed(table):
+    """Yields sensor and start of the windows that a job or a repair has listed, and not only a backfill."""
+    for key in table.keys(b"repair#"):
+        if any(not qualifier.startswith(BACKFILLED) for _, qualifier in table.newest(key)):
+            yield Judge.window_of(key)[1:]
 
 
 def _keys(schema, event):

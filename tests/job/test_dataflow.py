@@ -374,6 +374,8 @@ def test_further_tables_add_steps():
     assert [label for label in top_level(further) if label not in one_table] == [
         "AggregateWindows[1d]",
         "OtherRows[1d]",
+        "WakeListed[1d]",
+        "WithWoken[1d]",
         "WriteOtherRows[1d]",
         "WriteRawRows[1d]",
     ]

@@ -9,6 +9,9 @@ import google.cloud.bigtable
 import pytest
 from google.protobuf import json_format
 
+from pipeline.cloud.tables.alert_store import add_families
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.completion.work_list import BACKFILLED, listing, work_row
 from pipeline.core.events.event import validate
 from pipeline.core.events.message import BATCH_TYPE, Message
 from pipeline.core.events.publishing import message_of
@@ -246,6 +249,34 @@ def test_a_stop_writes_the_panes_that_wait(resources, log):
     counters = job.counters()
     assert counters["messages"] == 8
     assert sum(counters.get(f"panes_{timing}", 0) for timing in ("early", "on_time", "late")) < 8
+
+
+def test_a_stop_of_a_job_that_watches(resources, log):
+    """It writes the panes that wait: looks for silent sensors end with a stop."""
+    schema = TableSchema.for_new_table()
+    resources.table = resources.table_of(schema)
+    add_families(resources.table, schema)
+    topic, _ = resources.feed("alerts")
+    with running_job(resources.flags(early_firing="1h", alerts_topic=topic), log) as job:
+        resources.publish([message_of([some_event(0)])])
+        eventually(resources.raw_keys)
+        assert job.stop() == 0
+    assert "stopped; everything is written" in job.log
+    assert any(key.startswith("agg#") for key in resources.rows())
+
+
+def test_windows_that_a_backfill_listed(resources, log):
+    """The job counts what is in the table for such a window, and its looks end with a stop."""
+    resources.table = resources.table_of(TableSchema.for_new_table())
+    schema, backfilled = TableSchema.for_new_table(), some_event()
+    event = validate(backfilled, now_us())
+    rows = [*schema.rows(event), work_row(schema.tiers[0], "a", event.event_time_us, listing(BACKFILLED, now_us()))]
+    with Rewriter.open(resources.table) as rewriter:
+        rewriter.add(rows)
+    with running_job(resources.flags(), log) as job:
+        eventually(lambda: any(key.startswith("agg#hourly#a#") for key in resources.rows()))
+        assert job.stop() == 0
+    assert job.counters()["windows_woken"] >= 1
 
 
 def test_a_family_deleted_under_the_job(resources, log):

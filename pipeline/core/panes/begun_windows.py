@@ -85,7 +85,7 @@ class BegunWindows:
         which is possible until the window closes or the job is drained.
         """
         closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
-        if closes or self._drained or not self.may_be_stored(start_us):
+        if closes or self._drained or not self._is_read(start_us, received):
             self.begin(start_us, window, list(received), received)
             return set()
         sensor_ids = list(received)
@@ -104,7 +104,7 @@ class BegunWindows:
         sensor_ids: Sequence[str],
         received: Mapping[str, Sequence[Readings]] | None = None,
     ) -> None:
-        """Adds windows of sensors, which continue from the table if it may store them.
+        """Adds windows of sensors, which continue from the table if it may store them. Woken ones get what it stores.
 
         Args:
             start_us: the windows' start.
@@ -112,14 +112,23 @@ class BegunWindows:
             sensor_ids: the sensors.
             received: the readings that come, by sensor.
         """
-        stored = not window.late and self.may_be_stored(start_us)
+        stored = not window.late and self._is_read(start_us, received or {})
         restored = self._restored(start_us, sensor_ids, received) if stored and sensor_ids else {}
         for sensor_id in sensor_ids:
             readings = restored.get(sensor_id)
+            if known := window.entries.get(sensor_id):
+                if readings is not None:
+                    known.accumulator.merge(readings)
+                known.before.clear()
+                continue
             held = stored and readings is None
-            window.entries[sensor_id] = SensorWindow(
-                value=WindowReadings() if readings is None else readings, held=held
-            )
+            value = WindowReadings() if readings is None else readings
+            window.entries[sensor_id] = SensorWindow(value=value, held=held)
+
+    def _is_read(self, start_us: int, received: Mapping[str, Sequence[Readings]]) -> bool:
+        """Returns whether the table may store open windows whose readings come now; it does if one of them is woken."""
+        woken = any(not each.times for of_sensor in received.values() for each in of_sensor)
+        return woken or self.may_be_stored(start_us)
 
     def may_be_stored(self, start_us: int) -> bool:
         """Returns whether the table may store an open window whose first readings come now."""

@@ -180,7 +180,7 @@ class GroupFiring:
         window = self._begun.of_start(start_us)
         new: dict[str, list[Readings]] = {}
         for each in received:
-            if each.sensor_id not in window.entries:
+            if each.sensor_id not in window.entries or not each.times:  # woken: the table has more
                 new.setdefault(each.sensor_id, []).append(each)
         left = self._begun.begin_in_time(start_us, window, new)
         if left:

@@ -60,7 +60,9 @@ def plain_stats(cells: Sequence[Cell], of_writers: frozenset[bytes], statistics:
 
 
 @lru_cache(maxsize=4096)
-def _columns(qualifiers: tuple[bytes, ...], of_writers: frozenset[bytes], statistics: Statistics) -> _PlainColumns | None:
+def _columns(
+    qualifiers: tuple[bytes, ...], of_writers: frozenset[bytes], statistics: Statistics
+) -> _PlainColumns | None:
     """Returns where a row with these columns has what; None if it is not a plain one."""
     places: dict[str, dict[str, int]] = {}
     events = None
