@@ -190,6 +190,7 @@ class GroupFiring:
             entry = window.entries[sensor_id]
             entry.dirty = True
             if not times:
+                entry.ahead = len(self._tiers) > 1  # even if it has no readings: the table may have longer ones
                 if self._carry_in is not None:
                     self._carry_in.forget(sensor_id, start_us)
                 continue
@@ -208,6 +209,7 @@ class GroupFiring:
             self._begun.begin(start_us, window, [sensor_id])
         entry = window.entries[sensor_id]
         entry.dirty = entry.moved = True
+        entry.ahead = len(self._tiers) > 1
 
     def _fire_window(self, start_us: int, window: StartWindows) -> None:
         """Fires the panes of sensors' windows of the shortest tier."""
