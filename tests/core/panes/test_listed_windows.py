@@ -7,7 +7,7 @@ from pipeline.core.panes.listed_windows import Look, listed_windows
 from pipeline.core.panes.noted_windows import wakes_of
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group, event, rows_of
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group, event, rows_of
 from tests.support.memory import Memory
 
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
@@ -179,3 +179,17 @@ def test_a_woken_window_without_readings_is_not_listed():
     group.pass_time()
     assert group.row(HOURS, "b", MIDNIGHT) is None
     assert not group.listed
+
+
+def test_longer_windows_follow_a_woken_one():
+    """A backfill lists an open day as its first hour, in which the sensor may have sent nothing."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"')
+    group, other = Beside(schema), Beside(schema)
+    other.table = group.table
+    other.receive(at(65))
+    other.pass_time()  # as a backfill, it writes the hour and the day
+    group.take(part for _, part in wakes_of({MIDNIGHT: ["a"]}, 1))
+    for end_us in (MIDNIGHT + HOUR, MIDNIGHT + DAY):
+        group.watermark(end_us)
+        group.pass_time()
+        assert [row.key for row in group.written] == [b"agg#daily#a#2026-02-17"]
