@@ -64,7 +64,7 @@ class TableSteps:
         listed: PCollection | None = None,
         noted: bool = False,
     ) -> Any:  # Aggregated
-        """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows. ``listed`` wakes windows.
+        """Aggregates ``(group, readings)`` in the windows of all tiers, and writes their rows; ``listed`` wakes some.
 
         There are results if the job publishes those of this table or watches it.
         """
