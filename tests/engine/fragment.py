@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from unittest import mock
 
 import apache_beam as beam
 from apache_beam.coders import coders
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners.pipeline_context import PipelineContext
-from apache_beam.runners.worker import bundle_processor
+from apache_beam.runners.worker import bundle_processor, statesampler
 from apache_beam.runners.worker.data_plane import ClosableOutputStream, InMemoryDataChannelFactory
 from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
 from apache_beam.typehints import KV
@@ -58,6 +59,16 @@ class Done:
     outputs: list[Output] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     timers: list = field(default_factory=list)
+
+
+class _Sampler(statesampler.StateSampler):
+    """Knows the current step. It takes no samples, for which the SDK starts a thread in each bundle."""
+
+    def start(self):
+        statesampler.set_current_tracker(self)
+
+    def stop(self):
+        statesampler.set_current_tracker(None)
 
 
 class _Channel:
@@ -207,7 +218,8 @@ class Fragment:
         if self not in worker.processors:
             handler = GlobalCachingStateHandler(worker.cache, self.state)
             channels = InMemoryDataChannelFactory(self._channel)
-            processor = bundle_processor.BundleProcessor(frozenset(), self._descriptor, handler, channels)
+            with mock.patch.object(statesampler, "StateSampler", _Sampler):
+                processor = bundle_processor.BundleProcessor(frozenset(), self._descriptor, handler, channels)
             worker.processors[self] = handler, processor
         return worker.processors[self]
 
