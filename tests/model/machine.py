@@ -106,7 +106,6 @@ class Tables(RuleBasedStateMachine):
     )
     def launch(self, which, checks_on, lateness, firings, attribute):
         names = list(dict.fromkeys(map(self._name, which)))
-        names = [name for name in self.world.names if name in self.world.torn] or names
         self.world.launch(
             names,
             checks_on=checks_on,

@@ -69,7 +69,6 @@ class World(Judge):
         job: the running job, if any.
         backlog: messages to redeliver.
         unseen: tables whose policies were changed outside the project and not noticed yet.
-        torn: the tables of a job that ended before it wrote all raw rows of messages that come again.
         doubtful: days of sensors with a window that a job listed with a reason: a row may count a reading twice.
         sites: the metadata that roll-ups group by, of events, by table, sensor and time.
         moved: days of sensors with an event that came with two groups: the windows of such an event are listed.
@@ -94,7 +93,7 @@ class World(Judge):
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.job, self.backlog, self.unseen = None, [], set()
-        self.doubtful, self.torn, self.watched, self.unrolled = set(), set(), {}, set()
+        self.doubtful, self.watched, self.unrolled = set(), {}, set()
         self.sites, self.moved = {}, set()
         self.groups = self.random.choice([1, 256])
         self.look()
@@ -219,7 +218,6 @@ class World(Judge):
         again, self.backlog = self.backlog, []
         if again:
             self.publish(again)
-        self.torn.clear()
 
     def update(self, **changes):
         """Updates the job in place: it keeps its state."""
@@ -294,14 +292,13 @@ class World(Judge):
             self.watched[name, event.sensor_id] = time_us, {found} | (classes if time_us == at_us else set())
 
     def crash(self, *, redelivered, torn=False):
-        """Ends the job and loses everything in flight, also some raw rows if their messages come again."""
+        """Ends the job and loses everything in flight, also some rows of alerts if their messages come again."""
         job, self.job = self.job, None
         if redelivered:
             self.backlog = job.history
             for written in job.sink:  # work list rows are written again with their raw rows
                 rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
                 written.rows = [row for row in rows if not torn or job.random.random() < 0.5]
-                self.torn |= {target.name for target in job.targets} if torn else set()
         job.write_sink()
         for name, text, *window in self.beside:
             numbers = {tier.window.text: number for number, tier in enumerate(self.schemas[name].tiers)}
@@ -628,7 +625,7 @@ class World(Judge):
     def finish(self):
         """Drains the job, repairs, and checks everything against the truth."""
         if self.backlog and self.job is None:
-            self.launch([name for name in self.names if name in self.torn] or self.names, checks_on=True)
+            self.launch(self.names, checks_on=True)
         if self.job is not None:
             self.drain()
         self.check()
