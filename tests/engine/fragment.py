@@ -151,7 +151,7 @@ class Fragment:
         """Returns a fragment of one DoFn with state, whose key is a number and whose value is bytes."""
         pipeline = beam.Pipeline()
         keyed = pipeline | beam.Impulse() | beam.Map(_same).with_output_types(KV[int, bytes])
-        _ = keyed | "Step" >> beam.ParDo(fn).with_outputs("listed", "results", "rollups", main="main")
+        _ = keyed | "Step" >> beam.ParDo(fn).with_outputs("listed", "results", "rollups", "dead_letters", main="main")
         graph = Graph(pipeline.to_runner_api())
         return cls(graph, next(plan for plan in graph.plans.values() if plan.has_state), state)
 

@@ -15,9 +15,8 @@ tells how much its row counts. So a pane need not know what the table has, excep
 - a window that was over long ago by the clock when it closes, since the watermark lags: a backfill may have written it
   meanwhile, so its last pane is computed from the table, like a late one.
 
-Longer windows have no state. They follow the windows from which they are computed, in the same firing: each shorter one
-that is over, and now and then those in progress. What this firing does not compute of their shorter windows, they read
-from the table.
+Longer windows have no state. They follow the windows from which they are computed, in the same firing: each one that is
+over, and now and then those in progress. Their other shorter windows are read from the table.
 
 A firing of late readings does not read the open windows. If a late reading changes from where an open window continues,
 it wakes that window: readings without values make it fire, with what the table has before it.
@@ -103,10 +102,9 @@ class GroupFiring:
         self._completion = [completion.tiers[tier] for tier in self._tiers]
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
-        self._each = each
+        self._each, self._follows = each, follows
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
-        self._follows = follows
         self._fired: dict[int, _Changed] = defaultdict(dict)  # panes of the shortest tier, by start
         # A backfill lists the windows that were over later: a job may have them in its state.
         alone = aggregation.before_us is None
