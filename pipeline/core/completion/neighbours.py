@@ -94,6 +94,8 @@ class Neighbours:
         written_until_us: int,
         now_us: int,
         searched: dict[str, tuple[int, int]] | None = None,
+        *,
+        also_right: bool = False,
     ) -> tuple[set[int], int]:
         """Finds the windows that continue from a sensor's last readings before a time.
 
@@ -111,6 +113,7 @@ class Neighbours:
             now_us: the current time. Windows whose rows may be collected by then are not searched.
             searched: the span of time, by metric, in which earlier calls have found the windows without a row. It is
                 left out, and extended: calls for one window after the other would find the same ones.
+            also_right: whether to find also the windows whose rows do continue from these readings.
         """
         searched = {} if searched is None else searched
         kept_us = max(from_us, self._retention.aggregates_from_us(self._schema.tiers[0], now_us))
@@ -124,7 +127,8 @@ class Neighbours:
                 parts = stats.metrics[metric].parts
                 until_us = max(until_us, start_us)
                 # A row that was written before the statistic was declared does not know its course.
-                if start_us < bound_us and last_of(parts) is not None and before_of(parts) != last:
+                known = start_us < bound_us and last_of(parts) is not None
+                if known and (also_right or before_of(parts) != last):
                     found.add(start_us)
             if not waiting:
                 break

@@ -34,6 +34,8 @@ class CarryIn:
         may_be_stored: a test of whether the table may store an open window with this start before the job fires it.
         written_until_us: the time before which windows start that are closed, or may be stored.
         each: a function like ``map``, which may call a function for several sensors at once.
+        tells: whether anything follows from panes besides their rows. Then the window after a late one fires even if
+            its row is right: this firing may repeat one whose rows were written, and whose other outputs were lost.
 
     Attributes:
         woken: the sensors whose open windows have to look again what is before them.
@@ -49,6 +51,8 @@ class CarryIn:
         may_be_stored: Callable[[int], bool],
         written_until_us: int,
         each: ForEach,
+        *,
+        tells: bool,
     ) -> None:
         self._windows: dict[int, StartWindows] = windows.of_tier[0]
         self._tier = tier
@@ -58,6 +62,7 @@ class CarryIn:
         self._may_be_stored, self._written_until_us = may_be_stored, written_until_us
         self._each = each
         self._searched: dict[str, dict[str, tuple[int, int]]] = {}  # for windows without a row
+        self._tells, self._reached = tells, set[tuple[str, int]]()  # windows that others have made fire
         self.woken: set[str] = set()
 
     def forget(self, sensor_id: str, from_us: int) -> None:
@@ -121,12 +126,14 @@ class CarryIn:
 
         def stale(sensor_id: str) -> set[int]:
             lasts, searched = stored[sensor_id], self._searched.setdefault(sensor_id, {})
-            return self._neighbours.following(sensor_id, lasts, end_us, self._written_until_us, self._now_us, searched)[
-                0
-            ]
+            times_us = end_us, self._written_until_us, self._now_us
+            repeats = self._tells and (sensor_id, start_us) not in self._reached
+            return self._neighbours.following(sensor_id, lasts, *times_us, searched, also_right=repeats)[0]
 
         of_sensors = zip(stored, self._each(stale, stored), strict=True)
-        return [(sensor_id, each_us) for sensor_id, starts in of_sensors for each_us in sorted(starts)]
+        reached = [(sensor_id, each_us) for sensor_id, starts in of_sensors for each_us in sorted(starts)]
+        self._reached.update(reached)
+        return reached
 
     def _hand_on(self, sensor_id: str, lasts: Mapping[str, At], later: Iterable[int]) -> dict[str, int]:
         """Hands readings to the sensor's later windows.

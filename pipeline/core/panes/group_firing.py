@@ -123,12 +123,12 @@ class GroupFiring:
                 self._begun.may_be_stored,
                 self._begun.written_until_us,
                 each,
+                tells=aggregation.results is not None or aggregation.rollups is not None,
             )
         rules = aggregation.results
         self.results = rules and PaneResults(rules, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
-        self.rows = EncodedRows()
-        self.left: list[bytes] = []
+        self.rows, self.left = EncodedRows(), list[bytes]()
         self.left_marks: dict[int, list[str]] = {}
         self.left_open: set[int] = set()
         self._rows_bytes, self._limits = 0, aggregation.firing.commit

@@ -7,6 +7,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.panes.firing import END_US
+from pipeline.core.panes.pane_contributions import RollupRules
+from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
@@ -162,3 +164,21 @@ def test_a_later_window_of_which_only_raw_rows_tell():
     group.watermark(MIDNIGHT + HOUR)
     assert {start_us for _, start_us in rows_of(group)} == {MIDNIGHT, MIDNIGHT + 2 * HOUR}
     assert ("a", MIDNIGHT + 2 * HOUR) in group.listed
+
+
+def test_a_firing_that_is_repeated_tells_as_much():
+    """Its rows were written, and the runner refused its commit: the next window contributes to roll-ups again."""
+    schema = parse_schema('[policies]\nraw = "never"\n[statistics]\nt = ["increase"]\n[rollups]\nall = { by = [] }\n')
+    group = Group(schema, MIDNIGHT + DAY, rollups=RollupRules.of(schema))
+    group.receive(*(event("s", MIDNIGHT + hour * HOUR, {"t": 1.0}) for hour in (1, 3, 5)))
+    group.watermark(MIDNIGHT + 12 * HOUR)
+    group.receive(event("s", MIDNIGHT + HOUR + MINUTE, {"t": 4.0}))
+    before, group.contributed = (group.schedule, [list(bag) for bag in group.bags]), []
+    group.pass_time()
+    told, group.contributed = group.contributed, []
+    group.schedule = before[0]
+    for bag, values in zip(group.bags, before[1], strict=True):
+        bag[:] = values
+    group.pass_time(0)
+    assert group.contributed == told
+    assert len(read_written(told[0]).rows) == 2  # not of the third window, which continues from the second
