@@ -242,7 +242,7 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
             whole = CompleteWindows(table, written, *of_job, backfill.max_future)
             completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
-            longer = CompleteLongerWindows(table, tier, *of_job)
+            longer = CompleteLongerWindows(table, tier)
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         repeated = completed.repeated or repeated

@@ -126,24 +126,20 @@ class CompleteLongerWindows(beam.PTransform):
     """Writes the aggregate rows of longer windows, from shorter ones.
 
     Takes ``(sensor_id, (start in µs, WindowStats))`` of shorter windows and returns :class:`CompletedWindows`. Reads
-    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows. Like the
-    shortest ones, these windows are listed if a job may still write them.
+    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows. A job that
+    still writes these windows does the same.
 
     Args:
         table: the table's name, its schema, and what Bigtable may have collected.
         tier: the tier of the longer windows.
-        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
-        late_firing: the late firing interval of that job.
     """
 
     table: tuple[TableName, TableSchema, Retention]
     tier: Tier
-    allowed_lateness: timedelta
-    late_firing: timedelta
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
         # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        complete_fn = _CompleteLongerFn(*self.table, self.tier, self.allowed_lateness, self.late_firing)
+        complete_fn = _CompleteLongerFn(*self.table, self.tier)
         outputs = (
             windows
             | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
@@ -199,8 +195,8 @@ class _WritingFn(CompletingFn):
         schema: TableSchema,
         retention: Retention,
         tier: Tier,
-        allowed_lateness: timedelta,
-        late_firing: timedelta,
+        allowed_lateness: timedelta = timedelta(0),
+        late_firing: timedelta = timedelta(0),
     ) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
