@@ -2,8 +2,9 @@
 
 import pytest
 
+from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
-from tests.support.groups import HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted
 
 TIERS = '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n'
 
@@ -75,3 +76,38 @@ def test_two_values_of_the_newest_reading():
     (newest,) = (row for row in group.written if row.key == b"latest#a")
     assert [cell.value for cell in newest.cells] == [b"3"]
     assert group.row(group.schema.tiers[0], "a", MIDNIGHT) == (1, 3.0)
+
+
+def test_a_month_follows_when_its_day_is_over():
+    """The job writes it then, with what its sensor sent in the morning and nothing since."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1mo = "months"')
+    group = Group(schema, MIDNIGHT + HOUR)
+    hours, days, months = schema.tiers
+    month_us = months.window.start_of(MIDNIGHT)
+    for minute in (1, 30):  # the month follows the first firing
+        group.receive(event("a", MIDNIGHT + minute * MINUTE, {"t": 1.0}))
+        group.pass_time(20 * MINUTE)
+    group.watermark(MIDNIGHT + HOUR)
+    assert [group.row(tier, "a", start) for tier, start in ((days, MIDNIGHT), (months, month_us))] == [(2, 2), (1, 1)]
+    group.watermark(MIDNIGHT + DAY)
+    assert group.row(months, "a", month_us) == (2, 2)
+    group.watermark(MIDNIGHT + DAY + LATENESS)
+    assert not group.chunks
+
+
+def test_a_day_that_got_late_readings_alone():
+    """Its last result comes when it is over, and so does the last pane of a job without early ones."""
+    schema = parse_schema(TIERS)
+    days = schema.tiers[1]
+    group = Group(schema, MIDNIGHT + 2 * HOUR, early_us=0, results=ResultRules(0, early=False))
+    group.receive(event("b", MIDNIGHT, {"t": 1.0}))
+    group.watermark(MIDNIGHT + 2 * HOUR)
+    group.receive(event("a", MIDNIGHT + MINUTE, {"t": 1.0}))  # its hour is closed
+    group.pass_time()
+    assert group.row(days, "a", MIDNIGHT) is None
+    group.now_us = MIDNIGHT + DAY + HOUR
+    group.watermark(MIDNIGHT + DAY)
+    assert group.row(days, "a", MIDNIGHT) == (1, 1)
+    told = [(each.sensor_id, each.tier) for each in group.published]
+    assert told.count(("a", "1d")) == told.count(("b", "1d")) == 1
+    assert not group.listed
