@@ -82,7 +82,7 @@ def test_a_month_follows_when_its_day_is_over():
     """The job writes it then, with what its sensor sent in the morning and nothing since."""
     schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1mo = "months"')
     group = Group(schema, MIDNIGHT + HOUR)
-    hours, days, months = schema.tiers
+    _, days, months = schema.tiers
     month_us = months.window.start_of(MIDNIGHT)
     for minute in (1, 30):  # the month follows the first firing
         group.receive(event("a", MIDNIGHT + minute * MINUTE, {"t": 1.0}))
