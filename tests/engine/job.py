@@ -63,10 +63,10 @@ def schema_of(*tiers, rollups=()):
     return spec_of(*tiers, rollups=rollups).schema
 
 
-def spec_of(*tiers, rollups=()):
-    """Returns a table with these tiers and roll-ups, whose rows stay."""
+def spec_of(*tiers, rollups=(), increases=()):
+    """Returns a table with these tiers, roll-ups and metrics with an increase, whose rows stay."""
     policies = tuple((family, "never") for family in ("raw", "meta", *(f"tier_{text}" for text in tiers)))
-    return Spec("wide", "{sensor_id}#{reverse_us}", KIND, "text", tiers, policies, rollups=rollups)
+    return Spec("wide", "{sensor_id}#{reverse_us}", KIND, "text", tiers, policies, rollups=rollups, increases=increases)
 
 
 def refuses_some(_, key):
@@ -294,5 +294,7 @@ class Job:
         table, found = table or self.table, {}
         for key in table.keys(b"agg#"):
             cells = {qualifier: cell.value for (_, qualifier), cell in table.newest(key).items()}
-            found[Judge.window_of(key)] = numbers_of(cells)
+            found[Judge.window_of(key)] = numbers_of(
+                {name: value for name, value in cells.items() if not name.startswith(b"rises_")}
+            )
         return found
