@@ -258,7 +258,7 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    of_shortest = min(of_shortest, 1 + of_shortest / FOLLOW_EVERY)
+    of_shortest = min(of_shortest, 1 + window_us(shortest) / workload.early_us / FOLLOW_EVERY)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 

@@ -288,7 +288,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         firing.fire(of_group.readings, of_group.marks)
         self._fired.add(group)
         schedule.done(due)
-        of_group.write(firing)
+        of_group.write(firing, group)
         if HERE.watched:
             HERE.fired((self._name, group), due, firing.left, windows)
         timers = schedule.rearm(self._firing, group)

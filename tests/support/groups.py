@@ -144,7 +144,7 @@ class Group:
         if firing.contributions:
             self.contributed += firing.contributions.batches()
         schedule.firings += 1
-        state.write(firing)
+        state.write(firing, 1)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)

@@ -21,7 +21,7 @@ IN_FLIGHT_US = 20 * 60 * 1_000_000
 """The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
 
 FOLLOW_EVERY = 12
-"""The early firings of a group after which its longer windows follow windows in progress: each reads what it counts."""
+"""The number of ``early_us`` after which longer windows follow windows in progress: each pane reads what it counts."""
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -88,7 +88,8 @@ class Schedule:
         watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
         clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
         firings: the number of firings so far.
-        open_firings: the number of those that read the open windows.
+        follow_us: the time from which on a firing of open windows makes longer ones follow those in progress.
+        lags: whether longer windows lack what panes of windows in progress count.
         open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
         due_us: the time at which waiting readings or marks have to be in a pane, by the start of their window;
             :data:`NEVER_US` if the watermark alone decides it.
@@ -101,7 +102,8 @@ class Schedule:
     watermark_us: int = NEVER_US
     clock_us: int = NEVER_US
     firings: int = 0
-    open_firings: int = 0
+    follow_us: int = -NEVER_US
+    lags: bool = False
     open_watermark_us: int = NEVER_US
     due_us: dict[int, int] = field(default_factory=dict)
     passed_before_us: int = field(init=False, compare=False)
@@ -133,7 +135,7 @@ class Schedule:
 
     def rearm(self, firing: FiringRules, group: int = 0) -> Timers:
         """Makes the timers fire when windows, or what waits, need it."""
-        clock_us = min(self.due_us.values(), default=NEVER_US)
+        clock_us = min([*self.due_us.values(), self.follow_us if self.lags else NEVER_US])
         # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
         watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
         watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
@@ -173,10 +175,9 @@ class Schedule:
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
-    def read_open(self) -> bool:
-        """Notes that a firing reads the open windows. Returns whether longer windows follow those in progress."""
-        self.open_firings += 1
-        return self.open_firings % FOLLOW_EVERY == 1
+    def follow(self, now_us: int, firing: FiringRules, group: int = 0) -> None:
+        """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
+        self.follow_us = _next_of(firing.phase_of(group), now_us, FOLLOW_EVERY * firing.early_us or 1)
 
     def done(self, starts_us: Iterable[int]) -> None:
         """Notes that nothing waits for these windows any more."""
@@ -196,7 +197,7 @@ class Schedule:
         """Serializes the schedule: a version in one byte, and 64-bit integers."""
         pairs = [number for pair in self.due_us.items() for number in pair]
         times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
-        numbers = array("q", [*times_us, self.firings, self.open_firings, self.open_watermark_us, *pairs])
+        numbers = array("q", [*times_us, self.firings, self.follow_us, self.lags, self.open_watermark_us, *pairs])
         return bytes([VERSION]) + numbers.tobytes()
 
     @classmethod
@@ -204,12 +205,12 @@ class Schedule:
         """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
         if data is None:
             return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 57 or len(data) % 16 != 9:
+        if data[:1] != bytes([VERSION]) or len(data) < 65 or len(data) % 16 != 1:
             raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
         numbers = array("q", data[1:])
-        passed_us, closed_us, watermark_us, clock_us, firings, open_firings, open_us, *pairs = numbers
+        passed_us, closed_us, watermark_us, clock_us, firings, follow_us, lags, open_us, *pairs = numbers
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, firings, open_firings, open_us, due_us)
+        return cls(passed_us, closed_us, watermark_us, clock_us, firings, follow_us, bool(lags), open_us, due_us)
 
 
 def _next_of(phase: int, now_us: int, every_us: int) -> int:

@@ -323,24 +323,23 @@ class GroupFiring:
         behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
         for start_us, window in windows.of_tier[0].items():
             if self._follows or window.late or windows.ends_by(0, start_us, passed_us):
-                for sensor_id, entry in window.entries.items():
-                    if entry.ahead:
-                        entry.ahead = False
-                        behind.add(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
+                for sensor_id in windows.take_ahead(0, start_us):
+                    behind.add(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
         for tier in range(1, len(self._tiers)):
             for start_us, sensor_ids in windows.take_over(tier, passed_us):
-                for sensor_id in sensor_ids:
-                    behind.add_itself(tier, start_us, sensor_id)
+                behind.add_itself(tier, start_us, sensor_ids)
+            for start_us in windows.of_tier[tier] if self._follows else ():
+                behind.add_itself(tier, start_us, windows.take_ahead(tier, start_us))
             for start_us, shorter in sorted(behind.of_tier[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
-                carries_on = over or self._follows
-                if not over and (self._tells_ends or (tier in self._sources and not carries_on)):
-                    windows.note_longer(tier, start_us, shorter)
+                ahead = self._early and tier in self._sources and not (over or self._follows)
+                if not over and (self._tells_ends or ahead):
+                    windows.note_longer(tier, start_us, shorter, ahead=ahead)
                 if over or self._early:
                     found = self._completed(tier, start_us, shorter)
                     changed = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
                     self._write(tier, start_us, changed)
-                    for sensor_id, stats in changed.items() if carries_on else ():
+                    for sensor_id, stats in changed.items() if not ahead else ():
                         behind.add(tier, start_us, sensor_id, stats)
 
     def _write(self, tier: int, start_us: int, changed: _Changed, repeated: _Changed | None = None) -> None:
@@ -387,9 +386,9 @@ class _Behind:
             defaultdict(lambda: defaultdict(dict)) for _ in tiers
         ]
 
-    def add_itself(self, tier: int, start_us: int, sensor_id: str) -> None:
-        """Adds a longer window, of which the table has all shorter ones that are not added."""
-        self.of_tier[tier][start_us][sensor_id] |= {}
+    def add_itself(self, tier: int, start_us: int, sensor_ids: Iterable[str]) -> None:
+        """Adds longer windows, of which the table has all shorter ones that are not added."""
+        self.of_tier[tier][start_us] |= {sensor_id: self.of_tier[tier][start_us][sensor_id] for sensor_id in sensor_ids}
 
     def add(self, tier: int, start_us: int, sensor_id: str, stats: WindowStats | None) -> None:
         """Adds the windows that are computed from this one, with its statistics; None if the table has them."""

@@ -81,8 +81,9 @@ class GroupState:
         late = {start_us for start_us in due if self._firing.closes(start_us, schedule.closed_before_us)}
         self.windows = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
         fires_open = due > late or schedule.passed_us >= min(schedule.open_watermark_us, END_US)
+        fires_open |= schedule.lags and schedule.follow_us <= now_us
         self.windows.has_open = fires_open
-        self.follows = fires_open and schedule.read_open()
+        self.follows = fires_open and schedule.follow_us <= now_us
         self._outgrown: dict[int, set[str]] = {}
         chunks = list(bags.open.read()) if fires_open else []
         parts = list(bags.parts.read()) if due > late else []
@@ -125,11 +126,12 @@ class GroupState:
             if (start_us := start_of_readings(part)) in self._outgrown:
                 self._outgrown[start_us].update(sensor_id for sensor_id, *_ in read_group_values(part))
 
-    def write(self, firing: GroupFiring) -> None:
+    def write(self, firing: GroupFiring, group: int = 0) -> None:
         """Writes the windows back, and notes in the schedule when they have to be read next.
 
         Args:
             firing: the firing. What it left waits for the next one, which follows soon.
+            group: the group.
         """
         schedule, bags = self._schedule, self._bags
         # A drain fires its last timer of the watermark again: it does not wait for one of the clock.
@@ -147,11 +149,14 @@ class GroupState:
         next_us = self.windows.next_watermark_us(schedule.passed_us, all_ends=self._results is not None)
         if self.windows.has_open:
             _replace(bags.open, self.windows.chunks())
-            schedule.open_watermark_us = next_us
+            schedule.open_watermark_us, schedule.lags = next_us, self.windows.lags
+            if self.follows:
+                schedule.follow(self._now_us, self._firing, group)
         else:  # a firing of late readings has longer windows alone, which may be in the bag already
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)
             schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)
+            schedule.lags |= self.windows.lags
 
 
 def _taken(bag: Bag, values: Iterable[bytes], due: set[int], start_of: Callable[[bytes], int]) -> list[bytes]:

@@ -85,11 +85,24 @@ class GroupWindows:
                     entry.dirty = True
                     entry.before.clear()
 
-    def note_longer(self, tier: int, start_us: int, sensor_ids: Iterable[str]) -> None:
-        """Keeps which sensors have a window of a longer tier."""
+    @property
+    def lags(self) -> bool:
+        """Whether longer windows lack what panes of these count."""
+        windows = (window for of_tier in self.of_tier[:-1] for window in of_tier.values())
+        return any(entry.ahead for window in windows for entry in window.entries.values())
+
+    def note_longer(self, tier: int, start_us: int, sensor_ids: Iterable[str], *, ahead: bool) -> None:
+        """Keeps which sensors have a window of a longer tier, and whether those that are longer still lack it."""
         entries = self.of_tier[tier].setdefault(start_us, StartWindows()).entries
         for sensor_id in sensor_ids:
-            entries.setdefault(sensor_id, SensorWindow())
+            entries.setdefault(sensor_id, SensorWindow()).ahead = ahead
+
+    def take_ahead(self, tier: int, start_us: int) -> Iterator[str]:
+        """Yields the sensors whose windows longer ones lack, which they do no more."""
+        for sensor_id, entry in self.of_tier[tier][start_us].entries.items():
+            if entry.ahead:
+                entry.ahead = False
+                yield sensor_id
 
     def take_over(self, tier: int, passed_us: int) -> list[tuple[int, list[str]]]:
         """Returns and forgets the starts and sensors of a longer tier's windows that end by ``passed_us``."""

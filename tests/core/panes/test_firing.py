@@ -205,13 +205,15 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that jobs can be updated."""
-    schedule = Schedule(1, 2, 3, 4, 5, 6, 7, {8: 9})
-    assert schedule.to_bytes().hex() == "05" + "".join(f"{number:02x}" + "00" * 7 for number in range(1, 10))
+    schedule = Schedule(1, 2, 3, 4, 5, 6, True, 7, {8: 9})
+    assert schedule.to_bytes().hex() == "05" + "".join(
+        f"{number:02x}" + "00" * 7 for number in (1, 2, 3, 4, 5, 6, 1, 7, 8, 9)
+    )
     assert Schedule.from_bytes(schedule.to_bytes()) == schedule
     assert Schedule.from_bytes(None) == Schedule()
 
 
-@pytest.mark.parametrize(("version", "size"), [(4, 56), (5, 48), (5, 57), (5, 64)])
+@pytest.mark.parametrize(("version", "size"), [(4, 64), (5, 56), (5, 65), (5, 72)])
 def test_other_bytes(version, size):
     """Bytes of another release are refused."""
     data = bytes([version]) + bytes(size)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.core.panes.firing import Schedule
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted
@@ -81,7 +82,7 @@ def test_two_values_of_the_newest_reading():
 def test_a_month_follows_when_its_day_is_over():
     """The job writes it then, with what its sensor sent in the morning and nothing since."""
     schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1mo = "months"')
-    group = Group(schema, MIDNIGHT + HOUR)
+    group = Group(schema, MIDNIGHT + HOUR, early_us=20 * MINUTE)
     _, days, months = schema.tiers
     month_us = months.window.start_of(MIDNIGHT)
     for minute in (1, 30):  # the month follows the first firing
@@ -111,3 +112,17 @@ def test_a_day_that_got_late_readings_alone():
     told = [(each.sensor_id, each.tier) for each in group.published]
     assert told.count(("a", "1d")) == told.count(("b", "1d")) == 1
     assert not group.listed
+
+
+def test_a_month_follows_in_progress():
+    """The month and the day follow even if nothing more comes."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1mo = "months"')
+    group = Group(schema, MIDNIGHT + 40 * MINUTE, early_us=5 * MINUTE)
+    _, days, months = schema.tiers
+    for minute in (1, 2):
+        group.receive(event("a", MIDNIGHT + minute * MINUTE, {"t": 1.0}))
+        group.pass_time(5 * MINUTE)
+    assert group.row(days, "a", MIDNIGHT) == (1, 1)
+    group.pass_time(50 * MINUTE)
+    assert [group.row(tier, "a", tier.window.start_of(MIDNIGHT)) for tier in (days, months)] == [(2, 2)] * 2
+    assert not Schedule.from_bytes(group.schedule).lags

@@ -29,7 +29,7 @@ def filled():
     hours[0] = StartWindows(False, {"a": a, "b": SensorWindow(value=readings(3), dirty=True, ahead=True)})
     held = SensorWindow(value=readings(-5), moved=True, held=True)
     hours[-HOUR] = StartWindows(False, {"a": held, "b": SensorWindow(value=readings(-4))})
-    windows.note_longer(1, 0, ["a"])
+    windows.note_longer(1, 0, ["a"], ahead=False)
     return windows
 
 
