@@ -125,8 +125,7 @@ class GroupFiring:
                 each,
                 tells=aggregation.results is not None or aggregation.rollups is not None,
             )
-        rules = aggregation.results
-        self.results = rules and PaneResults(rules, windows, schedule, now_us)
+        self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows, self.left = EncodedRows(), list[bytes]()
         self.left_marks: dict[int, list[str]] = {}
@@ -310,15 +309,15 @@ class GroupFiring:
 
         found = completion.each(completed, list(fresh), start_us, now_us, self._each, fresh)
         for sensor_id, stats in found.items():
-            if stats is None:
-                self._begun.list_incomplete(sensor_id, start_us)
+            if stats is None and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
+                self._begun.list_incomplete(sensor_id, start_us)  # a longer one when it is over, not in each firing
         return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
 
     def _fire_longer(self) -> None:
         """Fires the panes of the longer windows that follow the shorter ones that fired.
 
-        A longer window in progress is noted if it has to fire once more when it is over: to tell so, or because those
-        that are longer still have not followed.
+        A longer window in progress is noted if it has to fire once more when it is over: to tell so, because those that
+        are longer still have not followed, or because it could not be computed.
         """
         behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
         for start_us, window in windows.of_tier[0].items():
@@ -338,6 +337,8 @@ class GroupFiring:
                 if over or self._early:
                     found = self._completed(tier, start_us, shorter)
                     changed = {sensor_id: stats for sensor_id, stats in found.items() if stats is not None}
+                    if not over and len(changed) < len(found):
+                        windows.note_longer(tier, start_us, found.keys() - changed.keys(), ahead=False)
                     self._write(tier, start_us, changed)
                     for sensor_id, stats in changed.items() if not ahead else ():
                         behind.add(tier, start_us, sensor_id, stats)

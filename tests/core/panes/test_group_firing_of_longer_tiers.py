@@ -4,6 +4,7 @@ import pytest
 
 from pipeline.core.panes.firing import Schedule
 from pipeline.core.results.window_results import ResultRules
+from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted
 
@@ -126,3 +127,26 @@ def test_a_month_follows_in_progress():
     group.pass_time(50 * MINUTE)
     assert [group.row(tier, "a", tier.window.start_of(MIDNIGHT)) for tier in (days, months)] == [(2, 2)] * 2
     assert not Schedule.from_bytes(group.schedule).lags
+
+
+def test_a_week_whose_days_are_gone():
+    """Its row stays as it was, and is listed when the week is over, not with each of its panes."""
+    schema = parse_schema(
+        '[policies]\nraw = "maxage=1h"\nmeta = "maxage=1h"\ndays = "maxage=2d"\nweeks = "never"\n'
+        '[tiers]\n1d = "days"\n1w = "weeks"'
+    )
+    days, weeks = schema.tiers
+    monday = weeks.window.start_of(MIDNIGHT)
+    group = Group(schema, monday, early_us=5 * MINUTE)
+    for day in range(7):
+        group.pass_time_to(monday + day * DAY + HOUR)
+        group.receive(event("a", group.now_us, {"t": 1.0}))
+        for key in [key for key in group.table._keys if key.startswith(b"agg#daily")]:
+            if parse_aggregate_key(days.window, key).start_us < group.now_us - 2 * DAY:
+                group.table._cells[key].clear()
+    group.pass_time_to(monday + 6 * DAY + 23 * HOUR)
+    counted, _ = group.row(weeks, "a", monday)
+    assert not group.listed
+    group.pass_time_to(monday + 7 * DAY + LATENESS + MINUTE)
+    assert group.row(weeks, "a", monday)[0] == counted < 7
+    assert set(group.listed) == {("a", monday)}
