@@ -261,35 +261,24 @@ class Stage:
         for start_us, sensor_id in read_marks(self.aggregate.bag("marks")):
             yield 0, sensor_id, start_us
         for number, start_us, window in self._windows():
-            yield from ((number, sensor_id, start_us) for sensor_id, each in window.entries.items() if each.dirty)
-        for number, start_us, window in self._windows("deferred"):
-            if number:
-                yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
-            else:  # their last readings, from which later windows continue
-                yield from self._from(start_us, window.entries)
+            waiting = [sensor_id for sensor_id, each in window.entries.items() if each.dirty or each.ahead]
+            yield from ((number, sensor_id, start_us) for sensor_id in waiting)
 
     def kept(self):
         """Yields the windows that the job has open."""
         for number, start_us, window in self._windows():
             yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
 
-    def _from(self, start_us, sensors):
-        """Yields the windows of sensors that start from a time on and have events."""
-        window = self.target.schema.tiers[0].window
-        for sensor_id, time_us, *_ in self.job.world.truths[self.target.name].accepted:
-            if sensor_id in sensors and time_us >= start_us:
-                yield 0, sensor_id, start_of(time_us, window.text)
-
-    def _windows(self, *bags):
+    def _windows(self):
         lateness_us = self.aggregate.fn._firing.lateness_us
-        for chunk in (chunk for name in bags or ("open",) for chunk in self.aggregate.bag(name)):
+        for chunk in self.aggregate.bag("open"):
             found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
             for number, windows in enumerate(found.of_tier):
                 yield from ((number, start_us, window) for start_us, window in windows.items())
 
     def is_empty(self):
         """Returns whether no element waits anywhere, no window is kept and no timer is set."""
-        kept = ("parts", "marks", "open", "deferred")
+        kept = ("parts", "marks", "open")
         return not (
             self.parts
             or self.watched
