@@ -261,8 +261,9 @@ class Stage:
         for start_us, sensor_id in read_marks(self.aggregate.bag("marks")):
             yield 0, sensor_id, start_us
         for number, start_us, window in self._windows():
-            waiting = [sensor_id for sensor_id, each in window.entries.items() if each.dirty or each.ahead]
-            yield from ((number, sensor_id, start_us) for sensor_id in waiting)
+            for sensor_id, each in window.entries.items():
+                if number or each.dirty or each.ahead:  # longer ones wait until they are over
+                    yield number, sensor_id, start_us
 
     def kept(self):
         """Yields the windows that the job has open."""
