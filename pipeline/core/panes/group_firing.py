@@ -309,7 +309,8 @@ class GroupFiring:
 
         found = completion.each(completed, list(fresh), start_us, now_us, self._each, fresh)
         for sensor_id, stats in found.items():
-            if stats is None and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
+            lacks = stats is None or (tier and not stats.events)  # a longer window has something
+            if lacks and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
                 self._begun.list_incomplete(sensor_id, start_us)  # a longer one when it is over, not in each firing
         return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
 
@@ -359,10 +360,9 @@ class GroupFiring:
         ]
         self.rows += rows
         self._rows_bytes += sum(len(row.key) + len(row.mutations) for row in rows)
+        timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
         if not self._windows.ends_by(tier, start_us, self._schedule.passed_us):
             timing = EARLY
-        else:
-            timing = LATE if self._windows.ends_by(tier, start_us, self._schedule.passed_before_us) else ON_TIME
         self.counts[timing] += len(written)
         if self.results is not None:
             self.results.add(tier, start_us, written, timing)

@@ -150,3 +150,17 @@ def test_a_week_whose_days_are_gone():
     group.pass_time_to(monday + 7 * DAY + LATENESS + MINUTE)
     assert group.row(weeks, "a", monday)[0] == counted < 7
     assert set(group.listed) == {("a", monday)}
+
+
+def test_a_day_of_an_hour_that_was_collected():
+    """It can't be computed when it is over, and is listed."""
+    schema = parse_schema(
+        '[policies]\nraw = "maxage=3d"\nhours = "maxage=3d"\ndays = "never"\n' + TIERS[TIERS.index("[t") :]
+    )
+    group = Group(schema, MIDNIGHT, early_us=0)
+    group.receive(event("a", MIDNIGHT - 8 * DAY, {"t": 1.0}))
+    group.watermark(MIDNIGHT - 8 * DAY + HOUR)
+    group.table._cells.clear()
+    group.table._keys.clear()
+    group.watermark(MIDNIGHT)
+    assert group.listed == [("a", MIDNIGHT - 8 * DAY)]
