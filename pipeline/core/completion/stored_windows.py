@@ -109,6 +109,8 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
         retention, source = self._table.retention, self._source
+        if not retention.known and start_us < self._raw_until_us:
+            return False  # a tier may have been added later
         keeps_shorter = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
         return self._table.keeps_readings(start_us, now_us) or keeps_shorter
 
