@@ -140,7 +140,7 @@ def test_windows_that_a_job_may_still_write(bigtable):
     around = ("--from", format_time(first), "--to", format_time(first + 3 * DAY), *kept)
     _, sums = repaired(name, *around, "--dry-run")
     first_hour = HOURLY.start_of(now_us - DAY - 21 * MINUTE)
-    first_day = DAILY.start_of(now_us - DAY - HOUR - 22 * MINUTE)
+    first_day = DAILY.start_of(now_us - DAY - 21 * MINUTE)
     end = first + 3 * DAY
     assert sums["skipped"] == [
         {
