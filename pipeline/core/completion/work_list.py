@@ -77,11 +77,6 @@ def listing_time(column: bytes) -> tuple[bytes, int] | None:
     return (writer, int(digits)) if writer and digits.isdigit() and len(digits) == _TIME_DIGITS else None
 
 
-def is_work_key(key: bytes) -> bool:
-    """Returns whether the key is that of a work list row."""
-    return key.startswith(_PREFIX)
-
-
 def work_key(window: Window, sensor_id: str, start_us: int) -> bytes:
     """Returns the work list key of the sensor's window that starts at ``start_us``."""
     return _work_list_key(aggregate_key(window, sensor_id, start_us))

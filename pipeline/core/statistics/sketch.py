@@ -64,14 +64,6 @@ class Sketch:
         for bucket, count in other._counts.items():
             counts[bucket] = counts.get(bucket, 0) + count
 
-    def subtract(self, other: "Sketch") -> None:
-        """Removes the other sketch's values, all of which this one must have."""
-        counts = self._counts
-        for bucket, count in other._counts.items():
-            counts[bucket] -= count
-            if not counts[bucket]:
-                del counts[bucket]
-
     def quantile(self, q: float) -> float:
         """Returns the value of rank ⌊q·(count - 1)⌋ in ascending order, the least one's being 0, at most 1 % off.
 
