@@ -92,11 +92,11 @@ class _Until(NamedTuple):
 
     Attributes:
         time_us: the time.
-        late: whether its windows are closed, and wait for late panes alone.
+        open_us: the time at which the last of its windows closes; 0 if all are closed, and wait for late panes alone.
     """
 
     time_us: int
-    late: bool
+    open_us: int
 
 
 class NotedWindows:
@@ -141,7 +141,7 @@ class NotedWindows:
         """
         until_us = int(row.key[len(self._prefix) :].partition(b"#")[0])
         with self._lock:
-            self._rows[row.key] = _Until(max(until_us, self._late_until_us(now_us)), until_us <= now_us)
+            self._rows[row.key] = _Until(max(until_us, self._late_until_us(now_us)), until_us)
         over_us = min(until_us, now_us - self._late_us) - self._lateness_us
         shortest = self._tiers[0].window
         noted = next((tier.window for tier in self._tiers if tier.family == row.cells[0].family), shortest)
@@ -154,22 +154,23 @@ class NotedWindows:
 
     def add(self, part: bytes, now_us: int) -> None:
         """Adds the windows of readings, encoded by :mod:`pipeline.core.panes.grouped_readings`, to the next notes."""
-        start_us, fires_us, late = start_of_readings(part), now_us + self._late_us, self._late_until_us(now_us)
+        start_us, fires_us, late_us = start_of_readings(part), now_us + self._late_us, self._late_until_us(now_us)
         with self._lock:
             spans = []
             for tier, noted in zip(self._tiers, self._noted, strict=True):
                 of_us = tier.window.start_of(start_us)
                 closes_us = tier.window.end_of(of_us) + self._lateness_us
                 least_us = max(closes_us, fires_us)
-                spans.append((noted.setdefault(of_us, {}), least_us, closes_us if closes_us == least_us else late))
+                until_us = closes_us if closes_us == least_us else late_us
+                spans.append((noted.setdefault(of_us, {}), least_us, until_us, closes_us))
             for sensor_id, *_ in read_group_values(part):
-                last_us = 0
-                for sensors, least_us, until_us in spans:
+                last_us = open_us = 0
+                for sensors, least_us, until_us, closes_us in spans:
                     if sensors.get(sensor_id, 0) < least_us:
                         sensors[sensor_id] = until_us
-                        last_us = max(last_us, until_us)
+                        last_us, open_us = max(last_us, until_us), max(open_us, closes_us if closes_us > now_us else 0)
                 if last_us:
-                    of_time = self._new.setdefault(_Until(last_us, last_us == late), {})
+                    of_time = self._new.setdefault(_Until(last_us, open_us), {})
                     of_time.setdefault(start_us, {})[sensor_id] = None
 
     def take(self, now_us: int) -> EncodedRows:
@@ -190,7 +191,7 @@ class NotedWindows:
     def finish(self, now_us: int) -> EncodedRows:
         """Returns the removal of all notes but those of open windows, when every pane that waited has been written."""
         with self._lock:
-            return self._removed(key for key, until in self._rows.items() if until.late or until.time_us <= now_us)
+            return self._removed(key for key, until in self._rows.items() if until.open_us <= now_us)
 
     def _late_until_us(self, now_us: int) -> int:
         """Returns the time until which a note of late readings stays that come now."""

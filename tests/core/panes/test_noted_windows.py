@@ -177,6 +177,17 @@ def test_a_stop_leaves_the_notes_of_open_windows():
     assert stored.windows == [("a", NOON)]
 
 
+def test_a_stop_leaves_the_note_of_a_day_whose_first_reading_was_late():
+    """Its hour is written then, after it closed; the day is not over, even if its end is nearer than the late pane."""
+    for now_us in (NOON, MIDNIGHT + DAY + LATENESS - SECOND):
+        stored = Stored(SCHEMA)
+        stored.bundle(now_us, MIDNIGHT)
+        stored.apply(stored.notes.finish(now_us))
+        assert stored.windows == [("a", MIDNIGHT)]
+        stored.apply(stored.notes.finish(MIDNIGHT + DAY + LATENESS))
+        assert stored.windows == []
+
+
 def test_notes_of_many_windows():
     """No row has more than some thousands of them, nor an element that wakes them more than its share."""
     stored = Stored()
