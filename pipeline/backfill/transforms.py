@@ -23,7 +23,7 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.row_matching import counts_exactly
 from pipeline.core.completion.tier_completion import Completed
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
-from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
+from pipeline.core.events.event import MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import EncodedRows
@@ -342,7 +342,6 @@ class _CompleteFn(_WritingFn):
         self._following: set[tuple[str, int]] = set()
         self._on_their_way: set[tuple[str, int]] = set()
         self._repeated: list[Repeated] = []
-        self._searched: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)  # for windows without a row
 
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]], written: list[Any]) -> Iterator[Any]:
         if written:
@@ -376,14 +375,13 @@ class _CompleteFn(_WritingFn):
 
         A row of a running job that does not may be on its way: then its window is listed.
         """
-        lasts = {metric: (last, LATEST_US) for metric, last in lasts_of(stats).items()}
+        lasts, window, now = lasts_of(stats), self._tier.window, now_us()
         if lasts:
-            window, now = self._tier.window, now_us()
-            neighbours, end_us = self._completion.neighbours, window.end_of(start_us)
-            open_us = window.start_of(now - self._late_us)
-            stale, until_us = neighbours.following(sensor_id, lasts, end_us, open_us, now, self._searched[sensor_id])
-            self._following |= {(sensor_id, each_us) for each_us in stale}
+            end_us = window.end_of(start_us)
+            found, until_us = self._completion.neighbours.following(sensor_id, lasts, end_us)
+            self._following |= {(sensor_id, each_us) for each_us, continues in found.items() if not continues}
             if self._late_us:
+                open_us = window.start_of(now - self._late_us)
                 starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
                 self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 

@@ -1,7 +1,6 @@
 """Finds windows after rewritten ones: the last reading from which they continue may have changed."""
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -10,7 +9,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US
+from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey
 from pipeline.core.schema.retention import Retention
@@ -50,17 +49,13 @@ def windows_after(
                 with suppress(ValueError):  # another program's column
                     names.add(split_qualifier(name)[1])
     now_us = time.time_ns() // 1000
-    searched: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     with RowReader.open(table) as reader:
         neighbours = Neighbours(schema, retention, reader.read_selection, LOOKBACK_US)
         for (sensor_id, end_us), names in metrics.items():
             carried = [name for name in names if schema.statistics.carries_to(name)]
             lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
-            if not lasts:
-                continue
-            bounds = {metric: (last, LATEST_US) for metric, last in lasts.items()}
-            written_us = now_us if open_us is None else open_us
-            found, until_us = neighbours.following(sensor_id, bounds, end_us, written_us, now_us, searched[sensor_id])
-            if open_us is not None:
-                found.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
-            yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(found))
+            found, until_us = neighbours.following(sensor_id, lasts, end_us)
+            after = {start_us for start_us, continues in found.items() if not continues}
+            if lasts and open_us is not None:
+                after.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
+            yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(after))

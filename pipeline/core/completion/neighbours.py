@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows, RowSelection
@@ -22,7 +23,6 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import Window
 
 _MOST_PAGE_ROWS = 100
-_MOST_WITHOUT_ROW = 1000  # windows in a row
 
 
 class Neighbours:
@@ -87,63 +87,29 @@ class Neighbours:
         return found
 
     def following(
-        self,
-        sensor_id: str,
-        lasts: Mapping[str, tuple[At, int]],
-        from_us: int,
-        written_until_us: int,
-        now_us: int,
-        searched: dict[str, tuple[int, int]] | None = None,
-        *,
-        also_right: bool = False,
-    ) -> tuple[set[int], int]:
-        """Finds the windows that continue from a sensor's last readings before a time.
+        self, sensor_id: str, lasts: Mapping[str, At], from_us: int, until_us: int = LATEST_US
+    ) -> tuple[dict[int, bool], int]:
+        """Finds the windows that continue from a sensor's last readings before a time: the next that have the metrics.
 
-        Returns the starts of those whose rows do not, or that have no row, and the start of the first window that can't
-        continue from one of them, since earlier windows that have rows do. A row may be on its way of any window before
-        that.
+        Returns the start of each whose row is in the table, and whether the row does continue from these readings. The
+        second value is the start of the last of them; ``until_us`` if no window before it has one of the metrics.
 
         Args:
             sensor_id: the sensor.
-            lasts: each metric's last reading before ``from_us``, and the start of a window that is known to have the
-                metric: only earlier ones are read.
+            lasts: each metric's last reading before ``from_us``.
             from_us: the earliest start.
-            written_until_us: the time before which windows start that should have rows. A job that was ended may have
-                left raw rows without one, which longer windows count.
-            now_us: the current time. Windows whose rows may be collected by then are not searched.
-            searched: the span of time, by metric, in which earlier calls have found the windows without a row. It is
-                left out, and extended: calls for one window after the other would find the same ones.
-            also_right: whether to find also the windows whose rows do continue from these readings.
+            until_us: the time before which windows start.
         """
-        searched = {} if searched is None else searched
-        kept_us = max(from_us, self._retention.aggregates_from_us(self._schema.tiers[0], now_us))
-        waiting, found, until_us = dict(lasts), set[int](), from_us
-        ends = {metric: bound_us for metric, (_, bound_us) in lasts.items()}
-        end_us = max(bound_us for _, bound_us in lasts.values())
-        for start_us, stats in self._rows(sensor_id, waiting, from_us, end_us):
+        waiting, found, last_us = dict(lasts), dict[int, bool](), from_us
+        for start_us, stats in self._rows(sensor_id, waiting, from_us, until_us):
             for metric in waiting.keys() & stats.metrics.keys():
-                last, bound_us = waiting.pop(metric)
-                ends[metric] = min(start_us, bound_us)
-                parts = stats.metrics[metric].parts
-                until_us = max(until_us, start_us)
+                parts, last, last_us = stats.metrics[metric].parts, waiting.pop(metric), start_us
                 # A row that was written before the statistic was declared does not know its course.
-                known = start_us < bound_us and last_of(parts) is not None
-                if known and (also_right or before_of(parts) != last):
-                    found.add(start_us)
+                if last_of(parts) is not None:
+                    found[start_us] = found.get(start_us, True) and before_of(parts) == last
             if not waiting:
                 break
-        spans: dict[tuple[int, int], list[str]] = {}
-        for metric, end_us in ends.items():
-            to_us = min(end_us, written_until_us)
-            begin_us, searched_until_us = searched.get(metric, (0, 0))
-            same = begin_us <= to_us <= searched_until_us
-            spans.setdefault((begin_us, searched_until_us) if same else (to_us, to_us), []).append(metric)
-        for (to_us, searched_until_us), of_metrics in spans.items():
-            windows = self._without_row(sensor_id, of_metrics, kept_us, to_us)
-            begin_us = min(windows) if len(windows) == _MOST_WITHOUT_ROW else min(from_us, to_us)
-            searched |= dict.fromkeys(of_metrics, (begin_us, searched_until_us))
-            found |= windows
-        return found, max([until_us, *(bound_us for _, bound_us in waiting.values())])
+        return found, until_us if waiting else last_us
 
     def carry(self, sensor_id: str, windows: Mapping[int, WindowStats], now_us: int, known_us: int = 0) -> None:
         """Adds the last reading before each of a sensor's windows to its statistics.
@@ -174,18 +140,6 @@ class Neighbours:
         for start_us, stats in self._rows(sensor_id, [metric], 0, end_us, reverse=True):
             if metric in stats.metrics:
                 yield start_us
-
-    def _without_row(self, sensor_id: str, metrics: Iterable[str], from_us: int, end_us: int) -> set[int]:
-        """Returns the starts of windows between rows that have raw rows with one of the metrics."""
-        found = set[int]()
-        while records := self._latest(sensor_id, metrics, from_us, end_us):
-            end_us = self._window.start_of(self._schema.identity.of_record(records[0])[0])
-            if end_us < from_us or not self._retention.counts(self._schema.tiers[0], end_us):
-                break  # before the tier was added, no window has a row
-            found.add(end_us)
-            if len(found) == _MOST_WITHOUT_ROW:
-                break
-        return found
 
     def _latest(self, sensor_id: str, metrics: Iterable[str], start_us: int, end_us: int) -> list[RawRecord]:
         """Returns the latest event that has one of the metrics, and the others of the same time."""

@@ -32,6 +32,7 @@ from typing import Any
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.begun_windows import BegunWindows
 from pipeline.core.panes.carried_readings import CarryIn
@@ -109,11 +110,11 @@ class GroupFiring:
         # A backfill lists the windows that were over later: a job may have them in its state.
         alone = aggregation.before_us is None
         self._over_us = -NEVER_US if alone else now_us - aggregation.firing.lateness_us - IN_FLIGHT_US
+        self._open_from_us = LATEST_US
+        if not windows.has_open:
+            self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
         self._carry_in: CarryIn | None = None
         if aggregation.carries:
-            self._open_from_us = NEVER_US
-            if not windows.has_open:
-                self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
             self._carry_in = CarryIn(
                 windows,
                 self._tiers[0],
@@ -121,9 +122,8 @@ class GroupFiring:
                 completion.neighbours,
                 now_us,
                 self._begun.may_be_stored,
-                self._begun.written_until_us,
+                self._fired,
                 each,
-                tells=aggregation.results is not None or aggregation.rollups is not None,
             )
         self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
@@ -189,7 +189,7 @@ class GroupFiring:
             if not times:
                 entry.ahead = len(self._tiers) > 1  # even if it has no readings: the table may have longer ones
                 if self._carry_in is not None:
-                    self._carry_in.forget(sensor_id, start_us)
+                    self._carry_in.look_again(sensor_id, start_us)
                 continue
             entry.accumulator.extend(metrics, times, values)
             if members:
@@ -269,15 +269,20 @@ class GroupFiring:
         self.counts[RECOMPUTED] += sum(stats is not None for stats in found.values())
         return found
 
-    def _compute_stored(self, stored: Iterable[tuple[str, int]]) -> None:
-        """Makes windows of the shortest tier fire that only the table has."""
-        for sensor_id, next_us in stored:
+    def _compute_stored(self, stored: Iterable[tuple[str, int, bool]]) -> None:
+        """Makes windows of the shortest tier fire that only the table has.
+
+        It does so even if the row continues from what fires: this firing may repeat one whose rows were written, and
+        whose other outputs were lost.
+        """
+        for sensor_id, next_us, continues in stored:
             window = self._begun.of_start(next_us)
             if sensor_id not in window.entries and not window.late and not self._begun.may_be_stored(next_us):
-                self._begun.list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
-                continue
-            self._make_due(next_us, sensor_id)
-            heappush(self._waiting, next_us)
+                if not continues:
+                    self._begun.list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
+            elif not continues or self._completion[0].is_certain(next_us, self._now_us):
+                self._make_due(next_us, sensor_id)
+                heappush(self._waiting, next_us)
 
     def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""

@@ -7,15 +7,15 @@ sensor's window is. An accumulator stays bytes until its sensor sends something.
 
     chunk   version; index of the tier; 1 if the entries are compressed; start in µs; entries until the end, by zlib if
             they are compressed
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for edges, 16 for ahead; number of
-            events and readings in the last pane (-1: none); size of the accumulator; the id; the accumulator; if it
-            has edges, their number and the edges
-    edge    size of the metric's name; what it has, 1 for the reading before, 2 for the last one, 4 for no reading
-            before; the name; time in µs and value of each reading that it has
+    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for readings before, 16 for ahead;
+            number of events and readings in the last pane (-1: none); size of the accumulator; the id; the accumulator;
+            if it has readings before, their number and these
+    before  size of the metric's name; 1 if there is a reading before the window, otherwise 0; the name; time in µs and
+            value of the reading
 """
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from zlib import compress, decompress
 
 from pipeline.core.panes.firing import NEVER_US
@@ -23,18 +23,18 @@ from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.courses import At
 
-VERSION = 5
+VERSION = 6
 
 _HEADER = struct.Struct("<BBBq")
 _ENTRY = struct.Struct("<HBqI")
-_EDGES = struct.Struct("<I")
-_EDGE = struct.Struct("<BB")
+_COUNT = struct.Struct("<I")
+_BEFORE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
 _CHUNK_BYTES = 4 << 20
 _FEW_BYTES = 300  # which are not worth compressing
 PACKED_BYTES = 8 << 10
 """Sensors' windows that are larger are mostly packed blocks: they are not compressed."""
-_DIRTY, _MOVED, _HELD, _HAS_EDGES, _AHEAD = 1, 2, 4, 8, 16
+_DIRTY, _MOVED, _HELD, _HAS_BEFORE, _AHEAD = 1, 2, 4, 8, 16
 
 
 class GroupWindows:
@@ -83,6 +83,7 @@ class GroupWindows:
                 window.late = True
                 for entry in window.entries.values():
                     entry.dirty = True
+                    entry.moved |= bool(entry.before)
                     entry.before.clear()
 
     @property
@@ -167,11 +168,11 @@ def _entry_parts(sensor_id: str, entry: SensorWindow) -> list[bytes]:
     if entry.value is not None:
         entry.data = entry.value.to_bytes()
     id_bytes = sensor_id.encode()
-    edges = _edges_bytes(entry) if entry.before or entry.last else b""
+    before = _before_bytes(entry.before) if entry.before else b""
     flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _AHEAD * entry.ahead
-    flags |= _HAS_EDGES * bool(edges)
+    flags |= _HAS_BEFORE * bool(before)
     head = _ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data))
-    return [head, id_bytes, entry.data, edges]
+    return [head, id_bytes, entry.data, before]
 
 
 def window_of(chunk: bytes) -> tuple[int, int]:
@@ -194,38 +195,32 @@ def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow]]:
         end = data + size
         entry = SensorWindow(body[data:end], None, bool(flags & _DIRTY), written)
         entry.moved, entry.held, entry.ahead = bool(flags & _MOVED), bool(flags & _HELD), bool(flags & _AHEAD)
-        if flags & _HAS_EDGES:
-            end = _read_edges(body, end, entry)
+        if flags & _HAS_BEFORE:
+            end = _read_before(body, end, entry.before)
         yield body[sensor_id:data].decode(), entry
     if end != len(body):
         raise ValueError("the windows are cut off")
 
 
-def _edges_bytes(entry: SensorWindow) -> bytes:
-    metrics = entry.before.keys() | entry.last.keys()
-    parts = [_EDGES.pack(len(metrics))]
-    for metric in metrics:
-        name, before, last = metric.encode(), entry.before.get(metric), entry.last.get(metric)
-        has = (before is not None) | (last is not None) << 1 | (before is None and metric in entry.before) << 2
-        parts += (_EDGE.pack(len(name), has), name, *(_AT.pack(*at) for at in (before, last) if at is not None))
+def _before_bytes(before: Mapping[str, At | None]) -> bytes:
+    parts = [_COUNT.pack(len(before))]
+    for metric, at in before.items():
+        name = metric.encode()
+        parts += (_BEFORE.pack(len(name), at is not None), name, b"" if at is None else _AT.pack(*at))
     return b"".join(parts)
 
 
-def _read_edges(chunk: bytes, position: int, entry: SensorWindow) -> int:
-    """Reads an entry's edges. Returns the position after them."""
-    (count,) = _EDGES.unpack_from(chunk, position)
-    position += _EDGES.size
+def _read_before(chunk: bytes, position: int, before: dict[str, At | None]) -> int:
+    """Reads what is before a window. Returns the position after it."""
+    (count,) = _COUNT.unpack_from(chunk, position)
+    position += _COUNT.size
     for _ in range(count):
-        size, has = _EDGE.unpack_from(chunk, position)
-        position += _EDGE.size
-        metric = chunk[position : position + size].decode()
-        position += size
-        if has & 4:
-            entry.before[metric] = None
-        if has & 1:
-            entry.before[metric] = At(*_AT.unpack_from(chunk, position))
-            position += _AT.size
-        if has & 2:
-            entry.last[metric] = At(*_AT.unpack_from(chunk, position))
+        size, known = _BEFORE.unpack_from(chunk, position)
+        name = position + _BEFORE.size
+        position = name + size
+        metric = chunk[name:position].decode()
+        before[metric] = None
+        if known:
+            before[metric] = At(*_AT.unpack_from(chunk, position))
             position += _AT.size
     return position

@@ -23,7 +23,6 @@ class SensorWindow:
             :mod:`pipeline.core.panes.pane_results`.
         before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.carried_readings`.
-        last: the last reading in the last pane, by metric.
     """
 
     data: bytes = b""
@@ -34,7 +33,6 @@ class SensorWindow:
     held: bool = False
     ahead: bool = False
     before: dict[str, At | None] = field(default_factory=dict)
-    last: dict[str, At] = field(default_factory=dict)
     finished: bool = False
 
     @property

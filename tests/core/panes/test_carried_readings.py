@@ -6,11 +6,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.pane_contributions import RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import READINGS, SCHEMA, check
 from tests.support.exhaustive import examples
@@ -129,19 +127,6 @@ def test_a_row_that_was_written_before_the_latest_reading_came():
     assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15
 
 
-def test_a_window_that_a_job_left_without_a_row():
-    """An earlier reading that comes later reaches it too, although only its raw row tells of it."""
-    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, before_us=MIDNIGHT + 3 * DAY)
-    given = {MIDNIGHT + hour * HOUR: {"t": value} for hour, value in ((16, 0.5), (17, -15.0), (10, -20.0))}
-    abandoned, *others = (event("s", time_us, readings) for time_us, readings in given.items())
-    group.store(abandoned)
-    for each in others:
-        group.receive(each)
-        group.pass_time()
-    group.watermark(END_US)
-    check(rows_of(group), given)
-
-
 def test_a_backlog_of_closed_windows():
     """If many closed windows fire at once, the number of requests grows with theirs, not with its square."""
     group = Group(parse_schema(SCHEMA), MIDNIGHT + 9 * DAY, before_us=MIDNIGHT + 9 * DAY)
@@ -152,18 +137,6 @@ def test_a_backlog_of_closed_windows():
     group.pass_time()
     check(rows_of(group), given)
     assert requests.sent <= 8 * len(given)
-
-
-def test_a_later_window_of_which_only_raw_rows_tell():
-    """A job that does not rely on raw rows lists it."""
-    schema = parse_schema(SCHEMA)
-    group = Group(schema, MIDNIGHT + 4 * HOUR, before_us=MIDNIGHT + DAY)
-    group.retention = Retention.unknown(schema)
-    group.store(event("a", MIDNIGHT + 2 * HOUR, {"t": 5.0}))
-    group.receive(event("a", MIDNIGHT, {"t": 1.0}))
-    group.watermark(MIDNIGHT + HOUR)
-    assert {start_us for _, start_us in rows_of(group)} == {MIDNIGHT, MIDNIGHT + 2 * HOUR}
-    assert ("a", MIDNIGHT + 2 * HOUR) in group.listed
 
 
 def test_a_firing_that_is_repeated_tells_as_much():
