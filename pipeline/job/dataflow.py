@@ -29,7 +29,7 @@ from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes import firing as schedule
-from pipeline.core.panes import group_windows, grouped_readings, marks
+from pipeline.core.panes import group_windows, grouped_readings
 from pipeline.core.rollups import due
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
@@ -65,7 +65,6 @@ _FORMATS = {
     "parts": grouped_readings.VERSION,
     "schedule": schedule.VERSION,
     "accumulators": accumulator_bytes.VERSION,
-    "panes": marks.VERSION,
 }
 _ROLLUP_FORMATS = {"due": due.VERSION}
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -10,7 +10,7 @@ from rich.text import Text
 from pipeline.cli.console import out
 from pipeline.cli.tables import number, print_table, prose, render
 from pipeline.core.notation.text import counted
-from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.firing import CommitLimits
 from pipeline.core.panes.group_sizes import GroupSizes
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.plan.estimate import TABLETS, Estimate, Restart, on_dataflow

@@ -29,13 +29,10 @@ from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.begun_windows import INCOMPLETE, RESTORED
-from pipeline.core.panes.commit_limits import MAX_COMMIT_BYTES
-from pipeline.core.panes.firing import NEVER_US, Schedule, Timers
-from pipeline.core.panes.group_firing import GroupFiring
+from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Schedule, Timers
+from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState
-from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.panes.marks import marks_bytes
+from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows, parts_of
@@ -85,7 +82,7 @@ class Aggregated(NamedTuple):
         dead_letters: ``Message`` elements of refused rows; None if the writer has none.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
-        contributions: rows of members, as :mod:`pipeline.core.panes.pane_contributions` encodes them; None
+        contributions: rows of members, as :mod:`pipeline.core.panes.pane_outputs` encodes them; None
             for a table without roll-ups.
     """
 
@@ -216,7 +213,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
             for readings in read_group_readings(part):
                 sensors[readings.sensor_id] += len(readings.times)
             self._late_events.inc(sensors.total())
-            marks.add(marks_bytes(start_us, sensors))
+            for mark in wakes(start_us, sensors):
+                marks.add(mark)
         else:
             parts.add(part)
         if HERE.watched and (is_late or start_us < (self.aggregation.before_us or 0)):

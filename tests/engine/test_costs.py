@@ -10,8 +10,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes import group_windows, grouped_readings
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.commit_limits import CommitLimits
-from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.firing import CommitLimits, FiringRules
 from pipeline.core.panes.group_sizes import group_sizes
 from pipeline.core.rows import rows
 from pipeline.core.schema.rate import Rate, group_of

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.firing import CommitLimits
 from pipeline.job import settings
 from tests.engine.histories import ALL_FAULTS, ROLLUPS, History, published
 from tests.engine.job import job_of, schema_of, spec_of

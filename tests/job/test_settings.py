@@ -5,7 +5,7 @@ import pytest
 from apache_beam.options.pipeline_options import WorkerOptions
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.firing import CommitLimits
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import Window

@@ -22,11 +22,9 @@ from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes import raw_rows
-from pipeline.core.panes.commit_limits import MAX_COMMIT_BYTES, CommitLimits
-from pipeline.core.panes.firing import END_US
+from pipeline.core.panes.firing import END_US, MAX_COMMIT_BYTES, CommitLimits
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.panes.marks import read_marks
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
@@ -256,10 +254,8 @@ class Stage:
         """Yields the tier's number, the sensor and the start of windows that are about to be written."""
         for _, (_, data) in self.parts:
             yield from _in_part(data)
-        for data in self.aggregate.bag("parts"):
+        for data in [*self.aggregate.bag("parts"), *self.aggregate.bag("marks")]:
             yield from _in_part(data)
-        for start_us, sensor_id in read_marks(self.aggregate.bag("marks")):
-            yield 0, sensor_id, start_us
         for number, start_us, window in self._windows():
             for sensor_id, each in window.entries.items():
                 if number or each.dirty or each.ahead:  # longer ones wait until they are over

@@ -8,8 +8,7 @@ from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, FiringRules, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState
-from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
-from pipeline.core.panes.marks import marks_bytes
+from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.schema.retention import Retention
@@ -94,7 +93,8 @@ class Group:
         for part in parts:
             start_us = start_of_readings(part)
             if self.aggregation.firing.closes(start_us, schedule.closed_us):
-                self.bags.marks.add(marks_bytes(start_us, {each.sensor_id for each in read_group_readings(part)}))
+                for mark in wakes(start_us, {each.sensor_id for each in read_group_readings(part)}):
+                    self.bags.marks.add(mark)
             else:
                 self.bags.parts.add(part)
             schedule.expect(start_us, self.now_us, self.aggregation.firing)

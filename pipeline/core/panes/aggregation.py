@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pipeline.core.panes.firing import FiringRules
-from pipeline.core.panes.pane_contributions import RollupRules
+from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.tier_sources import sources

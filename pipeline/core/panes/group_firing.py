@@ -11,17 +11,21 @@ group's state and grows only when a timer of the group fires.
 No row is replaced by one that counts less, in whatever order panes and other writers' rows arrive: a cell's timestamp
 tells how much its row counts. So a pane need not know what the table has, except for
 
-- a window that began before the job: it is read from the table before its first pane;
+- a window that began before the job: it is read from the table when its first readings come; from then on the state
+  has all of its readings;
 - a window that was over long ago by the clock when it closes, since the watermark lags: a backfill may have written it
   meanwhile, so its last pane is computed from the table, like a late one.
 
 Longer windows have no state. They follow the windows from which they are computed, in the same firing: each one that is
 over, and now and then those in progress. Their other shorter windows are read from the table.
 
-A firing of late readings does not read the open windows. If a late reading changes from where an open window continues,
-it wakes that window: readings without values make it fire, with what the table has before it.
+Some statistics of a window depend on the last reading before it. So a window that fires makes the next one with data
+fire too: one in the state looks again what is before it, and one that only the table has is computed anew. Windows in
+the state keep what is before them, so that most panes read nothing. A firing of late readings does not read the open
+windows: it wakes those that may continue from a late one. Readings without values make them fire.
 """
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,33 +33,45 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import Any
 
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.begun_windows import BegunWindows
-from pipeline.core.panes.carried_readings import CarryIn
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Schedule
-from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_readings, start_of_readings
-from pipeline.core.panes.marks import read_marks
-from pipeline.core.panes.pane_contributions import PaneContributions
-from pipeline.core.panes.pane_results import PaneResults
-from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
+from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.panes.grouped_readings import (
+    Readings,
+    encoded_readings,
+    read_group_readings,
+    read_group_values,
+    start_of_readings,
+    wakes,
+)
+from pipeline.core.panes.pane_outputs import PaneContributions, PaneResults
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.results.window_results import Kind
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import carried
+from pipeline.core.statistics.window_stats import WindowStats, lasts_of
 
-# What is counted, beside what BegunWindows counts.
+# What is counted.
 EARLY: Kind = "early"  # panes
 ON_TIME: Kind = "on_time"
 LATE: Kind = "late"
 TOO_WIDE = "too wide"  # panes that are not written
 RECOMPUTED = "recomputed"  # windows
+RESTORED, INCOMPLETE = "restored", "incomplete"
+
+HELD_S = 0.5
+"""The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
+
+_FIRST_SENSORS = 8  # whose windows a firing restores first: dense ones take long
 
 _Changed = dict[str, WindowStats]  # by sensor
 
@@ -101,11 +117,14 @@ class GroupFiring:
         self._windows = windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
+        self._shortest = completion.shortest
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
         self._each, self._follows = each, follows
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
-        self._begun = BegunWindows(aggregation, windows, completion, schedule, now_us, each)
+        self._held_until_s = time.monotonic() + HELD_S
+        self._stored_until_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
+        self._newest = NewestReadings()
         self._fired: dict[int, _Changed] = defaultdict(dict)  # panes of the shortest tier, by start
         # A backfill lists the windows that were over later: a job may have them in its state.
         alone = aggregation.before_us is None
@@ -113,26 +132,16 @@ class GroupFiring:
         self._open_from_us = LATEST_US
         if not windows.has_open:
             self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
-        self._carry_in: CarryIn | None = None
-        if aggregation.carries:
-            self._carry_in = CarryIn(
-                windows,
-                self._tiers[0],
-                self._open_from_us,
-                completion.neighbours,
-                now_us,
-                self._begun.may_be_stored,
-                self._fired,
-                each,
-            )
+        self._neighbours = completion.neighbours
+        self._carry_in = _CarryIn(self) if aggregation.carries else None
         self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows, self.left = EncodedRows(), list[bytes]()
         self.left_marks: dict[int, list[str]] = {}
         self.left_open: set[int] = set()
         self._rows_bytes, self._limits = 0, aggregation.firing.commit
-        self.incomplete = self._begun.incomplete
-        self.counts: Counter[str] = self._begun.counts
+        self.incomplete = list[tuple[str, int]]()
+        self.counts = Counter[str]()
 
     def fire(self, readings: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
         """Adds readings, and fires the panes of their windows, of marked ones, and of longer ones that contain one.
@@ -140,16 +149,17 @@ class GroupFiring:
         Args:
             readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
                 encodes them.
-            marks: the windows that are due, as :mod:`pipeline.core.panes.marks` encodes them.
+            marks: readings without values of closed windows that are due, in the same encoding.
         """
         for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
-        for start_us, sensor_id in read_marks(marks):
-            self._make_due(start_us, sensor_id)
+        for part in marks:
+            for sensor_id, *_ in read_group_values(part):
+                self._make_due(start_of_readings(part), sensor_id)
         closed_us, now_us = self._schedule.closed_us, self._now_us
         over_us = max(self._schedule.passed_us, closed_us)
         self._windows.make_late(
-            min(closed_us, self._over_us), lambda start_us: self._completion[0].is_certain(start_us, now_us)
+            min(closed_us, self._over_us), lambda start_us: self._shortest.is_certain(start_us, now_us)
         )
         if self.results is not None:
             self.results.finish()
@@ -164,22 +174,21 @@ class GroupFiring:
             self._fire_longer()
         if self._latest is not None:
             from_us = self._retention.cells_stay_from_us(self._latest, now_us)
-            self.rows.extend(self._begun.newest.rows(self._latest, from_us))
+            self.rows.extend(self._newest.rows(self._latest, from_us))
         if self._carry_in and self._carry_in.woken:
-            woken = [Readings(sensor_id, (), (), ()) for sensor_id in sorted(self._carry_in.woken)]
-            stored = self._tiers[0].window.starts(self._open_from_us, self._begun.written_until_us)
+            stored = self._tiers[0].window.starts(self._open_from_us, self._written_until_us)
             for start_us in {self._open_from_us, *stored}:
-                self.left += encoded_readings(start_us, woken)
+                self.left += wakes(start_us, sorted(self._carry_in.woken))
         self._windows.drop(NEVER_US if self._drained else closed_us)
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
         """Adds readings to their sensors' windows."""
-        window = self._begun.of_start(start_us)
+        window = self._of_start(start_us)
         new: dict[str, list[Readings]] = {}
         for each in received:
             if each.sensor_id not in window.entries or not each.times:  # woken: the table has more
                 new.setdefault(each.sensor_id, []).append(each)
-        left = self._begun.begin_in_time(start_us, window, new)
+        left = self._begin_in_time(start_us, window, new)
         if left:
             self.left += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
             received = [each for each in received if each.sensor_id not in left]
@@ -197,16 +206,129 @@ class GroupFiring:
             if self._latest is not None:
                 newest = newest_of(times)
                 begin = len(metrics) * (len(times) - 1 - times[::-1].index(newest))  # the last value counts
-                self._begun.newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
+                self._newest.add(sensor_id, time_of_key(newest), zip(metrics, values[begin:], strict=False))
 
     def _make_due(self, start_us: int, sensor_id: str) -> None:
         """Makes a window of the shortest tier fire, computed anew if it is closed."""
-        window = self._begun.of_start(start_us)
+        window = self._of_start(start_us)
         if sensor_id not in window.entries:
-            self._begun.begin(start_us, window, [sensor_id])
+            self._begin(start_us, window, [sensor_id])
         entry = window.entries[sensor_id]
         entry.dirty = entry.moved = True
         entry.ahead = len(self._tiers) > 1
+
+    def _of_start(self, start_us: int) -> StartWindows:
+        """Returns the sensors' windows with this start."""
+        found = self._windows.of_tier[0].get(start_us)
+        if found is None:
+            late = self._windows.ends_by(0, start_us, self._schedule.closed_before_us)
+            found = self._windows.of_tier[0][start_us] = StartWindows(late)
+        return found
+
+    def _begin_in_time(
+        self, start_us: int, window: StartWindows, received: Mapping[str, Sequence[Readings]]
+    ) -> set[str]:
+        """Adds windows. Returns the sensors whose readings have to wait for another firing.
+
+        A group is held while its windows are restored. The readings that are left count as if they came a second later,
+        which is possible until the window closes or the job is drained.
+        """
+        closes = self._windows.ends_by(0, start_us, self._schedule.closed_us)
+        if closes or self._drained or not self._is_read(start_us, received):
+            self._begin(start_us, window, list(received), received)
+            return set()
+        sensor_ids = list(received)
+        began_s, begun, at_once = time.monotonic(), 0, _FIRST_SENSORS
+        while at_once > 0 and begun < len(sensor_ids):
+            self._begin(start_us, window, sensor_ids[begun : begun + at_once], received)
+            begun, now_s = begun + at_once, time.monotonic()
+            in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
+            at_once = min(round(in_time), MOST_SENSORS)
+        return set(sensor_ids[begun:])
+
+    def _begin(
+        self,
+        start_us: int,
+        window: StartWindows,
+        sensor_ids: Sequence[str],
+        received: Mapping[str, Sequence[Readings]] | None = None,
+    ) -> None:
+        """Adds windows of sensors, which continue from the table if it may store them. Woken ones get what it stores.
+
+        Args:
+            start_us: the windows' start.
+            window: the sensors' windows with that start.
+            sensor_ids: the sensors.
+            received: the readings that come, by sensor.
+        """
+        stored = not window.late and self._is_read(start_us, received or {})
+        restored = self._restored(start_us, sensor_ids, received) if stored and sensor_ids else {}
+        for sensor_id in sensor_ids:
+            readings = restored.get(sensor_id)
+            if known := window.entries.get(sensor_id):
+                if readings is not None:
+                    known.accumulator.merge(readings)
+                known.before.clear()
+                continue
+            held = stored and readings is None
+            value = WindowReadings() if readings is None else readings
+            window.entries[sensor_id] = SensorWindow(value=value, held=held)
+
+    def _is_read(self, start_us: int, received: Mapping[str, Sequence[Readings]]) -> bool:
+        """Returns whether the table may store open windows whose readings come now; it does if one of them is woken."""
+        woken = any(not each.times for of_sensor in received.values() for each in of_sensor)
+        return woken or self.may_be_stored(start_us)
+
+    def may_be_stored(self, start_us: int) -> bool:
+        """Returns whether the table may store an open window whose first readings come now."""
+        return start_us < self._stored_until_us
+
+    @property
+    def _written_until_us(self) -> int:
+        """The time before which windows of the shortest tier start that are closed, or may be stored."""
+        ended_us = self._schedule.closed_before_us
+        first_us = self._tiers[0].window.start_of(min(ended_us, LATEST_US)) if ended_us > 0 else 0
+        return max(first_us, self._stored_until_us)
+
+    def _restored(
+        self, start_us: int, sensor_ids: Sequence[str], received: Mapping[str, Sequence[Readings]] | None = None
+    ) -> dict[str, WindowReadings | None]:
+        """Returns all that the table stores of windows.
+
+        None of a window if another program wrote its row. Such a window is listed, and so is one of which raw rows may
+        have been collected.
+        """
+        completion = self._shortest
+        fresh = dict[str, WindowReadings]()
+        if received is not None and not completion.is_certain(start_us, self._now_us):
+            for sensor_id in sensor_ids:
+                fresh[sensor_id] = WindowReadings()
+                for _, metrics, times, values, _ in received[sensor_id]:
+                    fresh[sensor_id].extend(metrics, times, values)
+
+        def restored(sensor_id: str) -> tuple[WindowReadings | None, bool]:
+            with suppress(ForeignRow):  # the window waits for a repair
+                return completion.restored(sensor_id, start_us, self._now_us, fresh.get(sensor_id))
+            return None, False
+
+        found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
+        for sensor_id, (readings, certain) in found.items():
+            if readings is not None:
+                self._add_newest(sensor_id, readings)
+                self.counts[RESTORED] += 1
+            if not certain:
+                self._list_incomplete(sensor_id, start_us)
+        return {sensor_id: readings for sensor_id, (readings, _) in found.items()}
+
+    def _add_newest(self, sensor_id: str, found: WindowReadings) -> None:
+        """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
+        for time_us, metric, value in () if self._latest is None else found.newest():
+            self._newest.add(sensor_id, time_us, ((metric, value),))
+
+    def _list_incomplete(self, sensor_id: str, start_us: int) -> None:
+        """Lists a window for a repair."""
+        self.counts[INCOMPLETE] += 1
+        self.incomplete.append((sensor_id, start_us))
 
     def _fire_window(self, start_us: int, window: StartWindows) -> None:
         """Fires the panes of sensors' windows of the shortest tier."""
@@ -226,7 +348,7 @@ class GroupFiring:
 
     def _may_wait(self, start_us: int, window: StartWindows) -> bool:
         """Returns whether a window may fire later: from the state, or from the table."""
-        in_table = window.late or self._completion[0].is_certain(start_us, self._now_us)
+        in_table = window.late or self._shortest.is_certain(start_us, self._now_us)
         return in_table or not self._closes(start_us)
 
     def _closes(self, start_us: int) -> bool:
@@ -276,11 +398,11 @@ class GroupFiring:
         whose other outputs were lost.
         """
         for sensor_id, next_us, continues in stored:
-            window = self._begun.of_start(next_us)
-            if sensor_id not in window.entries and not window.late and not self._begun.may_be_stored(next_us):
+            window = self._of_start(next_us)
+            if sensor_id not in window.entries and not window.late and not self.may_be_stored(next_us):
                 if not continues:
-                    self._begun.list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
-            elif not continues or self._completion[0].is_certain(next_us, self._now_us):
+                    self._list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
+            elif not continues or self._shortest.is_certain(next_us, self._now_us):
                 self._make_due(next_us, sensor_id)
                 heappush(self._waiting, next_us)
 
@@ -293,10 +415,10 @@ class GroupFiring:
             self.incomplete.append((sensor_id, start_us))
         if entry.accumulator.differs:
             entry.moved = True  # it counts as much as before, of other values
-            self._begun.list_incomplete(sensor_id, start_us)
+            self._list_incomplete(sensor_id, start_us)
         if pane.too_wide:
             self.counts[TOO_WIDE] += 1
-            self._begun.list_incomplete(sensor_id, start_us)
+            self._list_incomplete(sensor_id, start_us)
         return pane.stats if pane.stats.events else None
 
     def _completed(self, tier: int, start_us: int, fresh: Mapping[str, Any]) -> dict[str, WindowStats | None]:
@@ -308,7 +430,7 @@ class GroupFiring:
                 found = completion.completed(sensor_id, start_us, now_us, fresh[sensor_id])
                 if found is not None:
                     if not tier:
-                        self._begun.add_newest(sensor_id, found.known)
+                        self._add_newest(sensor_id, found.known)
                     return found.stats
             return None
 
@@ -316,7 +438,7 @@ class GroupFiring:
         for sensor_id, stats in found.items():
             lacks = stats is None or not (stats.events or completion.is_certain(start_us, now_us))
             if lacks and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
-                self._begun.list_incomplete(sensor_id, start_us)  # a longer one when it is over, not in each firing
+                self._list_incomplete(sensor_id, start_us)  # a longer one when it is over, not in each firing
         return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
 
     def _fire_longer(self) -> None:
@@ -373,6 +495,113 @@ class GroupFiring:
             self.results.add(tier, start_us, written, timing)
         if self.contributions is not None:
             self.contributions.add(tier, start_us, changed)
+
+
+class _CarryIn:
+    """Carries the last reading before a window into its statistics, for windows of the shortest tier.
+
+    Args:
+        firing: the firing.
+
+    Attributes:
+        woken: the sensors whose open windows have to look again what is before them.
+    """
+
+    def __init__(self, firing: GroupFiring) -> None:
+        self._firing = firing
+        self._windows: dict[int, StartWindows] = firing._windows.of_tier[0]
+        self._tier = firing._tiers[0]
+        self._reached: set[tuple[str, int]] = set()  # windows that fire only because one before them did
+        self.woken: set[str] = set()
+
+    def look_again(self, sensor_id: str, from_us: int) -> None:
+        """Makes a sensor's windows from a start on look again what is before them."""
+        for start_us, window in self._windows.items():
+            if start_us >= from_us and (entry := window.entries.get(sensor_id)) is not None:
+                entry.before.clear()
+                entry.dirty = entry.moved = True
+
+    def into(self, start_us: int, found: Mapping[str, WindowStats]) -> None:
+        """Adds the last readings before a window to its statistics.
+
+        Args:
+            start_us: the window's start.
+            found: the window's statistics by sensor.
+        """
+        entries, carries_to = self._windows[start_us].entries, self._tier.statistics.carries_to
+        missing: dict[str, list[str]] = {}
+        for sensor_id, stats in found.items():
+            known = entries[sensor_id].before
+            if metrics := [metric for metric in stats.metrics if metric not in known and carries_to(metric)]:
+                missing[sensor_id] = metrics
+        looked_up = self._firing._each(lambda sensor_id: self._before(start_us, sensor_id, missing[sensor_id]), missing)
+        for sensor_id, readings in zip(missing, looked_up, strict=True):
+            entries[sensor_id].before |= readings
+        for sensor_id, stats in found.items():
+            for metric, of_metric in stats.metrics.items():
+                if of_metric.parts:
+                    of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
+
+    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int, bool]]:
+        """Makes the windows after a window that fires look again what is before them.
+
+        Returns sensor and start of those that only the table has, and whether the row continues from what fires.
+
+        Args:
+            start_us: the window's start.
+            found: the window's statistics by sensor.
+        """
+        end_us = self._tier.window.end_of(start_us)
+        beyond_state = self._windows[start_us].late or self._firing.may_be_stored(end_us)
+        stored = dict[str, dict[str, At]]()
+        for sensor_id, stats in found.items():
+            if (sensor_id, start_us) in self._reached:
+                continue  # its last readings are what they were
+            self.look_again(sensor_id, end_us)
+            if beyond_state and (lasts := lasts_of(stats)):
+                stored[sensor_id] = lasts
+
+        def following(sensor_id: str) -> tuple[dict[int, bool], int]:
+            return self._firing._neighbours.following(sensor_id, stored[sensor_id], end_us, self._firing._open_from_us)
+
+        reached = list[tuple[str, int, bool]]()
+        for sensor_id, (starts, until_us) in zip(stored, self._firing._each(following, stored), strict=True):
+            if until_us == self._firing._open_from_us < LATEST_US:
+                self.woken.add(sensor_id)
+            reached += [(sensor_id, each_us, continues) for each_us, continues in sorted(starts.items())]
+            self._reached.update((sensor_id, each_us) for each_us in starts if not self._has(sensor_id, each_us))
+        return reached
+
+    def _has(self, sensor_id: str, start_us: int) -> bool:
+        """Returns whether a window is in the state: it may fire because of readings of its own."""
+        window = self._windows.get(start_us)
+        return window is not None and sensor_id in window.entries
+
+    def _before(self, start_us: int, sensor_id: str, metrics: Iterable[str]) -> dict[str, At | None]:
+        """Returns the last reading of each metric before a window; None for a metric without one."""
+        found, floors = dict[str, At | None](dict.fromkeys(metrics)), dict.fromkeys(metrics, 0)
+        waiting, late = set(found), set[str]()
+        for each_us in sorted((each_us for each_us in self._windows if each_us < start_us), reverse=True):
+            if not waiting:
+                break
+            window = self._windows[each_us]
+            stats, entry = self._firing._fired.get(each_us, {}).get(sensor_id), window.entries.get(sensor_id)
+            if stats is None and entry is not None and not window.late:
+                stats = entry.accumulator.pane(self._tier.statistics).stats
+            lasts = {} if stats is None else lasts_of(stats)
+            for metric in waiting & lasts.keys():
+                found[metric], floors[metric] = lasts[metric], self._tier.window.end_of(each_us)
+                late |= {metric} if window.late else set()
+            waiting -= lasts.keys()
+        by_floor: dict[int, list[str]] = {}
+        for metric, floor_us in floors.items():
+            # Of windows that this job has open, the state contains all.
+            if floor_us < start_us and (not floor_us or metric in late or self._firing.may_be_stored(floor_us)):
+                by_floor.setdefault(floor_us, []).append(metric)
+        for floor_us, some in by_floor.items():
+            stored = self._firing._neighbours.before(sensor_id, some, floor_us, start_us, self._firing._now_us)
+            found |= {metric: max(at, found[metric] or at) for metric, at in stored.items()}
+        return found
 
 
 class _Behind:

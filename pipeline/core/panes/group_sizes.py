@@ -1,7 +1,7 @@
 """Estimates the state of a group of sensors, for the launch and for ``tidetable plan``.
 
 Every firing writes back all open windows of its group, so they have to fit into a commit; see
-:mod:`pipeline.core.panes.commit_limits`.
+:class:`pipeline.core.panes.firing.CommitLimits`.
 
 Assumes names and ids of 16 bytes, and readings like a sensor's, which can be compressed and packed. A test compares the
 sizes with those of the state that groups write.
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pipeline.core.accumulation.accumulator import SEAL_AT
 from pipeline.core.accumulation.reading_columns import FEW
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.commit_limits import CommitLimits
+from pipeline.core.panes.firing import CommitLimits
 from pipeline.core.panes.group_windows import PACKED_BYTES
 from pipeline.core.schema.rate import Rate, groups_for
 

@@ -12,17 +12,15 @@ open        open windows                                                  panes 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.commit_limits import CommitLimits
-from pipeline.core.panes.firing import END_US, NEVER_US, Schedule
+from pipeline.core.panes.firing import END_US, NEVER_US, CommitLimits, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_windows import GroupWindows, window_of
-from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings
-from pipeline.core.panes.marks import marks_bytes, start_of_marks
+from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 
 _SOON_US = 1_000_000
 
@@ -91,8 +89,8 @@ class GroupState:
             self._close_oldest(aggregation.firing.commit, chunks, parts)
         self.windows.read(chunk for chunk in chunks if not self._outgrows(*window_of(chunk)))
         parts = [part for part in parts if not self._outgrows(0, start_of_readings(part))]
-        self.readings = _taken(bags.parts, parts, due - late, start_of_readings)
-        self.marks = _taken(bags.marks, bags.marks.read() if late else [], late, start_of_marks)
+        self.readings = _taken(bags.parts, parts, due - late)
+        self.marks = _taken(bags.marks, bags.marks.read() if late else [], late)
 
     def _outgrows(self, tier: int, start_us: int) -> bool:
         return not tier and start_us in self._outgrown
@@ -139,7 +137,8 @@ class GroupState:
         for part in firing.left:
             bags.parts.add(part)
         for start_us, sensor_ids in [*self._outgrown.items(), *firing.left_marks.items()]:
-            bags.marks.add(marks_bytes(start_us, sensor_ids))
+            for mark in wakes(start_us, sensor_ids):
+                bags.marks.add(mark)
         for start_us in {*map(start_of_readings, firing.left), *firing.left_marks, *firing.left_open}:
             schedule.due_us[start_us] = soon_us
         for start_us in self._outgrown:
@@ -159,13 +158,13 @@ class GroupState:
             schedule.lags |= self.windows.lags
 
 
-def _taken(bag: Bag, values: Iterable[bytes], due: set[int], start_of: Callable[[bytes], int]) -> list[bytes]:
+def _taken(bag: Bag, values: Iterable[bytes], due: set[int]) -> list[bytes]:
     """Returns the values of a bag that are due; the others stay in it."""
     if not due:
         return []
     taken, left = list[bytes](), list[bytes]()
     for part in values:
-        (taken if start_of(part) in due else left).append(part)
+        (taken if start_of_readings(part) in due else left).append(part)
     _replace(bag, left)
     return taken
 

@@ -279,6 +279,11 @@ def accumulators_of(parts: Iterable[bytes]) -> dict[str, dict[int, WindowReading
     return found
 
 
+def wakes(start_us: int, sensor_ids: Iterable[str]) -> Iterator[bytes]:
+    """Yields encoded readings of sensors without any value: their windows fire, with what the table has."""
+    return encoded_readings(start_us, [Readings(sensor_id, (), (), ()) for sensor_id in sensor_ids])
+
+
 @lru_cache(maxsize=1024)
 def _layout(events: int, metrics: int, size: int) -> struct.Struct:
     text, times = "I" * bool(size & _HAS_TEXT), "16s" * events if size & _WIDE_TIME else f"{events}q"

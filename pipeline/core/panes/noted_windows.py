@@ -22,7 +22,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.grouped_readings import Readings, encoded_readings, read_group_values, start_of_readings
+from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 from pipeline.core.rows.mutation_bytes import delete_row, encoded
 from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, KeyRange, Row, prefix_range
 from pipeline.core.schema.rate import group_of
@@ -78,12 +78,12 @@ def without_sensors(rows: Iterable[Row], sensors: Collection[str]) -> Iterator[R
 
 def wakes_of(windows: Windows, groups: int) -> Iterator[tuple[int, bytes]]:
     """Yields ``(group, readings)`` without any reading, which make the panes of windows fire as the table has them."""
-    found: dict[tuple[int, int], list[Readings]] = defaultdict(list)
+    found: dict[tuple[int, int], list[str]] = defaultdict(list)
     for start_us, sensors in windows.items():
         for sensor_id in sensors:
-            found[group_of(sensor_id.encode(), groups), start_us].append(Readings(sensor_id, (), (), ()))
-    for (group, start_us), readings in found.items():
-        for part in encoded_readings(start_us, readings):
+            found[group_of(sensor_id.encode(), groups), start_us].append(sensor_id)
+    for (group, start_us), of_group in found.items():
+        for part in wakes(start_us, of_group):
             yield group, part
 
 

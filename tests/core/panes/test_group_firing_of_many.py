@@ -3,9 +3,9 @@
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes import begun_windows
-from pipeline.core.panes.begun_windows import RESTORED
+from pipeline.core.panes import group_firing
 from pipeline.core.panes.firing import END_US, Schedule
+from pipeline.core.panes.group_firing import RESTORED
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group
 
@@ -54,7 +54,7 @@ def test_a_restart():
 
 def test_a_restart_that_takes_long(monkeypatch):
     """A firing restores some sensors' windows, and those of the others follow a second later."""
-    monkeypatch.setattr(begun_windows, "HELD_S", 0)
+    monkeypatch.setattr(group_firing, "HELD_S", 0)
     group = restarted()
     group.pass_time()
     assert group.counts[RESTORED] == 3 * 8
@@ -70,7 +70,7 @@ def test_a_restart_that_takes_long(monkeypatch):
 @pytest.mark.parametrize("watermark_us", [MIDNIGHT + 3 * HOUR + LATENESS, END_US])
 def test_nothing_is_left_when_windows_close(monkeypatch, watermark_us):
     """The last pane of a window, or of a drain, has all readings, however long it takes."""
-    monkeypatch.setattr(begun_windows, "HELD_S", 0)
+    monkeypatch.setattr(group_firing, "HELD_S", 0)
     group = restarted()
     group.pass_time()
     group.watermark(MIDNIGHT + 3 * HOUR)  # on time

@@ -5,8 +5,7 @@ import pytest
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.panes import group_windows
 from pipeline.core.panes.firing import NEVER_US
-from pipeline.core.panes.group_windows import GroupWindows
-from pipeline.core.panes.sensor_window import SensorWindow, StartWindows
+from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
 from pipeline.core.schema.toml import parse_schema
 
 TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }").tiers

@@ -1,7 +1,7 @@
 """A job looks through the work list, and its windows get what backfills wrote."""
 
 from pipeline.core.completion.work_list import BACKFILLED, LATE, REPAIRED, listing, work_row
-from pipeline.core.panes import begun_windows
+from pipeline.core.panes import group_firing
 from pipeline.core.panes.firing import IN_FLIGHT_US
 from pipeline.core.panes.listed_windows import Look, listed_windows
 from pipeline.core.panes.noted_windows import wakes_of
@@ -135,7 +135,7 @@ def test_a_window_that_is_woken_again_is_not_written_again():
 
 def test_a_woken_window_that_waits_for_another_firing(monkeypatch):
     """A firing that reads for too long leaves woken windows, and what came for them, to the next."""
-    monkeypatch.setattr(begun_windows, "HELD_S", 0)
+    monkeypatch.setattr(group_firing, "HELD_S", 0)
     group, sensors = Beside(), [f"s{number}" for number in range(20)]
     group.receive(*(at(1, sensor_id=each) for each in sensors))
     group.pass_time()
