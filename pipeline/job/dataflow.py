@@ -26,10 +26,8 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from pipeline import __version__
 from pipeline.cloud.connection.errors import ServerProblem, explained
-from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes import firing as schedule
-from pipeline.core.panes import group_windows, grouped_readings
+from pipeline.core.panes import grouped_readings
 from pipeline.core.rollups import due
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.table_schema import TableSchema
@@ -59,13 +57,8 @@ _ALIVE = (
     dataflow.JobState.JOB_STATE_RUNNING,
 )
 _TIMEOUT_S = 10.0
-# The formats of a job's state; another release may not read all of them.
-_FORMATS = {
-    "windows": group_windows.VERSION,
-    "parts": grouped_readings.VERSION,
-    "schedule": schedule.VERSION,
-    "accumulators": accumulator_bytes.VERSION,
-}
+# The formats of a job's state that another release may not read. The rest is a cache.
+_FORMATS = {"parts": grouped_readings.VERSION}
 _ROLLUP_FORMATS = {"due": due.VERSION}
 _JOB_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _REGION = re.compile(r"[a-z]+(-[a-z]+)+[0-9]+")

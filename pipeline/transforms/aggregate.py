@@ -31,7 +31,7 @@ from pipeline.core.panes import group_firing as fired
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Schedule, Timers
 from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
-from pipeline.core.panes.group_state import Bags, GroupState
+from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.newest_row import is_latest_key
@@ -198,6 +198,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         element: tuple[int, bytes],
         parts: BagRuntimeState = _PARTS,
         marks: BagRuntimeState = _MARKS,
+        opened: BagRuntimeState = _OPEN,
         schedule: ReadModifyWriteRuntimeState = _SCHEDULE,
         watermark: RuntimeTimer = _WATERMARK,
         clock: RuntimeTimer = _CLOCK,
@@ -205,7 +206,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
         group, part = element
         if group not in self._schedules:
             self._schedules[group] = schedule.read()
-        of_group = Schedule.from_bytes(self._schedules[group])
+        of_group = read_schedule(self._schedules[group], Bags(parts, marks, opened), self.aggregation, self._now_us())
         start_us = start_of_readings(part)
         is_late = self._firing.closes(start_us, of_group.closed_us)
         if is_late:  # the raw rows are in the table
@@ -221,7 +222,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             HERE.wait((self._name, group), part, late=is_late)
         timers = of_group.expect(start_us, self._now_us(), self._firing, group)
         if timers is not None:
-            self._schedules[group] = of_group.to_bytes()
+            self._schedules[group] = schedule_bytes(of_group)
             schedule.write(self._schedules[group])
             _set(timers, watermark, clock)
 
@@ -241,10 +242,10 @@ class _AggregateFn(StatefulFn, CompletingFn):
         if group in self._fired:
             watermark.set(at)  # in the next bundle
             return
-        of_group = Schedule.from_bytes(schedule.read())
+        state, now_us = _State(Bags(parts, marks, opened), schedule, watermark, clock), self._now_us()
+        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us)
         due = of_group.pass_watermark(at.micros, self._firing, group)
-        state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
-        yield from self._fire(group, due, of_group, self._now_us(), state)
+        yield from self._fire(group, due, of_group, now_us, state)
 
     @on_timer(_CLOCK_SPEC)
     def time_passed(
@@ -262,10 +263,10 @@ class _AggregateFn(StatefulFn, CompletingFn):
         if group in self._fired:
             set_clock_timer(clock, at)  # in the next bundle
             return
-        of_group = Schedule.from_bytes(schedule.read())
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
-        due = of_group.pass_time(now_us)
         state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
+        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us)
+        due = of_group.pass_time(now_us)
         yield from self._fire(group, due, of_group, now_us, state)
 
     def _fire(
@@ -307,7 +308,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             for letter in self.writer.process(rows):
                 yield TaggedOutput(_DEAD_LETTERS, letter)
         schedule.firings += 1
-        self._schedules[group] = schedule.to_bytes()
+        self._schedules[group] = schedule_bytes(schedule)
         state.schedule.write(self._schedules[group])
         if firing.incomplete:
             column = listing(LATE, now_us)

@@ -5,9 +5,9 @@ from collections import Counter
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import END_US, FiringRules, Schedule
+from pipeline.core.panes.firing import END_US, FiringRules
 from pipeline.core.panes.group_firing import GroupFiring
-from pipeline.core.panes.group_state import Bags, GroupState
+from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
@@ -89,7 +89,7 @@ class Group:
 
     def take(self, parts):
         """Takes readings, encoded as a job gathers them."""
-        schedule = Schedule.from_bytes(self.schedule or None)
+        schedule = self.read_schedule()
         for part in parts:
             start_us = start_of_readings(part)
             if self.aggregation.firing.closes(start_us, schedule.closed_us):
@@ -98,7 +98,7 @@ class Group:
             else:
                 self.bags.parts.add(part)
             schedule.expect(start_us, self.now_us, self.aggregation.firing)
-        self.schedule = schedule.to_bytes()
+        self.schedule = schedule_bytes(schedule)
 
     def store(self, *events):
         for event in events:
@@ -108,7 +108,7 @@ class Group:
     def watermark(self, time_us):
         """Passes the watermark, timer by timer."""
         while True:
-            schedule = Schedule.from_bytes(self.schedule or None)
+            schedule = self.read_schedule()
             at_us = min(schedule.watermark_us, time_us)
             self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing))
             if at_us == time_us and not (at_us == END_US and schedule.due_us):
@@ -116,13 +116,13 @@ class Group:
 
     def pass_time(self, microseconds=MINUTE):
         self.now_us += microseconds
-        schedule = Schedule.from_bytes(self.schedule or None)
+        schedule = self.read_schedule()
         self._fire(schedule, schedule.pass_time(self.now_us))
 
     def pass_time_to(self, now_us):
         """Passes the clock, and a watermark a second behind it, timer by timer."""
         while self.schedule:
-            schedule = Schedule.from_bytes(self.schedule)
+            schedule = self.read_schedule()
             next_us = min(schedule.clock_us, schedule.watermark_us + SECOND)
             if next_us > now_us:
                 break
@@ -132,6 +132,9 @@ class Group:
             else:
                 self.pass_time(0)
         self.now_us = now_us
+
+    def read_schedule(self):
+        return read_schedule(self.schedule or None, self.bags, self.aggregation, self.now_us)
 
     def _fire(self, schedule, due):
         completion = Completion(self.schema, self.retention, self.table, raw_until_us=self.aggregation.before_us or 0)
@@ -146,7 +149,7 @@ class Group:
         schedule.firings += 1
         state.write(firing, 1)
         schedule.rearm(self.aggregation.firing)
-        self.schedule = schedule.to_bytes()
+        self.schedule = schedule_bytes(schedule)
         assert len({row.key for row in firing.rows}) == len(firing.rows)
         for row in map(decoded, firing.rows):
             self.table.write(row)

@@ -69,7 +69,7 @@ class CommitLimits:
         return closing
 
 
-VERSION = 5
+VERSION = 6
 
 NEVER_US = (1 << 63) - 1
 """Later than any watermark and any clock."""
@@ -181,13 +181,15 @@ class Schedule:
         ``late_us`` apart: all groups together make an even load, and one firing reads the state for many windows.
         """
         if start_us in self.due_us:
-            return None
+            return None if self.is_armed else self.rearm(firing, group)
         phase = firing.phase_of(group)
         if firing.window.end_of(start_us) <= self.passed_us:
             due_us = _next_of(phase, now_us, firing.late_us) if firing.late_us else now_us
         else:
             due_us = _next_of(phase, now_us, firing.early_us) if firing.early_us else NEVER_US
         self.due_us[start_us] = due_us
+        if not self.is_armed:  # others may be due, if another release wrote the state
+            return self.rearm(firing, group)
         return self.arm(self._next_watermark_us(start_us, firing), due_us, firing.lag_us(group))
 
     def rearm(self, firing: FiringRules, group: int = 0) -> Timers:
@@ -250,24 +252,48 @@ class Schedule:
         times_us = (end_us, end_us + firing.lateness_us, END_US)
         return next(time_us for time_us in times_us if time_us > self.passed_us or time_us == END_US)
 
-    def to_bytes(self) -> bytes:
-        """Serializes the schedule: a version in one byte, and 64-bit integers."""
+    @property
+    def is_armed(self) -> bool:
+        """Whether a timer is set."""
+        return min(self.watermark_us, self.clock_us) < NEVER_US
+
+    def to_bytes(self, formats: bytes = b"") -> bytes:
+        """Serializes the schedule: versions in one byte each, and 64-bit integers.
+
+        Any other release can read the first three of these: what has passed, what is closed, and the number of firings.
+
+        Args:
+            formats: the versions of the formats of the rest of the state.
+        """
         pairs = [number for pair in self.due_us.items() for number in pair]
-        times_us = [self.passed_us, self.closed_us, self.watermark_us, self.clock_us]
-        numbers = array("q", [*times_us, self.firings, self.follow_us, self.lags, self.open_watermark_us, *pairs])
-        return bytes([VERSION]) + numbers.tobytes()
+        known, timers = [self.passed_us, self.closed_us, self.firings], [self.watermark_us, self.clock_us]
+        rest = [self.follow_us, self.lags, self.open_watermark_us, *pairs]
+        return bytes([VERSION, *formats]) + array("q", [*known, *timers, *rest]).tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes | None) -> "Schedule":
-        """Parses what :meth:`to_bytes` wrote, or None for a new group. Raises ValueError for any other bytes."""
-        if data is None:
-            return cls()
-        if data[:1] != bytes([VERSION]) or len(data) < 65 or len(data) % 16 != 1:
-            raise ValueError("another release wrote this schedule; drain the job that wrote it and start a new one")
-        numbers = array("q", data[1:])
-        passed_us, closed_us, watermark_us, clock_us, firings, follow_us, lags, open_us, *pairs = numbers
+    def from_bytes(cls, data: bytes, formats: bytes = b"") -> "Schedule | None":
+        """Parses what :meth:`to_bytes` wrote; None if another release wrote the state, or some of it."""
+        versions = bytes([VERSION, *formats])
+        if data[: len(versions)] != versions:
+            return None
+        known, rest = _numbers(data, len(versions))
+        watermark_us, clock_us, follow_us, lags, open_us, *pairs = rest
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        return cls(passed_us, closed_us, watermark_us, clock_us, firings, follow_us, bool(lags), open_us, due_us)
+        passed_us, closed_us, firings = known
+        times_us = passed_us, closed_us, watermark_us, clock_us
+        return cls(*times_us, firings, follow_us, bool(lags), open_us, due_us)
+
+    @classmethod
+    def of_another_release(cls, data: bytes, formats: bytes) -> "Schedule":
+        """Returns what another release's schedule tells. Timers may be set that it does not know."""
+        (passed_us, closed_us, firings), _ = _numbers(data, 1 + len(formats))
+        return cls(passed_us, closed_us, firings=firings)
+
+
+def _numbers(data: bytes, begin: int) -> tuple[list[int], list[int]]:
+    """Returns the numbers of a schedule that any release can read, and the others."""
+    numbers = array("q", data[begin:])
+    return list(numbers[:3]), list(numbers[3:])
 
 
 def _next_of(phase: int, now_us: int, every_us: int) -> int:

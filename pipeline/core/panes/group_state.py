@@ -15,14 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from pipeline.core.accumulation import accumulator_bytes
 from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.panes import group_windows
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, NEVER_US, CommitLimits, Schedule
 from pipeline.core.panes.group_firing import GroupFiring
-from pipeline.core.panes.group_windows import GroupWindows, window_of
+from pipeline.core.panes.group_windows import GroupWindows, sensors_of, window_of
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 
 _SOON_US = 1_000_000
+_FORMATS = bytes([group_windows.VERSION, accumulator_bytes.VERSION])
 
 
 class Bag(Protocol):
@@ -44,6 +47,37 @@ class Bags(NamedTuple):
     parts: Bag
     marks: Bag
     open: Bag
+
+
+def schedule_bytes(schedule: Schedule) -> bytes:
+    """Serializes a group's schedule, with the versions of all formats of its state."""
+    return schedule.to_bytes(_FORMATS)
+
+
+def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_us: int) -> Schedule:
+    """Parses a group's schedule; None for a new group.
+
+    If another release wrote the state, its open windows are woken: waiting readings without values stand for them, and
+    are due now. The table has what they contain, so an update does not need a drain for them.
+    """
+    if data is None:
+        return Schedule()
+    known = Schedule.from_bytes(data, _FORMATS)
+    if known is not None:
+        return known
+    schedule = Schedule.of_another_release(data, _FORMATS)
+    longer = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
+    for chunk in bags.open.read():
+        (tier, start_us), sensor_ids = window_of(chunk), sensors_of(chunk)
+        if tier:
+            longer.note_longer(tier, start_us, sensor_ids, ahead=True)
+        else:
+            for part in wakes(start_us, sensor_ids):
+                bags.parts.add(part)
+    _replace(bags.open, longer.chunks())
+    schedule.lags, schedule.open_watermark_us = longer.lags, longer.next_watermark_us(schedule.passed_us)
+    schedule.due_us = {start_of_readings(part): now_us for part in [*bags.parts.read(), *bags.marks.read()]}
+    return schedule
 
 
 class GroupState:

@@ -5,13 +5,15 @@
 The state is bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
 
-    chunk   version; index of the tier; 1 if the entries are compressed; start in µs; entries until the end, by zlib if
-            they are compressed
-    entry   size of the sensor's id; flags, 1 for dirty, 2 for moved, 4 for held, 8 for readings before, 16 for ahead;
-            number of events and readings in the last pane (-1: none); size of the accumulator; the id; the accumulator;
-            if it has readings before, their number and these
+    chunk   index of the tier; 1 if the entries are compressed; start in µs; size of the sensors' ids; the ids,
+            separated by line feeds, by zlib; their entries, by zlib if they are compressed
+    entry   flags, 1 for dirty, 2 for moved, 4 for held, 8 for readings before, 16 for ahead; number of events and
+            readings in the last pane (-1: none); size of the accumulator; the accumulator; if it has readings before,
+            their number and these
     before  size of the metric's name; 1 if there is a reading before the window, otherwise 0; the name; time in µs and
             value of the reading
+
+Any release can read a chunk without its entries: they are a cache, and the table has what they contain.
 """
 
 import struct
@@ -85,8 +87,8 @@ class StartWindows:
 
 VERSION = 6
 
-_HEADER = struct.Struct("<BBBq")
-_ENTRY = struct.Struct("<HBqI")
+_HEADER = struct.Struct("<BBqI")
+_ENTRY = struct.Struct("<BqI")
 _COUNT = struct.Struct("<I")
 _BEFORE = struct.Struct("<BB")
 _AT = struct.Struct("<qd")
@@ -195,25 +197,25 @@ class GroupWindows:
         """Yields the windows."""
         for tier, windows in enumerate(self.of_tier):
             for start_us, window in windows.items():
-                parts, count, size = list[bytes](), 0, 0
+                ids, parts, size = list[str](), list[bytes](), 0
                 for sensor_id, entry in window.entries.items():
-                    encoded = _entry_parts(sensor_id, entry)
+                    encoded = _entry_parts(entry)
                     parts += encoded
-                    count += 1
+                    ids.append(sensor_id)
                     size += sum(map(len, encoded))
                     if size >= _CHUNK_BYTES:
-                        yield self._chunk(tier, start_us, parts, size // count)
-                        parts, count, size = [], 0, 0
+                        yield self._chunk(tier, start_us, ids, parts)
+                        ids, parts, size = [], [], 0
                 if parts:
-                    yield self._chunk(tier, start_us, parts, size // count)
+                    yield self._chunk(tier, start_us, ids, parts)
 
-    def _chunk(self, tier: int, start_us: int, parts: Iterable[bytes], entry_bytes: int) -> bytes:
-        body = b"".join(parts)
-        compressed = entry_bytes < PACKED_BYTES and len(body) > _FEW_BYTES
+    def _chunk(self, tier: int, start_us: int, sensor_ids: Sequence[str], parts: Iterable[bytes]) -> bytes:
+        ids, body = compress("\n".join(sensor_ids).encode(), 1), b"".join(parts)
+        compressed = len(body) < PACKED_BYTES * len(sensor_ids) and len(body) > _FEW_BYTES
         if compressed:
             body = compress(body, 1)
-        self.written_bytes += _HEADER.size + len(body)
-        return _HEADER.pack(VERSION, tier, compressed, start_us) + body
+        self.written_bytes += _HEADER.size + len(ids) + len(body)
+        return _HEADER.pack(tier, compressed, start_us, len(ids)) + ids + body
 
     def large(self, size_bytes: int) -> Iterator[tuple[str, int, int]]:
         """Yields the sensor id, the start in µs and the bytes of each accumulator of more than so many bytes."""
@@ -224,40 +226,42 @@ class GroupWindows:
                         yield sensor_id, start_us, len(entry.data)
 
 
-def _entry_parts(sensor_id: str, entry: SensorWindow) -> list[bytes]:
+def _entry_parts(entry: SensorWindow) -> list[bytes]:
     if entry.value is not None:
         entry.data = entry.value.to_bytes()
-    id_bytes = sensor_id.encode()
     before = _before_bytes(entry.before) if entry.before else b""
     flags = _DIRTY * entry.dirty | _MOVED * entry.moved | _HELD * entry.held | _AHEAD * entry.ahead
     flags |= _HAS_BEFORE * bool(before)
-    head = _ENTRY.pack(len(id_bytes), flags, entry.written, len(entry.data))
-    return [head, id_bytes, entry.data, before]
+    return [_ENTRY.pack(flags, entry.written, len(entry.data)), entry.data, before]
 
 
 def window_of(chunk: bytes) -> tuple[int, int]:
-    """Returns the index of the tier of a chunk's windows, and their start in µs."""
-    version, tier, _, start_us = _HEADER.unpack_from(chunk)
-    if version != VERSION:
-        raise ValueError("another release wrote these windows; drain the job that wrote them and start a new one")
+    """Returns the index of the tier of a chunk's windows, and their start in µs. Any release's chunk tells."""
+    tier, _, start_us, _ = _HEADER.unpack_from(chunk)
     return tier, start_us
+
+
+def sensors_of(chunk: bytes) -> list[str]:
+    """Returns the ids of the sensors of a chunk's windows. Any release's chunk tells."""
+    size = _HEADER.unpack_from(chunk)[3]
+    return decompress(chunk[_HEADER.size : _HEADER.size + size]).decode().split("\n")
 
 
 def _entries(chunk: bytes) -> Iterator[tuple[str, SensorWindow]]:
     """Yields a chunk's windows by sensor id."""
-    compressed = _HEADER.unpack_from(chunk)[2]
-    body = decompress(chunk[_HEADER.size :]) if compressed else chunk[_HEADER.size :]
-    end = 0
-    while end < len(body):
-        id_size, flags, written, size = _ENTRY.unpack_from(body, end)
-        sensor_id = end + _ENTRY.size
-        data = sensor_id + id_size
+    _, compressed, _, size = _HEADER.unpack_from(chunk)
+    body, end = chunk[_HEADER.size + size :], 0
+    if compressed:
+        body = decompress(body)
+    for sensor_id in sensors_of(chunk):
+        flags, written, size = _ENTRY.unpack_from(body, end)
+        data = end + _ENTRY.size
         end = data + size
         entry = SensorWindow(body[data:end], None, bool(flags & _DIRTY), written)
         entry.moved, entry.held, entry.ahead = bool(flags & _MOVED), bool(flags & _HELD), bool(flags & _AHEAD)
         if flags & _HAS_BEFORE:
             end = _read_before(body, end, entry.before)
-        yield body[sensor_id:data].decode(), entry
+        yield sensor_id, entry
     if end != len(body):
         raise ValueError("the windows are cut off")
 

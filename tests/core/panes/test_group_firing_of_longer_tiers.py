@@ -2,7 +2,6 @@
 
 import pytest
 
-from pipeline.core.panes.firing import Schedule
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.schema.toml import parse_schema
@@ -126,7 +125,7 @@ def test_a_month_follows_in_progress():
     assert group.row(days, "a", MIDNIGHT) == (1, 1)
     group.pass_time(50 * MINUTE)
     assert [group.row(tier, "a", tier.window.start_of(MIDNIGHT)) for tier in (days, months)] == [(2, 2)] * 2
-    assert not Schedule.from_bytes(group.schedule).lags
+    assert not group.read_schedule().lags
 
 
 def test_a_week_whose_days_are_gone():

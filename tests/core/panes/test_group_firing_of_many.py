@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.panes import group_firing
-from pipeline.core.panes.firing import END_US, Schedule
+from pipeline.core.panes.firing import END_US
 from pipeline.core.panes.group_firing import RESTORED
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group
@@ -58,7 +58,7 @@ def test_a_restart_that_takes_long(monkeypatch):
     group = restarted()
     group.pass_time()
     assert group.counts[RESTORED] == 3 * 8
-    assert Schedule.from_bytes(group.schedule).clock_us == group.now_us + SECOND
+    assert group.read_schedule().clock_us == group.now_us + SECOND
     for _ in range(6):
         group.pass_time(SECOND)
     assert group.counts[RESTORED] == 3 * 50
