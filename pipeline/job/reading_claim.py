@@ -1,9 +1,9 @@
 """Lets one process on the DirectRunner read a subscription into a table.
 
-Such a process has its windows in memory. Of two on one subscription, each would get a part of the messages, and replace
-aggregates by results of its part. So a process claims the subscription in each of its tables before it reads, and
-renews the claim while it runs. The claim is a cell of the row ``schema#reader``, which no reader takes for one of its
-rows, in a family that every table has. Its column is the subscription.
+Such a process has its windows in memory. Of two on one subscription, each would get a part of the messages, and count
+only these in open windows. So a process claims the subscription in each of its tables before it reads, and renews the
+claim while it runs. The claim is a cell of the row ``schema#reader``, which no reader takes for one of its rows, in a
+family that every table has. Its column is the subscription.
 
 A stop in order removes the claim. After a crash it stays, and tells the next process two things: when the process was
 last alive, and whether it is gone. On the same machine that is known at once. Otherwise a claim that does not change
