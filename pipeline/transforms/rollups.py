@@ -3,7 +3,7 @@
     contributions ─ WriteMembers ─ Shards ─ WriteParts ─ Groups ─ rows of groups
 
 The state of both steps in between is what is due; they read the rows that they compute from. What is due for the same
-rows waits together for some seconds, that of windows in progress for half a minute.
+rows waits together for some seconds.
 """
 
 import time
