@@ -88,7 +88,7 @@ class CompleteWindows(beam.PTransform):
     The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
     row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if the new row may
     count less than the stored one, or if a foreign row may belong to it. Writes and also lists a window if a job may
-    still write it: the job's next pane will lack these events.
+    still write it: its panes lack these events until the job has found the window on the list.
 
     Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
     the table. Thus the last writer of a row has read the raw rows of all.
