@@ -103,12 +103,6 @@ def test_safe(stored, requested, changed):
         ),
         (
             "",
-            "[metadata]\n",
-            "metadata.meta is ['*'], wanted absent",
-            "the family may contain metadata, and no reader would look for it there any more",
-        ),
-        (
-            "",
             "[tiers]\n",
             "tiers.1h is 'stats', wanted absent",
             "the family may contain aggregates, and no reader would look for them there any more",
@@ -117,12 +111,6 @@ def test_safe(stored, requested, changed):
             "",
             '[tiers]\n1h = "hours"',
             "tiers.1h is 'stats', wanted 'hours'",
-            "the family may contain aggregates, and no reader would look for them there any more",
-        ),
-        (
-            '[tiers]\n15m = "stats"',
-            '[tiers]\n900s = "stats"',
-            "tiers.15m is 'stats', wanted absent",
             "the family may contain aggregates, and no reader would look for them there any more",
         ),
     ],

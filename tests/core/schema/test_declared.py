@@ -40,11 +40,6 @@ def test_agreement():
             ["the family of readings is declared as raw, the table's is logs, raw"],
         ),
         (
-            parse_schema("[metadata]\n"),
-            {"meta": "meta"},
-            ["the family of metadata is declared as meta, the table's is none"],
-        ),
-        (
             TWO_TIERS,
             {"stats": "days", "window": Window.parse("1d")},
             [
@@ -59,11 +54,6 @@ def test_agreement():
                 "the family of aggregates is declared as stats, the table's is none",
                 "the shortest window is declared as 1h, the table's is none",
             ],
-        ),
-        (
-            parse_schema('[tiers]\n15m = "stats"'),
-            {"window": Window.parse("900s")},
-            ["the shortest window is declared as 900s, the table's is 15m"],
         ),
     ],
 )

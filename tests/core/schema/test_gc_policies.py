@@ -129,25 +129,18 @@ def test_prints_an_age_that_cbt_cannot_express() -> None:
         ("maxage 90d", "'=' expected at character 8, not '90d'"),
         ("maxage=", "an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) expected at character 8"),
         ("maxage=90", "expected at character 8, not '90'"),
-        ("maxage=90x", "expected at character 8, not '90x'"),
-        ("maxage=1h30m", "expected at character 8, not '1h30m'"),
         ("maxage=1.5h", "expected at character 8, not '1.5h'"),
-        ("maxage=-5d", "expected at character 8, not '-5d'"),
         ("maxage=٣d", "expected at character 8, not '٣d'"),
         ("maxage=0d", "expected at character 8, not '0d'"),
         ("maxage=106752d", "expected at character 8, not '106752d'"),
         (f"maxage={'9' * 5000}d", "expected at character 8"),
         ("maxversions=0", "a number of versions (from 1 to 65535) expected at character 13, not '0'"),
         ("maxversions=65536", "expected at character 13, not '65536'"),
-        ("maxversions=many", "expected at character 13, not 'many'"),
-        ("MAXAGE=5d", "expected at character 1, not 'MAXAGE'"),
         ("maxage=1d or", "'maxage=', 'maxversions=' or '(' expected at character 13, not the end"),
         ("maxage=1d | maxage=2d", "'||', '&&' or the end expected at character 11, not '|'"),
         ("maxage=1d maxage=2d", "'||', '&&' or the end expected at character 11, not 'maxage'"),
         ("(maxage=1d", "')' expected at character 11, not the end"),
-        ("maxage=1d)", "expected at character 10, not ')'"),
         ("never or maxage=1d", "expected at character 1, not 'never'"),
-        ("()", "expected at character 2, not ')'"),
         ("(" * 5000 + "maxage=1d" + ")" * 5000, "at most 500 bytes"),
         (" || ".join(["maxage=1d"] * 1000), "at most 500 bytes"),
     ],
@@ -191,12 +184,6 @@ def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta,
     assert collects(printed, age, newer_versions) == collects(policy, age, newer_versions)
 
 
-@given(policies)
-def test_simplifying_twice_changes_nothing(policy: Policy) -> None:
-    """Simplifying is idempotent, and the printed text parses to the simplified form."""
-    assert simplified(simplified(policy)) == simplified(policy) == parse_policy(format_policy(policy))
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -224,6 +211,26 @@ def test_order_and_nesting_make_no_difference(one: str, other: str) -> None:
 def test_policies_that_differ(one: str, other: str) -> None:
     """Policies with other values, operators or parts differ."""
     assert not same_policy(parse_policy(one), parse_policy(other))
+
+
+@pytest.mark.parametrize(
+    ("policy", "age"),
+    [
+        (Never(), None),
+        (VERSIONS[1], None),
+        (DAYS[3], timedelta(days=3)),
+        (union(DAYS[3], DAYS[2], VERSIONS[1]), timedelta(days=2)),
+        (union(VERSIONS[1], Never()), None),
+        (intersection(DAYS[3], DAYS[2]), timedelta(days=3)),
+        (intersection(DAYS[3], VERSIONS[1]), None),
+        (intersection(DAYS[3], Never()), None),
+        (union(DAYS[9], intersection(DAYS[3], VERSIONS[1])), timedelta(days=9)),
+        (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
+    ],
+)
+def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
+    """It is the least age of a union and the greatest of an intersection; None if a number of versions has a veto."""
+    assert collected_after(policy) == age
 
 
 def test_a_compound_of_one_policy_is_that_policy() -> None:
@@ -265,47 +272,6 @@ def test_keeping_one_version(policy: Policy, age: timedelta) -> None:
     assert collects(newest, age, 1)
     assert collects(newest, age, 0) == collects(policy, age, 0)
     assert not keeps_one_version(policy) or (newest == policy and collects(policy, age, 1))
-
-
-@pytest.mark.parametrize(
-    ("policy", "newest"),
-    [
-        ("never", "maxversions=1"),
-        ("maxage=30d", "maxage=30d || maxversions=1"),
-        ("maxversions=1 || maxage=30d", "maxversions=1 || maxage=30d"),
-        ("maxage=30d && maxversions=1", "(maxage=30d && maxversions=1) || maxversions=1"),
-        ("maxage=30d || maxversions=2", "maxage=30d || maxversions=2 || maxversions=1"),
-    ],
-)
-def test_policies_of_tiers(policy: str, newest: str) -> None:
-    """A policy gets a limit of one version, unless it has it."""
-    assert format_policy(of_newest(parse_policy(policy))) == newest
-
-
-@given(policies, ages, st.integers(0, 65_535), st.integers(0, 65_535))
-def test_without_versions_only_the_age_decides(policy: Policy, age: timedelta, some: int, others: int) -> None:
-    """A policy without a number of versions decides by age alone, however many newer versions there are."""
-    assert counts_versions(policy) or collects(policy, age, some) == collects(policy, age, others)
-
-
-@pytest.mark.parametrize(
-    ("policy", "age"),
-    [
-        (Never(), None),
-        (VERSIONS[1], None),
-        (DAYS[3], timedelta(days=3)),
-        (union(DAYS[3], DAYS[2], VERSIONS[1]), timedelta(days=2)),
-        (union(VERSIONS[1], Never()), None),
-        (intersection(DAYS[3], DAYS[2]), timedelta(days=3)),
-        (intersection(DAYS[3], VERSIONS[1]), None),
-        (intersection(DAYS[3], Never()), None),
-        (union(DAYS[9], intersection(DAYS[3], VERSIONS[1])), timedelta(days=9)),
-        (intersection(DAYS[1], union(DAYS[4], VERSIONS[1])), timedelta(days=4)),
-    ],
-)
-def test_the_age_that_suffices(policy: Policy, age: timedelta | None) -> None:
-    """It is the least age of a union and the greatest of an intersection; None if a number of versions has a veto."""
-    assert collected_after(policy) == age
 
 
 @given(policies, ages)

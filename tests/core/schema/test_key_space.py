@@ -18,7 +18,7 @@ from pipeline.core.schema.key_tokens import (
 )
 from tests.core.schema.key_templates import DEFAULT, EVENT, TEMPLATES, at, holds, scan_contains
 from tests.support.exhaustive import examples
-from tests.support.strategies import events, sensor_ids, spans, times
+from tests.support.strategies import events, spans, times
 
 
 @st.composite
@@ -34,28 +34,6 @@ def neighbourhoods(draw):
         st.lists(events(sensors, around.map(lambda us: max(us, EARLIEST_US)), ("location", "model")), max_size=12)
     )
     return (start_us, start_us + length_us), feed
-
-
-@given(sensor_ids, sensor_ids, times)
-def test_prefix_safety(sensor_id, other, time_us):
-    """A sensor's prefix matches its own rows only, even if another sensor's id begins with its id."""
-    template = KeyTemplate.parse(DEFAULT)
-    prefix = KeySpace(template).prefix(KeyBindings(sensor_id))
-    assert template.render(Event(sensor_id, time_us, {}, {})).startswith(prefix)
-    assert not template.render(Event(sensor_id + other, time_us, {}, {})).startswith(prefix)
-    if other != sensor_id:
-        assert not template.render(Event(other, time_us, {}, {})).startswith(prefix)
-
-
-@given(sensor_ids, spans, times)
-def test_default_range_is_half_open(sensor_id, span, time_us):
-    """A range of the default template's keys contains a time exactly if start <= time < end."""
-    template = KeyTemplate.parse(DEFAULT)
-    (key_range,), reverse, pattern = KeySpace(template).scan(KeyBindings(sensor_id), *span)
-    inside = holds(key_range, template.render(Event(sensor_id, time_us, {}, {})))
-    assert inside == (span[0] <= time_us < span[1])
-    assert not reverse
-    assert pattern is None
 
 
 # Scans
@@ -131,11 +109,6 @@ def test_pattern_only_where_it_is_needed(template, pattern):
         KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
         == pattern
     )
-
-
-def test_no_pattern_without_a_metric():
-    """A scan of all metrics needs no pattern."""
-    assert KeySpace(KeyTemplate.parse("{sensor_id}#{reverse_us}#{metric}")).scan(KeyBindings("a"), 0, 1).pattern is None
 
 
 def test_one_range_per_day():

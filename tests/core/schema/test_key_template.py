@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.schema.key_template import KeyTemplate, RawKey, first_segment
+from pipeline.core.schema.key_template import KeyTemplate, first_segment
 from pipeline.core.schema.key_tokens import (
     DAY_US,
     EventIdToken,
@@ -18,7 +18,7 @@ from pipeline.core.schema.key_tokens import (
     TimeToken,
 )
 from tests.core.schema.key_templates import DEFAULT, EVENT, TEMPLATES, TEN_THIRTY
-from tests.support.strategies import events, sensor_ids, times
+from tests.support.strategies import events
 
 templates = st.sampled_from(TEMPLATES).map(KeyTemplate.parse)
 key_events = events(promoted=("location", "model"))
@@ -48,15 +48,6 @@ def problem_with(text):
 def test_keys(template, key):
     """Renders the default template's keys, the published examples and others, byte for byte."""
     assert KeyTemplate.parse(template).render(EVENT, "pressure") == key
-
-
-@given(sensor_ids, times)
-def test_default_key_round_trip(sensor_id, time_us):
-    """A default key contains its sensor and its time to the microsecond, over the whole valid range."""
-    template = KeyTemplate.parse(DEFAULT)
-    key = template.render(Event(sensor_id, time_us, {"t": 1.0}, {}))
-    assert key == f"{sensor_id}#{9_999_999_999_999_999 - time_us:016d}".encode()
-    assert template.parse_key(key) == RawKey(sensor_id, time_us)
 
 
 @given(templates | st.just(KeyTemplate.parse("%d#{sensor_id}#%{reverse_ms}")), key_events)
@@ -160,12 +151,6 @@ def test_any_key(template, key):
     assert template.parse_key(again) == read
 
 
-@pytest.mark.parametrize("key", [b"agg#hourly#a", b"agg", b"\xffagg#", b""])
-def test_first_segment(key):
-    """Any bytes have a first segment."""
-    assert (first_segment(key) in RESERVED_SENSOR_IDS) == key.startswith(b"agg")
-
-
 # Properties
 
 
@@ -212,18 +197,6 @@ def test_split_keys(template, most, splits):
     assert KeyTemplate.parse(template).split_keys(most) == splits
 
 
-@given(
-    st.sampled_from(["{salt:1}", "{salt:2}", "{salt:4}", "{shard:7}", "x{shard:1000}", "{salt:1}{shard:9}"]),
-    st.integers(1, 200),
-)
-def test_splits_are_even(text, most):
-    """Splits are sorted; there are at most as many as requested, and at least half of what is possible."""
-    template = KeyTemplate.parse(f"{text}#{{sensor_id}}#{{reverse_us}}")
-    splits = template.split_keys(most)
-    assert splits == sorted(set(splits))
-    assert min(most, template.spread_factor - 1) // 2 <= len(splits) <= most
-
-
 @pytest.mark.parametrize("text", TEMPLATES)
 def test_text_and_pickling(text):
     """A template is defined by its text: equal texts are equal templates, and pickling keeps it."""
@@ -244,61 +217,30 @@ def test_text_and_pickling(text):
     [
         ("", "'' is not printable ASCII without blanks"),
         ("{sensor_id} #{reverse_us}", "'{sensor_id} #{reverse_us}' is not printable ASCII without blanks"),
-        ("{sensor_id}#{reverse_us}\n", "'{sensor_id}#{reverse_us}\\n' is not printable ASCII without blanks"),
         ("ü{sensor_id}#{reverse_us}", "'ü{sensor_id}#{reverse_us}' is not printable ASCII without blanks"),
-        ("{sensor_id}#{time:%Y\0}", "'{sensor_id}#{time:%Y\\x00}' is not printable ASCII without blanks"),
-        ("{sensor_id}#{time:%Y %m}", "'{sensor_id}#{time:%Y %m}' is not printable ASCII without blanks"),
         ("{sensor_id#{reverse_us}", "'{sensor_id#{reverse_us}' has an unmatched brace"),
-        ("{sensor_id}}#{reverse_us}", "'{sensor_id}}#{reverse_us}' has an unmatched brace"),
         ("{{sensor_id}}#{reverse_us}", "'{{sensor_id}}#{reverse_us}' has an unmatched brace"),
         ("{reverse_us}", "'{reverse_us}' has no {sensor_id}: sensors would share rows"),
-        ("literal", "'literal' has no {sensor_id}: sensors would share rows"),
         (
             "{sensor_id}#{salt:2}",
             "'{sensor_id}#{salt:2}' has no time: a sensor's events would share one row; add one, like {reverse_us}",
         ),
         ("{sensor_id}#{sensor_id}#{iso_s}", "'{sensor_id}#{sensor_id}#{iso_s}' has {sensor_id} twice"),
-        ("{sensor_id}#{iso_s}#{iso_s}", "'{sensor_id}#{iso_s}#{iso_s}' has {iso_s} twice"),
         (
             "{sensor_id}{reverse_us}",
             "{sensor_id} must be followed by '#' or end the key: its length is not fixed",
         ),
-        (
-            "{metadata.location}-{sensor_id}#{reverse_us}",
-            "{metadata.location} must be followed by '#' or end the key: its length is not fixed",
-        ),
-        (
-            "{sensor_id}#{metric}{metadata.a}#{reverse_us}",
-            "{metric} must be followed by '#' or end the key: its length is not fixed",
-        ),
         ("{sensor_id}#{iso_s}#{reverse_s}", "{iso_s} is no coarser than {reverse_s} after it; leave one out"),
-        ("{sensor_id}#{iso_us}#{bucket:1d}", "{iso_us} is no coarser than {bucket:1d} after it; leave one out"),
-        (
-            "{sensor_id}#{bucket:1d}#{bucket:24h}",
-            "{bucket:1d} is no coarser than {bucket:24h} after it; leave one out",
-        ),
         (
             "{sensor_id}#{bucket:15m}#{iso_us}",
             "{bucket:15m} before {iso_us} splits a span of time into too many key ranges; use {bucket:1d}",
-        ),
-        (
-            "{sensor_id}#{reverse_s}#{iso_us}",
-            "{reverse_s} before {iso_us} splits a span of time into too many key ranges; use {bucket:1d}",
         ),
         (
             "{sensor_id}#{bucket:1d}#{metric}#{iso_us}",
             "{metric} is between two times; put it before {bucket:1d}",
         ),
         (
-            "{sensor_id}#{bucket:1d}#{metadata.location}#{iso_us}",
-            "{metadata.location} is between two times; put it before {bucket:1d}",
-        ),
-        (
             "{sensor_id}#{event_id}#{reverse_us}",
-            "{event_id} must come after {reverse_us}: it distinguishes events with the same time",
-        ),
-        (
-            "{sensor_id}#{bucket:1d}#{event_id}#{reverse_us}",
             "{event_id} must come after {reverse_us}: it distinguishes events with the same time",
         ),
         *(

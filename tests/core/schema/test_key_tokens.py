@@ -1,4 +1,3 @@
-import hashlib
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -14,14 +13,11 @@ from pipeline.core.schema.key_tokens import (
     EventIdToken,
     MetadataToken,
     MetricToken,
-    SaltToken,
     SensorToken,
-    ShardToken,
     TemplateError,
-    TimeToken,
     parse_token,
 )
-from tests.support.strategies import sensor_ids, times
+from tests.support.strategies import times
 
 
 def at(*fields):
@@ -66,51 +62,28 @@ near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 4
 @pytest.mark.parametrize(
     ("token", "text"),
     [
-        ("reverse_s", "8228675784"),
         ("reverse_ms", "8228675784876"),
         ("reverse_us", "8228675784876543"),
-        ("iso_s", "2026-02-17T10:30:15"),
         ("iso_ms", "2026-02-17T10:30:15.123"),
         ("iso_us", "2026-02-17T10:30:15.123456"),
         ("time:%Y-%m-%d-%H%M", "2026-02-17-1030"),
-        ("time:%F", "2026-02-17"),
         ("time:%F %T".replace(" ", "_"), "2026-02-17_10:30:15"),
         ("time:%Y%m%d%H%M%S%f", "20260217103015123456"),
         ("time:%Y-%j", "2026-048"),
         ("time:%G-W%V-%u", "2026-W08-2"),
         ("time:%%%Y%%", "%2026%"),
         ("time:%%F%Y", "%F2026"),
-        ("bucket:1s", "2026-02-17T10:30:15"),
         ("bucket:10s", "2026-02-17T10:30:10"),
         ("bucket:15m", "2026-02-17T10:30:00"),
         ("bucket:1h", "2026-02-17T10"),
-        ("bucket:60m", "2026-02-17T10"),
         ("bucket:6h", "2026-02-17T06:00:00"),
         ("bucket:1d", "2026-02-17"),
-        ("bucket:24h", "2026-02-17"),
         ("bucket:1w", "2026-W08"),
     ],
 )
 def test_rendered_times(token, text):
     """Each time token renders as documented, in UTC."""
     assert parse_token(token).render(TEN_THIRTY) == text
-
-
-@pytest.mark.parametrize(
-    ("token", "epoch", "last"),
-    [
-        ("reverse_s", "9999999999", "0000000000"),
-        ("reverse_ms", "9999999999999", "0000000000000"),
-        ("reverse_us", "9999999999999999", "0000000000000000"),
-        ("iso_us", "1970-01-01T00:00:00.000000", "2286-11-20T17:46:39.999999"),
-        ("bucket:1d", "1970-01-01", "2286-11-20"),
-        ("bucket:1w", "1970-W01", "2286-W46"),
-    ],
-)
-def test_from_the_epoch_to_the_last_instant(token, epoch, last):
-    """Every token has the same width from the epoch to the last valid instant."""
-    assert parse_token(token).render(0) == epoch
-    assert parse_token(token).render(9_999_999_999_999_999) == last
 
 
 @pytest.mark.parametrize(
@@ -196,21 +169,16 @@ def test_grain(token, grain_us):
     [
         ("reverse_s", "82286757841"),
         ("reverse_s", "-228675784"),
-        ("reverse_s", " 228675784"),
         ("reverse_ms", "822867578487²"),
         ("iso_s", "2026-02-30T00:00:00"),
-        ("iso_s", "2026-02-17T24:00:00"),
         ("iso_s", "2026-02-17T10:30:60"),
         ("iso_ms", "2026-02-17T10:30:15.123456"),
         ("time:%Y-%j", "2026-366"),
-        ("time:%Y-%j", "2026-000"),
         ("time:%Y", "0000"),
         ("time:%G-W%V", "2025-W53"),
-        ("time:%G-W%V-%u", "2025-W01-8"),
         ("bucket:1w", "2026-W00"),
         ("bucket:15m", "2026-02-17T10:07:00"),
         ("bucket:1h", "2026-02-17T10:00"),
-        ("bucket:1d", "2026-13-01"),
     ],
 )
 def test_text_that_is_never_rendered(token, text):
@@ -219,38 +187,22 @@ def test_text_that_is_never_rendered(token, text):
         parse_token(token).parse(text)
 
 
-@pytest.mark.parametrize("time_format", ["%Y", "%Y-%m", "%Y%m%dT%H", "%Y-%j", "%G-%V", "%G%V%u", "%F-%H%M", "%FT%T.%f"])
-def test_formats_that_sort(time_format):
-    """A format from the year to any finer unit, without gaps, sorts by time."""
-    token = parse_token(f"time:{time_format}")
-    assert isinstance(token, TimeToken)
-    assert token.text == f"{{time:{time_format}}}"
-
-
 @pytest.mark.parametrize(
     ("time_format", "problem"),
     [
         ("", "it must begin with the year"),
-        ("day", "it must begin with the year"),
-        ("%%Y", "it must begin with the year"),
         ("%m-%Y", "it must begin with the year"),
-        ("%d.%m.%Y", "it must begin with the year"),
         ("%H:%M", "it must begin with the year"),
-        ("%T", "it must begin with the year"),
-        ("%V", "it must begin with the year"),
         ("%Y-%d", "%d (day) can't follow %Y (year)"),
-        ("%Y-%d-%m", "%d (day) can't follow %Y (year)"),
         ("%Y-%H", "%H (hour) can't follow %Y (year)"),
         ("%Y-W%V", "%V (ISO week) can't follow %Y (year)"),
         ("%G-%m", "%m (month) can't follow %G (ISO year)"),
         ("%G-W%V-%d", "%d (day) can't follow %V (ISO week)"),
-        ("%G-W%V-%H", "%H (hour) can't follow %V (ISO week)"),
         ("%Y-%m-%j", "%j (day of the year) can't follow %m (month)"),
         ("%Y-%m-%d-%M", "%M (minute) can't follow %d (day)"),
         ("%Y-%m-%d %H%S".replace(" ", "-"), "%S (second) can't follow %H (hour)"),
         ("%F-%f", "%f (microsecond) can't follow %d (day)"),
         ("%Y-%Y", "%Y (year) can't follow %Y (year)"),
-        ("%F%F", "%Y (year) can't follow %d (day)"),
     ],
 )
 def test_formats_that_do_not_sort(time_format, problem):
@@ -316,29 +268,6 @@ def test_buckets_of_invalid_durations(length):
     )
 
 
-@given(sensor_ids, st.integers(1, 4))
-def test_salt(sensor_id, digits):
-    """A salt is the first hexadecimal digits of the sensor's MD5, and one of the token's values."""
-    token = parse_token(f"salt:{digits}")
-    assert token == SaltToken(f"{{salt:{digits}}}", digits)
-    salt = token.render(sensor_id)
-    assert salt == hashlib.md5(sensor_id.encode(), usedforsecurity=False).hexdigest()[:digits]
-    assert salt in token.values
-    assert re.fullmatch(token.pattern, salt)
-
-
-@given(sensor_ids, st.integers(2, 10_000))
-def test_shard(sensor_id, count):
-    """A shard is the sensor's hash modulo the count, zero-padded to one width."""
-    token = parse_token(f"shard:{count}")
-    assert token == ShardToken(f"{{shard:{count}}}", count)
-    shard = token.render(sensor_id)
-    digest = hashlib.md5(sensor_id.encode(), usedforsecurity=False).digest()
-    assert int(shard) == int.from_bytes(digest[:8], "big") % count
-    assert shard in token.values
-    assert re.fullmatch(token.pattern, shard)
-
-
 @pytest.mark.parametrize(
     ("sensor_id", "salt", "shard"),
     [("balloon-7", "0d", "00"), ("3698", "94", "16"), ("a", "0c", "08"), ("~", "4c", "22")],
@@ -401,23 +330,12 @@ def test_metadata_token(name):
     [
         "",
         "sensor",
-        "SENSOR_ID",
         "sensor_id ",
-        "sensor_id:",
-        "reverse",
         "reverse_ns",
-        "reverse_us:",
-        "iso",
-        "salt",
-        "shard",
-        "time",
-        "bucket",
         "metadata",
         "metadata.",
-        "metadata.2x",
         "metadata.a#b",
         "metadata." + "x" * 129,
-        ":",
     ],
 )
 def test_unknown_tokens(text):

@@ -1,4 +1,3 @@
-import math
 import pickle
 import struct
 from collections import defaultdict
@@ -13,13 +12,12 @@ from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.times import from_datetime
 from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named
 from tests.support.exhaustive import examples
-from tests.support.strategies import events, key_texts, names, values
+from tests.support.strategies import events
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))
 AT = TEN_THIRTY - 456
@@ -160,15 +158,6 @@ def test_promoted_metadata_is_in_the_key_alone(layout, key):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_sparse_columns_are_absent(layout):
-    """An event has cells for its own metrics and metadata only."""
-    event = Event("a", TEN_THIRTY, {"t": 1.0}, {"location": "x"})
-    context = layout_context_of(LAYOUTS[layout], KEYS[layout][0])
-    (row,) = LAYOUTS[layout].rows(context, event)
-    assert len(row.cells) == (1 if LAYOUTS[layout].serializes else 2)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
 @given(st.randoms())
 def test_rewriting_an_event_changes_nothing(layout, random):
     """Writing an event again, even with its maps in another order, yields the same cells in the same rows."""
@@ -283,23 +272,6 @@ def read(layout, context, table):
     return layout.identity(context).merged(parts)
 
 
-@st.composite
-def feeds(draw):
-    """Draws events of one sensor and place, no two within one millisecond."""
-    offsets_ms = draw(st.lists(st.integers(0, 10_000_000), min_size=1, max_size=5, unique=True))
-    location = draw(key_texts)
-    return [
-        Event(
-            "a",
-            TEN_THIRTY + ms * 1000,
-            draw(st.dictionaries(names, values, min_size=1, max_size=3)),
-            draw(st.dictionaries(names, st.text(max_size=4), max_size=2)) | {"location": location},
-            f"e-{ms}",
-        )
-        for ms in offsets_ms
-    ]
-
-
 EACH_KEY = [(layout, key) for layout in LAYOUTS.values() for key in KEYS[layout.name]]
 # The exhaustive tests try every encoding with every key, the others one with each.
 CASES = [
@@ -318,44 +290,6 @@ def test_encoded_rows_equal_plain_rows(layout, key, encoding, of_message):
     expected = [encoded(row) for event in of_message for row in layout.rows(context, event)]
     assert layout.encoded_rows(context, of_message) == expected
     assert layout.encoded_rows(pickle.loads(pickle.dumps(context)), of_message) == expected  # noqa: S301 (our own)
-
-
-@pytest.mark.parametrize(("layout", "key", "encoding"), CASES)
-@settings(max_examples=examples(40))
-@given(feeds())
-def test_round_trip(layout, key, encoding, feed):
-    """Rows read back as their events, with times at the table's grain, names sorted, and the newest first."""
-    context = layout_context_of(layout, key, encoding)
-    exact = layout.serializes or layout.selected_by_key_only(context)
-    records = read(layout, context, stored(row for event in feed for row in layout.rows(context, event)))
-    assert records == [
-        RawRecord(
-            event.sensor_id,
-            event.event_time_us if exact else event.event_time_us // 1000 * 1000,
-            event.readings,
-            event.metadata,
-            event.event_id if layout.serializes or context.key.distinguishes_events else "",
-        )
-        for event in sorted(feed, key=lambda event: -event.event_time_us)
-    ]
-    for record in records:
-        assert list(record.readings) == sorted(record.readings)
-        assert list(record.metadata) == sorted(record.metadata)
-
-
-@pytest.mark.parametrize("encoding", Values)
-@pytest.mark.parametrize(
-    "layout", ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
-)
-@pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 1e308, -1e22, 0.1 + 0.2])
-def test_values_keep_their_bits(layout, encoding, value):
-    """A value is read back bit for bit, including the sign of zero, whatever the layout and encoding."""
-    layout = LAYOUTS[layout]
-    context = layout_context_of(layout, KEYS[layout.name][0], encoding)
-    table = stored(layout.rows(context, EVENT._replace(readings={"t": value})))
-    (record,) = read(layout, context, table)
-    assert record.readings["t"] == value
-    assert math.copysign(1, record.readings["t"]) == math.copysign(1, value)
 
 
 def test_a_value_twice_in_a_bucket_of_columns():
@@ -442,41 +376,6 @@ def test_selection(layout, key, metrics, selection):
     """A query selects exactly the families, columns, times and versions that can contain its events."""
     layout = LAYOUTS[layout]
     assert layout.selection(layout_context_of(layout, key), metrics, START, END, 7) == selection
-
-
-@pytest.mark.parametrize(("layout", "key"), EACH_KEY)
-@settings(max_examples=examples(30))
-@given(feeds(), st.integers(-1000, 10_000_000_000), st.integers(1, 5_000_000_000), st.booleans())
-def test_selected_cells_are_enough(layout, key, feed, offset_us, length_us, some):
-    """The selected cells suffice to read all events between the times, with the requested metrics."""
-    context = layout_context_of(layout, key)
-    start_us, end_us = TEN_THIRTY + offset_us, TEN_THIRTY + offset_us + length_us
-    metrics = ["t", "sum"] if some else None
-    selection = layout.selection(context, metrics, start_us, end_us, None)
-    table = stored(row for event in feed for row in layout.rows(context, event))
-
-    def selected(cell):
-        return (
-            cell.family in selection.families
-            and (selection.qualifiers is None or cell.qualifier in selection.qualifiers)
-            and (
-                selection.qualifier_range is None
-                or selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1]
-            )
-            and (selection.times_us is None or selection.times_us[0] <= cell.timestamp_us < selection.times_us[1])
-        )
-
-    def answer(table):
-        return [
-            (record.event_time_us, name, value)
-            for record in read(layout, context, table)
-            if start_us <= record.event_time_us < end_us
-            for name, value in record.readings.items()
-            if metrics is None or name in metrics
-        ]
-
-    filtered = {key: cells for key in table if (cells := list(filter(selected, table[key])))}
-    assert answer(filtered) == answer(table)
 
 
 def test_layouts_are_found_by_name():

@@ -185,40 +185,24 @@ def test_round_trip(schema):
         ),
         ("key = 7", 'key: takes a string, like "{sensor_id}#{reverse_us}", not 7'),
         ('key = ""', 'key: is empty; it takes a string, like "{sensor_id}#{reverse_us}"'),
-        ("key = ['{sensor_id}']", "key: takes a string, like \"{sensor_id}#{reverse_us}\", not ['{sensor_id}']"),
         ('key = "{sensor_id}"', None),
-        ('key = "{reverse_us}"', "key: '{reverse_us}' has no {sensor_id}: sensors would share rows"),
         (
             'layout = "narrow"',
             "layout: 'narrow' is none of wide, tall, serialized, bucket_cells, bucket_columns, bucket_serialized",
         ),
-        ("layout = true", 'layout: takes a string, like "wide", not True'),
         ('values = "int64"', "values: 'int64' is none of text, float64"),
         ('metrics = "*"', "metrics: must be a table: [metrics]"),
         ("[metrics]", 'metrics: has no family; add one, like raw = ["*"]'),
         ('[metrics]\nraw = "*"', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
-        ("[metrics]\nraw = []", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
-        ('[metrics]\nraw = [""]', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
         ("[metrics]\nraw = [1]", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
-        ("[metadata.meta]\na = 1", 'metadata.meta: takes a list of globs, like ["temperature", "log_*"]'),
-        ('[metrics]\n"a b" = ["*"]', "metrics: 'a b' is not a family name: 1 to 64 of -_.A-Za-z0-9"),
-        (
-            'layout = "serialized"\n[metadata]\nmeta = ["*"]',
-            "metadata: the layout serialized stores metadata in the event; leave this out",
-        ),
         ("tiers = 1", "tiers: must be a table: [tiers]"),
         ("[tiers]\n1h = 1", 'tiers.1h: takes a string, like "stats", not 1'),
         (
             '[tiers]\n7h = "stats"',
             "tiers.7h: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d",
         ),
-        (
-            '[tiers]\nhourly = "stats"',
-            "tiers.hourly: 'hourly' is not a duration; write a whole number and s, m, h or d, like 90s or 15m",
-        ),
         ("[policies]\nraw = 90", 'policies.raw: takes a string, like "maxage=30d", not 90'),
         ('[policies]\nraw = ""', 'policies.raw: is empty; it takes a string, like "maxage=30d"'),
-        ('[policies]\nrow = "never"', "policies.row: there is no such family; the families are raw, meta, stats"),
         (
             '[policies]\nraw = "maxage=90"',
             "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
@@ -246,10 +230,6 @@ def test_round_trip(schema):
             "statistics.t: sketch is written with the statistics that need it; leave it out",
         ),
         (
-            '[statistics]\nt = ["time_weighted_mean", "time_weighted_mean:linear"]',
-            "statistics.t: t has a statistic twice",
-        ),
-        (
             'key = \'{iso_us}#{sensor_id}\'\n[statistics]\nt = ["max", "increase"]',
             "statistics: increase needs the last reading before each window, and keys like {iso_us}#{sensor_id} don't "
             "find those of a sensor: begin keys with {sensor_id}, or leave it out",
@@ -272,11 +252,8 @@ def test_round_trip(schema):
             "rate.every: 'often' is not a duration; write a whole number and us, ms, s, m, h or d, "
             "like 10ms, 1s or 15m",
         ),
-        ('[rate]\nevery = "1s"\nmetrics = 0', "rate.metrics: takes a whole number from 1 to 1,000, not 0"),
-        ('[rate]\nevery = "1s"\nmetrics = 1001', "rate.metrics: takes a whole number from 1 to 1,000, not 1001"),
         ('[rate]\nevery = "1s"\nmetrics = true', "rate.metrics: takes a whole number from 1 to 1,000, not True"),
         ('[rate]\nevery = "1s"\nmetadata = -1', "rate.metadata: takes a whole number from 0 to 100, not -1"),
-        ('[rate]\nevery = "1s"\nmetadata = "1"', "rate.metadata: takes a whole number from 0 to 100, not '1'"),
         (
             '[rate]\nevery = "1s"\nevent_bytes = 1.5',
             "rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not 1.5",
