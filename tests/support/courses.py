@@ -9,6 +9,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row
 from pipeline.core.schema.layouts import CellSelection
+from tests.support.groups import event, restarted
 
 HOUR, DAY = 3_600_000_000, 86_400_000_000
 _MINUTE, _MIDNIGHT = HOUR // 60, 20_501 * DAY
@@ -30,6 +31,32 @@ READINGS = st.dictionaries(
     min_size=1,
     max_size=14,
 )
+
+
+def deliver(group, readings, chance, more=()):
+    """Gives a group a sensor's readings twice, in any batches, with late ones of any age, and with restarts.
+
+    Args:
+        group: the group, whose readings are of the sensor ``s``.
+        readings: the values of each event by its time.
+        chance: decides the order of readings, and what happens between them.
+        more: further times with values.
+
+    Returns:
+        The group, or the one after its last restart.
+    """
+    deliveries = [*readings.items(), *readings.items(), *more]
+    chance.shuffle(deliveries)
+    while deliveries:
+        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
+        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
+        if chance.random() < 0.3:
+            group.watermark(_MIDNIGHT + chance.randint(0, 40) * HOUR)
+        if chance.random() < 0.3:
+            group.pass_time(chance.choice([2, 30]) * _MINUTE)
+        if chance.random() < 0.2:
+            group = restarted(group)
+    return group
 
 
 def course_of(events, metric, start_us, end_us):

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.packed_block import Sealed
 from pipeline.core.accumulation.pane import Pane
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.statistics.member import Member
@@ -133,29 +132,6 @@ def test_without_another_accumulator(truth, rng: random.Random):
     }
 
 
-def test_the_last_of_two_values_counts():
-    """Of two different values for one reading, a publisher's mistake, the last counts."""
-    found = accumulated([(5, {"t": 1.0}), (5, {"t": 2.0, "u": 3.0})])
-    stats = found.pane().stats
-    assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1, 2.0, 3.0)
-    assert found.differs
-    assert not accumulated([(5, {"t": 1.0}), (5, {"u": 2.0, "t": 1.0}), (6, {"t": 2.0})]).differs
-
-
-def test_the_last_of_two_values_counts_in_a_merge():
-    """The merged value replaces the accumulator's own, whatever their sizes and whether they were counted."""
-    for more in (0, 100):
-        for counted in (False, True):
-            one = accumulated([(5, {"t": 1.0})] + [(i, {"t": 0.0}) for i in range(10, 10 + more)])
-            other = accumulated([(5, {"u": 3.0, "t": 2.0})] + [(i, {"t": 0.0}) for i in range(200, 200 + more)])
-            if counted:
-                one.pane(), other.pane()
-            one.merge(other)
-            stats = one.pane().stats
-            assert (stats.events, stats.metrics["t"].total, stats.metrics["u"].total) == (1 + 2 * more, 2.0, 3.0)
-            assert one.differs
-
-
 @given(truths, truths, st.randoms(use_true_random=False))
 def test_a_merge_leaves_the_other_alone(truth, more, rng: random.Random):
     """The merged accumulator stays the same to the last byte, also when the target accumulates more."""
@@ -182,19 +158,6 @@ def test_metrics_in_any_order(count):
     assert_same(mixed.pane().stats, ordered.pane().stats)
     if count == 100:
         assert len(mixed.to_bytes()) == len(ordered.to_bytes())  # one group
-
-
-@given(st.lists(st.integers(-1, 48), min_size=2, max_size=12), st.randoms(use_true_random=False))
-def test_times_far_apart(hours, rng: random.Random):
-    """A window may be longer than an hour, and its parts may arrive in any order."""
-    deliveries = [(40 * 3_600_000_000 + hour * 3_599_999_999 + i, {"t": float(i)}) for hour in hours for i in range(5)]
-    rng.shuffle(deliveries)
-    merged = WindowReadings()
-    for begin in range(0, len(deliveries), 7):
-        part = accumulated(deliveries[begin : begin + 7])
-        merged.merge(WindowReadings.from_bytes(part.to_bytes()))
-        merged = WindowReadings.from_bytes(merged.to_bytes())
-    assert_same(merged.pane().stats, stats_of(dict(deliveries)))
 
 
 def test_a_row_of_metadata_alone():
@@ -277,38 +240,12 @@ def test_the_state_s_size(hertz, metrics):
     assert not found.without(accumulated(walking(metrics, hertz, 3600))).pane().stats.events
 
 
-def test_what_cannot_be_packed():
-    """Values without any pattern take little more than their eight bytes."""
-    rng = random.Random(1)
-    found = accumulated((i * 1_000_000, {"t": rng.uniform(-1e300, 1e300)}) for i in range(3600))
-    assert len(found.to_bytes()) < 3600 * 8 * 1.02
-
-
 def test_the_size_of_wide_times():
     """A time takes eight bytes more if events are identified by more than their time."""
     found = WindowReadings()
     for i, (time_us, readings) in enumerate(walking(1, 1, 3600)):
         found.add(time_us, readings, f"e-{i}")
     assert 3600 * 8 < len(found.to_bytes()) < 3600 * 10 + 256 * 8
-
-
-def test_only_a_block_that_may_know_is_opened(monkeypatch):
-    """Neither serializing, nor merging, nor events after those that are sealed unpack these; one between them does."""
-    opened = []
-    times = Sealed.times
-    monkeypatch.setattr(Sealed, "times", lambda self: opened.append(self.first) or times(self))
-    found = accumulated((second, {"t": 1.5}) for second in range(300))
-    for begin in (300, 600, 900):
-        found = copied(found)
-        for second in range(begin, begin + 300):
-            found.add(second, {"t": 2.5})
-        other = accumulated((second, {"t": 3.5}) for second in range(begin + 10_000, begin + 10_300))
-        found.merge(copied(other))
-    assert found.pane().stats.events == 2100
-    assert opened == []
-    found.add(350, {"t": 9.5})
-    assert found.pane().stats.events == 2100
-    assert set(opened) == {300}
 
 
 def test_too_many_metrics(monkeypatch):

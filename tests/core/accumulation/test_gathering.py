@@ -1,7 +1,6 @@
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.events.event import Event
-from pipeline.core.schema.identity import Identity
 from pipeline.core.windows.fixed import HOURLY
 
 HOUR_US = HOURLY.length_us
@@ -22,30 +21,6 @@ def test_by_sensor_and_window():
     gathered.add([event("a", HOUR_US - 1)])
     assert taken(gathered) == {("a", 0): 3, ("a", HOUR_US): 1, ("b", 0): 1}
     assert taken(gathered) == {}
-
-
-def test_times_of_a_coarser_grain():
-    """Events that the table cannot distinguish count once."""
-    gathered = BundleReadings(HOURLY, Identity(1000))
-    gathered.add([event("a", 1001), event("a", 1999), event("a", 2000)])
-    assert taken(gathered) == {("a", 0): 2}
-
-
-def test_events_of_one_time():
-    """Events with the same time count separately if the table's identity distinguishes them."""
-    events = [
-        Event("a", 5, {"t": 1.0}, {"place": place, "model": model}, event_id)
-        for place, model, event_id in (("n", "x", "1"), ("s", "x", "1"), ("n", "y", "1"), ("n", "x", "2"))
-    ]
-    for identity, count in (
-        (Identity(), 1),
-        (Identity(metadata=("place",)), 2),
-        (Identity(event_id=True), 2),
-        (Identity(metadata=("model", "place"), event_id=True), 4),
-    ):
-        gathered = BundleReadings(HOURLY, identity)
-        gathered.add([*events, *events])
-        assert taken(gathered) == {("a", 0): count}
 
 
 def test_a_bundle_that_failed():

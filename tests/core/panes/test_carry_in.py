@@ -10,9 +10,9 @@ from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
-from tests.support.courses import READINGS, SCHEMA, check
+from tests.support.courses import READINGS, SCHEMA, check, deliver
 from tests.support.exhaustive import examples
-from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.memory import Memory
 
 
@@ -20,18 +20,7 @@ from tests.support.memory import Memory
 @given(READINGS, st.randoms(use_true_random=False))
 def test_any_order_gives_the_same_rows(readings, chance):
     """In any batches, however often delivered, with late readings of any age and with restarts."""
-    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
-    deliveries = list(readings.items()) * 2
-    chance.shuffle(deliveries)
-    while deliveries:
-        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
-        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
-        if chance.random() < 0.3:
-            group.watermark(MIDNIGHT + chance.randint(0, 40) * HOUR)
-        if chance.random() < 0.3:
-            group.pass_time(chance.choice([2, 30]) * MINUTE)
-        if chance.random() < 0.2:
-            group = restarted(group)
+    group = deliver(Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY), readings, chance)
     group.watermark(MIDNIGHT + 3 * DAY + LATENESS)
     group.pass_time(2 * MINUTE)
     check(rows_of(group), readings)

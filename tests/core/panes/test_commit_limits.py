@@ -22,6 +22,7 @@ WITH_ROLLUPS = parse_schema(TIERS + "[rollups]\nfleet = { by = [] }\n")
 SENSORS = [f"sensor-{number:03}" for number in range(60)]
 HOURS = 12
 LIMITS = CommitLimits(50_000)
+EARLY, HALFWAY = ResultRules(MIDNIGHT, early=True), MIDNIGHT + 6 * HOUR
 
 
 class Measured(Group):
@@ -81,11 +82,19 @@ def test_windows_that_the_table_may_lack_stay_open():
     assert max(group.commits) > LIMITS.bytes
 
 
-@pytest.mark.parametrize("early_us", [0, MINUTE])
-@pytest.mark.parametrize("schema", [SCHEMA, WITH_ROLLUPS])
-@pytest.mark.parametrize("results", [None, ResultRules(MIDNIGHT, early=True)])
-@pytest.mark.parametrize("before_us", [None, MIDNIGHT + 6 * HOUR])
-@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize(
+    ("early_us", "schema", "results", "before_us", "drained"),
+    [  # every pair of choices
+        (0, SCHEMA, None, None, False),
+        (0, SCHEMA, EARLY, HALFWAY, True),
+        (0, WITH_ROLLUPS, None, HALFWAY, True),
+        (0, WITH_ROLLUPS, EARLY, None, False),
+        (MINUTE, SCHEMA, None, None, True),
+        (MINUTE, SCHEMA, EARLY, HALFWAY, False),
+        (MINUTE, WITH_ROLLUPS, None, HALFWAY, False),
+        (MINUTE, WITH_ROLLUPS, EARLY, None, True),
+    ],
+)
 def test_commits_after_an_outage(early_us, schema, results, before_us, drained):
     """Each commit is within the limit, with and without early panes, roll-ups, results and what the table may store."""
     rollups = RollupRules.of(schema)

@@ -74,15 +74,6 @@ def test_a_spread_of_watermarks():
     assert all(24 <= sum(lag * 10 // (MINUTE + 1000) == part for lag in lags) <= 27 for part in range(10))
 
 
-def test_without_early_panes():
-    """Readings wait for the watermark alone."""
-    firing = FiringRules(HOURLY, 0, MINUTE, 10 * MINUTE)
-    schedule = Schedule()
-    assert schedule.expect(0, NOW, firing) == Timers(HOUR, None)
-    assert not schedule.pass_time(NOW + HOUR)
-    assert schedule.pass_watermark(HOUR, firing) == {0}
-
-
 def test_late_readings():
     """They wait for the late interval, for the watermark that closes their window, or for the end of time."""
     schedule = Schedule()

@@ -1,7 +1,5 @@
 """The panes of a group's windows: with a table in memory, and against plain statistics of everything that came."""
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from pipeline.core.events.event import Event
 from pipeline.core.panes import group_firing as counted
 from pipeline.core.panes.firing import END_US
-from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
 from tests.support.exhaustive import examples
@@ -57,18 +54,6 @@ def test_late_events_of_any_age():
     assert group.table.reads - more <= more - reads  # however many events
 
 
-def test_a_late_event_of_a_sensor_that_never_sent():
-    """Its window is read, and written with what came; the day, which is open, follows with its next pane."""
-    group = Late()
-    group.receive(event(0))
-    group.watermark(T + 2 * HOUR)
-    group.receive(event(1, 2.0, "b"))
-    group.pass_time()
-    assert group.row(sensor_id="b") == (1, 2)
-    group.pass_time()
-    assert group.row(DAYS, "b") == (1, 2)
-
-
 @pytest.mark.parametrize(
     "schema",
     [
@@ -94,40 +79,6 @@ def test_where_raw_rows_cannot_serve(schema):
 
 def stored_rows(table):
     return [Row(key, list(cells.values())) for key, cells in table._cells.items()]
-
-
-@pytest.mark.slow
-def test_a_pane_never_replaces_a_row_that_knows_more():
-    """Whatever is open, late or in between: counts never decrease. The watermark lags, jumps, and stands still."""
-    rng = random.Random(5)
-    group = Late()
-    watermark_us, largest, known = T, {}, set()
-    for _ in range(300):
-        age = rng.choice([5, 50, 500])
-        came = [
-            event((group.now_us - T) / MINUTE % 3000 - rng.random() * age, sensor_id=rng.choice("ab")) for _ in range(3)
-        ]
-        came = [each for each in came if each.event_time_us >= T]
-        group.receive(*came)
-        known.update((each.sensor_id, each.event_time_us) for each in came)
-        group.pass_time(rng.choice([1, MINUTE, 10 * MINUTE]))
-        if rng.random() < 0.3:
-            watermark_us += rng.choice([0, 30 * MINUTE, 3 * HOUR])
-            group.watermark(watermark_us)
-        for tier in (HOURS, DAYS):
-            for sensor_id in "ab":
-                for start_us in range(T, T + 72 * HOUR, tier.window.length_us):
-                    events = (group.row(tier, sensor_id, start_us) or (0, 0))[0]
-                    assert events >= largest.get((tier, sensor_id, start_us), 0)
-                    largest[tier, sensor_id, start_us] = events
-    group.watermark(END_US)
-    for sensor_id in "ab":
-        for tier in (HOURS, DAYS):
-            for start_us in range(T, T + 72 * HOUR, tier.window.length_us):
-                end_us = start_us + tier.window.length_us
-                expected = sum(sensor == sensor_id and start_us <= at_us < end_us for sensor, at_us in known)
-                assert (group.row(tier, sensor_id, start_us) or (0, 0))[0] == expected
-    assert not group.listed
 
 
 STEPS = st.lists(
@@ -174,55 +125,6 @@ def test_any_order(steps, early, began, schema):
                 if sensor == sensor_id and tier.window.start_of(T + minutes * MINUTE) == first_us
             ]
             assert group.row(tier, sensor_id, first_us) == (len(values), pytest.approx(sum(values)))
-    assert not group.listed
-
-
-def test_rows_are_those_of_the_format():
-    """The aggregate rows parse."""
-    group = Late()
-    group.receive(event(0), event(1, 3.0))
-    group.watermark(T + HOUR)
-    rows = [row for row in stored_rows(group.table) if row.key.startswith(b"agg#hourly")]
-    record = parse_aggregate_row(HOURS.window, rows[0])
-    assert (record.reading_count, record.metrics["t"].avg) == (2, 2.0)
-
-
-def test_a_week_that_began_before_the_job():
-    """Its row never counts less than before, and follows when a day is over."""
-    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n1w = "weeks"')
-    monday = schema.tiers[2].window.start_of(T)
-    began = monday + 48 * HOUR
-    group = Group(schema, began, before_us=began)
-    group.receive(*(Event("a", monday + hour * HOUR, {"t": 1.0}, {}) for hour in (25, 57, 63)))
-    counts = []
-    for hour in (24, 26, 58, 64, 24 * 8):
-        group.watermark(monday + hour * HOUR)
-        if row := group.row(schema.tiers[2], "a", monday):
-            counts.append(row[0])
-    assert counts == [1, 1, 1, 3]
-
-
-def test_a_group_that_was_silent():
-    """A backfill wrote a window long after its end, while the job had nothing of it: nothing of that is lost."""
-    group = Late(before_us=T - 24 * HOUR)
-    backfill = Late(table=group.table)
-    backfill.receive(event(0), event(1))
-    backfill.watermark(END_US)
-    group.receive(event(2, 4.0))
-    group.pass_time()
-    group.watermark(T + 30 * HOUR)
-    assert (group.row(), group.row(DAYS)) == ((3, 6), (3, 6))
-    assert not group.listed
-
-
-def test_a_window_that_was_over_long_ago_when_it_closes():
-    """Its last pane is computed from the table, which has what a backfill wrote meanwhile."""
-    group = Late(before_us=T - 24 * HOUR)
-    group.receive(event(0))
-    group.watermark(T + HOUR)
-    group.store(event(1, 2.0))
-    group.watermark(T + 30 * HOUR)
-    assert (group.row(), group.row(DAYS)) == ((2, 3), (2, 3))
     assert not group.listed
 
 

@@ -22,7 +22,7 @@ SCHEMA = parse_schema(
     '[policies]\nraw = "never"\n[tiers]\n30m = "halves"\n1h = "hours"\n1d = "days"\n'
     '"1d@Europe/Berlin" = "berlin"\n"1mo@Europe/Berlin" = "months"\n"1w@Asia/Kolkata" = "weeks"'
 )
-BERLIN_DAYS, BERLIN_MONTHS, KOLKATA_WEEKS = SCHEMA.tiers[3], SCHEMA.tiers[5], SCHEMA.tiers[4]
+BERLIN_DAYS, BERLIN_MONTHS = SCHEMA.tiers[3], SCHEMA.tiers[5]
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 BERLIN, KOLKATA = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata")
@@ -71,18 +71,6 @@ def now_us():
     return EVENTS[-1].event_time_us + 100 * 24 * HOUR
 
 
-@pytest.mark.slow
-def test_days_of_23_and_25_hours():
-    """Days, weeks and months are those of the zones' clocks, and start there."""
-    group = Group(SCHEMA, now_us())
-    group.receive(*EVENTS)
-    group.watermark(END_US)
-    assert stored(group) == reference(EVENTS)
-    assert stored(group)["agg#daily@Europe/Berlin#a#2026-03-29"][0] == 23
-    assert stored(group)["agg#daily@Europe/Berlin#a#2026-10-25"][0] == 25
-    assert not group.listed
-
-
 @settings(max_examples=examples(15), deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.booleans())
 def test_any_order(randomness, pieces, restarted):
@@ -114,24 +102,3 @@ def test_a_day_fires_when_it_ends(change_us):
     group.watermark(end_us)
     assert group.row(BERLIN_DAYS, "a", start_us) == (1, 1)
     assert group.row(BERLIN_MONTHS, "a", BERLIN_MONTHS.window.start_of(change_us)) is None
-
-
-@pytest.mark.slow
-def test_a_late_event_corrects_every_longer_window():
-    """A reading that comes after months is counted in its day, week and month, from what the table stores."""
-    group = Group(SCHEMA, now_us())
-    group.receive(*EVENTS)
-    group.watermark(now_us())
-    group.pass_time(HOUR)
-    group = Group(SCHEMA, group.now_us, before_us=END_US, table=group.table)
-    late = Event("a", CHANGES[0] + 21 * HOUR + MINUTE, {"t": 0.5}, {})
-    group.receive(late)
-    group.watermark(END_US)
-    assert stored(group) == reference([*EVENTS, late])
-    assert {row.key.decode() for row in group.written if b"ly" in row.key} == {
-        "agg#hourly#a#2026-03-29T21",
-        "agg#daily#a#2026-03-29",
-        "agg#daily@Europe/Berlin#a#2026-03-29",
-        "agg#monthly@Europe/Berlin#a#2026-03",
-        "agg#weekly@Asia/Kolkata#a#2026-03-30",
-    }

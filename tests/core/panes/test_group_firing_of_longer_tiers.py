@@ -10,31 +10,6 @@ from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, e
 TIERS = '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n'
 
 
-def test_what_was_deferred_for_long():
-    """It replaces what the day has of the hour, although the state has forgotten the hour itself."""
-    group = Group(parse_schema(TIERS), MIDNIGHT + HOUR, early_us=0)
-    group.receive(event("a", MIDNIGHT, {"t": 1.0}))
-    group.watermark(MIDNIGHT + HOUR + LATENESS)
-    group.pass_time(30 * MINUTE)
-    group.receive(event("a", MIDNIGHT + MINUTE, {"t": 1.0}))
-    group.pass_time()
-    group.pass_time(30 * MINUTE)
-    group.watermark(MIDNIGHT + 24 * HOUR)
-    assert group.row(group.schema.tiers[1], "a", MIDNIGHT) == (2, 2)
-
-
-def test_a_window_that_a_new_job_begins_in_part():
-    """A day has what earlier jobs stored of hours without a row."""
-    schema = parse_schema(TIERS.replace("1d", '6h = "six"\n1d'))
-    group = Group(schema, MIDNIGHT + 5 * HOUR, before_us=MIDNIGHT + 6 * HOUR + 1)
-    group.receive(*(event("a", MIDNIGHT + hour * HOUR, {"t": 1.0}) for hour in (5, 6, 7)))
-    found = []
-    for hour in (6, 7, 8):
-        group.watermark(MIDNIGHT + hour * HOUR)
-        found.append(group.row(schema.tiers[2], "a", MIDNIGHT)[0])
-    assert found == [3, 3, 3]
-
-
 @pytest.mark.parametrize(
     ("minutes", "first", "last"),
     [(1, 5, 1), (1, 1, 5), (90, 1, 5), (90, 5, 1)],

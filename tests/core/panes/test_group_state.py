@@ -37,25 +37,6 @@ def send(group, minutes, *sensors, value=1.0):
     group.receive(*(event(f"s-{n}", T + minutes * MINUTE, {"t": value}) for n in sensors))
 
 
-def read_by(counts, call):
-    """Returns the bags that a call reads."""
-    counts.clear()
-    call()
-    return {name for (name, what), number in counts.items() if what == "reads" and number}
-
-
-def test_what_each_firing_reads():
-    """Early panes read open windows, and late panes only marks."""
-    group, counts = group_of()
-    send(group, 62, 1)
-    assert read_by(counts, group.pass_time) == {"parts", "open"}
-    assert read_by(counts, lambda: group.watermark(T + HOUR + LATENESS)) == {"open"}
-    send(group, 2, 1)
-    assert read_by(counts, group.pass_time) == {"marks"}
-    assert not counts["open", "added"]
-    assert group.row(HOURS, "s-1", T) == (2, 2)
-
-
 def test_a_late_reading_takes_a_mark():
     """However many sensors a group has, and whatever the late readings are."""
     written = []
@@ -67,22 +48,6 @@ def test_a_late_reading_takes_a_mark():
         group.pass_time()
         written.append(sum(number for (_, what), number in counts.items() if what == "added"))
     assert written[0] == written[1] < 40
-
-
-def test_a_table_with_longer_tiers():
-    """A late pane writes the day too, whether that is open or closed, and reads no more state."""
-    group, counts = group_of(parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"'))
-    days = group.schema.tiers[1]
-    group.watermark(T + HOUR + LATENESS)
-    send(group, 62, 1)
-    assert read_by(counts, group.pass_time) == {"parts", "open"}
-    send(group, 2, 1)
-    assert read_by(counts, group.pass_time) == {"marks"}
-    assert (group.row(HOURS, "s-1", T), group.row(days, "s-1", T)) == ((2, 2), (4, 4))
-    group.watermark(T + 24 * HOUR + LATENESS)
-    send(group, 4, 1, 2)
-    group.pass_time()
-    assert [group.row(days, f"s-{n}", T) for n in (1, 2)] == [(5, 5), (3, 3)]
 
 
 def test_days_have_no_state():

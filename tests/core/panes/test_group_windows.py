@@ -4,13 +4,11 @@ import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.panes import group_windows
-from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows, sensors_of, window_of
 from pipeline.core.schema.toml import parse_schema
 
 TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }").tiers
 HOUR = TIERS[0].window.length_us
-DAY = 24 * HOUR
 LATENESS = HOUR // 6
 
 
@@ -55,41 +53,6 @@ def test_round_trip(monkeypatch, chunk_bytes):
     again = GroupWindows(TIERS, LATENESS, chunks)
     assert contents(again) == contents(windows)
     assert again.of_tier[0][0].entries["a"].accumulator.pane().stats.events == 2
-
-
-def test_bytes_stay_as_they_are():
-    """An accumulator is not even parsed unless its sensor sends something."""
-    chunks = list(filled().chunks())
-    again = GroupWindows(TIERS, LATENESS, chunks)
-    assert all(
-        entry.value is None for of_tier in again.of_tier for w in of_tier.values() for entry in w.entries.values()
-    )
-    assert list(again.chunks()) == chunks
-
-
-def test_dropping():
-    """The windows that end by a time go."""
-    windows = filled()
-    windows.drop(0)
-    assert [set(of_tier) for of_tier in windows.of_tier] == [{0}, {0}]
-    windows.drop(HOUR)
-    assert [set(of_tier) for of_tier in windows.of_tier] == [set(), {0}]
-
-
-def test_what_comes_next():
-    """An end for a window with something to write, else the moment when it closes."""
-    windows = filled()
-    windows.drop(0)
-    assert windows.next_watermark_us(0) == HOUR  # b has something to write
-    windows.of_tier[0][0].entries["b"].dirty = False
-    assert windows.next_watermark_us(0) == HOUR  # a day lacks what it wrote
-    windows.of_tier[0][0].entries["b"].ahead = False
-    assert windows.next_watermark_us(0) == HOUR + LATENESS
-    windows.drop(HOUR)
-    assert windows.next_watermark_us(HOUR) == DAY
-    assert windows.take_over(1, DAY - 1) == []
-    assert windows.take_over(1, DAY) == [(0, ["a"])]
-    assert windows.next_watermark_us(DAY) == NEVER_US
 
 
 def test_large_accumulators():

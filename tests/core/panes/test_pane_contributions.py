@@ -11,9 +11,9 @@ from pipeline.core.rollups.sums import read_sums, window_stats_of
 from pipeline.core.rows.rollup_rows import MEMBERS, parse_members_key
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema
-from tests.support.courses import READINGS, SCHEMA
+from tests.support.courses import READINGS, SCHEMA, deliver
 from tests.support.exhaustive import examples
-from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
+from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.rollups import set_cells
 from tests.support.versioned_table import VersionedTable
 
@@ -41,18 +41,7 @@ def test_the_newest_contribution_is_the_row(readings, chance):
     """In any batches, with late readings of any age, readings before others, drains and restarts."""
     schema = parse_schema(f"{SCHEMA}\n[rollups]\nfleet = {{ by = [] }}")
     begin_us = MIDNIGHT + chance.choice([0, 10 * HOUR, 2 * DAY])
-    group = Group(schema, begin_us, rollups=RollupRules.of(schema))
-    deliveries = [(time_us, of_event) for time_us, of_event in readings.items() for _ in range(2)]
-    chance.shuffle(deliveries)
-    while deliveries:
-        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
-        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
-        if chance.random() < 0.3:
-            group.watermark(MIDNIGHT + chance.randint(0, 40) * HOUR)
-        if chance.random() < 0.3:
-            group.pass_time(chance.choice([2, 30]) * MINUTE)
-        if chance.random() < 0.2:
-            group = restarted(group)
+    group = deliver(Group(schema, begin_us, rollups=RollupRules.of(schema)), readings, chance)
     group.watermark(END_US)
     found = {}
     for key, stats in newest_contributions(group).items():

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from pipeline.core.panes.firing import END_US
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
-from tests.support.courses import READINGS, SCHEMA
+from tests.support.courses import READINGS, SCHEMA, deliver
 from tests.support.exhaustive import examples
-from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
+from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, event, rows_of
 from tests.support.results import newest_of
 
 HOURS = parse_schema('[policies]\nraw = "never"\n[tiers]\n1h = "hours"')
@@ -34,18 +34,8 @@ def test_the_greatest_result_is_the_row(readings, chance, rules):
     No two results of a window have the same id.
     """
     group = Group(parse_schema(SCHEMA), MIDNIGHT + chance.choice([0, 10 * HOUR, 2 * DAY]), results=rules)
-    deliveries = [(time_us, of_event) for time_us, of_event in readings.items() for _ in range(2)]
-    deliveries += [(time_us, {"t": 77.0}) for time_us in readings if chance.random() < 0.2]
-    chance.shuffle(deliveries)
-    while deliveries:
-        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
-        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
-        if chance.random() < 0.3:
-            group.watermark(MIDNIGHT + chance.randint(0, 40) * HOUR)
-        if chance.random() < 0.3:
-            group.pass_time(chance.choice([2, 30]) * MINUTE)
-        if chance.random() < 0.2:
-            group = restarted(group)
+    second = [(time_us, {"t": 77.0}) for time_us in readings if chance.random() < 0.2]
+    group = deliver(group, readings, chance, second)
     group.watermark(END_US)
     ids = [result.event_id for result in group.published]
     assert len(set(ids)) == len(ids)
