@@ -1,7 +1,5 @@
 """Alerts in the real graph, on a scripted stream and a table with rules."""
 
-from unittest import mock
-
 import pytest
 
 from pipeline.cloud.connection.names import TableName
@@ -9,9 +7,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_rows import alert_range, parse_alert_row
-from pipeline.core.results.window_results import batches_of
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.transforms import aggregate
 from tests.job.running import PROJECT
 from tests.support.lasting import lasting
 from tests.support.streams import HOUR, MINUTE, Script, event_at
@@ -46,33 +42,6 @@ def test_transitions_are_told_and_written(table):
     script = Script().watermark(0).arrive(event_at(1, 11), event_at(1, 50, "b"), event_at(1, 12, "a2"))
     script.arrive(event_at(2, 12)).arrive(event_at(3, 9))
     _run(table, script, ("warm", "a", "firing"), ("warm", "a2", "firing"), ("warm", "a", "resolved"))
-    assert _firing(table) == [("warm", "a2")]
-
-
-def test_a_condition_that_holds_by_the_watermark(table):
-    """With nothing further from the sensor, the watermark shows that the condition has held."""
-    script = Script().watermark(0).arrive(event_at(1, 11), event_at(1, 11, "a2")).arrive(event_at(30, 9, "a2"))
-    _run(table, script.watermark(3 * MINUTE), ("warm", "a", "firing"), rules=f'{_WARM}for = "2m"')
-    assert _firing(table) == [("warm", "a")]
-
-
-def test_a_drain_shows_nothing(table):
-    """At the end of a job nobody knows whether the condition goes on."""
-    _run(table, Script().watermark(0).arrive(event_at(1, 11)), rules=f'{_WARM}for = "5h"')
-    assert _firing(table) == []
-
-
-def test_a_restart(table):
-    """A new job knows what fires, and tells it no more; it also knows a condition that was about to fire."""
-    rules = f'{_WARM}for = "2m"'
-    now = 4 * HOUR
-    script = Script().watermark(now).arrive(event_at(1, 11), event_at(200, 11), event_at(now, 11, "a2"))
-    _run(table, script, ("warm", "a", "firing"), rules=rules)
-    script = Script().watermark(now).arrive(event_at(1, 11), event_at(201, 12))
-    script.pass_time(3 * MINUTE).watermark(now + 3 * MINUTE)
-    _run(table, script, ("warm", "a2", "firing"), rules=rules, began=0)
-    script = Script().watermark(0).arrive(event_at(300, 9))
-    _run(table, script, ("warm", "a", "resolved"), rules=rules, began=1)
     assert _firing(table) == [("warm", "a2")]
 
 
@@ -125,12 +94,3 @@ def test_a_statistic_of_windows(table):
         rules=rules,
     )
     assert _firing(table) == [("mean", "a")]
-
-
-def test_results_are_made_for_rules_on_windows_alone(table):
-    """A process that knows the rules makes no results of windows while none looks at them."""
-    made, rules = [], '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
-    script = Script().watermark(0).arrive(event_at(1, 12)).watermark(HOUR)
-    with mock.patch.object(aggregate, "batches_of", lambda *arguments: made.append(1) or batches_of(*arguments)):
-        _run(table, script, ("warm", "a", "firing"), rules=rules)
-    assert not made

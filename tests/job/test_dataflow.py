@@ -456,13 +456,6 @@ def test_missing_credentials(capsys, monkeypatch):
     assert "gcloud auth application-default login" in line
 
 
-def test_missing_table(capsys, bigtable, pubsub):
-    """A missing table is reported before anything is staged."""
-    code, line = refusal(capsys, flags(launch_checks="on", bigtable_table="nowhere"))
-    assert code == 1
-    assert "tables/nowhere does not exist" in line
-
-
 def test_a_refused_job_leaves_no_files(capsys, storage, dataflow):
     """An unknown region is one line with Google's message, and staged files are removed."""
     before = storage.names()

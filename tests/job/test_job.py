@@ -18,7 +18,6 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY
 from pipeline.local.fleet import Fleet, simulate
 from pipeline.local.proof import Expectation
@@ -73,60 +72,6 @@ def test_a_fleet(resources, log):
     assert sum(counters.get(f"panes_{timing}", 0) for timing in ("early", "on_time", "late")) >= len(
         expectation.aggregate_keys
     )
-
-
-HOURS_AND_DAYS = '[tiers]\n1h = "hours"\n1d = "days"'
-SALTED = 'key = "{salt:2}#{metadata.place}#{sensor_id}#{iso_us}"\nlayout = "serialized"\n[tiers]\n15m = "quarters"'
-
-
-def test_several_tables(resources, log):
-    """One feed goes to two tables with different layouts, keys and windows; one of them has days of hours."""
-    names = [resources.table_of(parse_schema(text)) for text in (HOURS_AND_DAYS, SALTED)]
-    day_us = now_us() // (24 * HOUR_US) * 24 * HOUR_US
-    events = [
-        sensor_event("ab"[i % 2], day_us - (i + 1) * 1_200_000_000, {"t": float(i)}, {"place": "north"})
-        for i in range(12)
-    ]
-    placeless = sensor_event("a", day_us, {"t": 1.0}, {})
-    resources.publish([message_of(events[:8]), message_of([*events[8:], placeless])])
-    both = ",".join(name.table for name in names)
-    with running_job(resources.flags(bigtable_table=both, allowed_lateness="3d"), log) as job:
-        day = time.strftime("%Y-%m-%d", time.gmtime(day_us / 1_000_000 - 1))
-        days = {f"agg#daily#{sensor}#{day}": sum(range(first, 12, 2)) for sensor, first in (("a", 0), ("b", 1))}
-        eventually(
-            lambda: (
-                {key: float(row["days:sum_t"]) for key, row in resources.rows(names[0]).items() if key in days} == days
-            )
-        )
-        quarters = eventually(
-            lambda: (
-                (found := [row for key, row in resources.rows(names[1]).items() if key.startswith("agg#15m#")])
-                and sum(float(row["quarters:sum_t"]) for row in found) == sum(range(12))
-                and found
-            )
-        )
-        (letter,) = resources.dead_letters(1)
-        assert job.stop() == 0
-    assert all(row["quarters:reading_count"] == "1" for row in quarters)
-    assert letter.attributes["dead_letter_reason"] == "MISSING_KEY_FIELD"
-    for name, text in zip(names, (HOURS_AND_DAYS, SALTED), strict=True):
-        schema = parse_schema(text)
-        expected = [row for event in events for row in schema.rows(validate(event, now_us()))]
-        rows = resources.rows(name)
-        written = {key: row for key, row in rows.items() if not key.startswith(("agg#", "repair#"))}
-        # If keys do not begin with the sensor, the job can't tell whether an earlier job wrote a window.
-        assert bool(written.keys() ^ {key for key in rows if not key.startswith("agg#")}) is (text == SALTED)
-        assert written == {
-            row.key.decode(): {
-                f"{cell.family}:{cell.qualifier.decode()}": cell.value.decode(errors="backslashreplace")
-                for cell in row.cells
-            }
-            for row in expected
-        }
-    counters = job.counters()
-    assert (counters["events"], counters["raw_rows"]) == (12, 24)
-    hours = [key for key in resources.rows(names[0]) if key.startswith("agg#hourly#")]
-    assert len(hours) == 4 * 2
 
 
 def test_unusual_messages(resources, log):

@@ -7,7 +7,6 @@ import uuid
 from dataclasses import replace
 
 import apache_beam as beam
-import google.cloud.bigtable
 import pytest
 from click.testing import CliRunner
 
@@ -92,15 +91,6 @@ def test_missing_family(resources, capsys, no_run):
     assert "has no family labels, numbers (it has meta, raw, stats)" in line
 
 
-def test_renamed_families(resources, capsys, no_run):
-    """Families of an empty table are checked under the names in the flags."""
-    name = resources.table_of(TableSchema.default("r", "s", "m"), stored=False)
-    missing = f"projects/{PROJECT}/subscriptions/nowhere"
-    renamed = {"bigtable_table": name.table, "raw_family": "r", "stats_family": "s", "meta_family": "m"}
-    code, line = refusal(capsys, resources.flags(**renamed, input_subscription=missing))
-    assert (code, line) == (1, f"tidetable: subscription {missing} does not exist")
-
-
 def run_advice(line):
     """Runs the suggested command, and returns its arguments."""
     arguments = shlex.split(line.partition("with: tidetable ")[2])
@@ -170,27 +160,6 @@ def test_the_advice_for_a_stored_schema(resources, capsys, ran):
     assert target.schema == schema
 
 
-def write_a_row(name):
-    client = google.cloud.bigtable.Client(project=PROJECT)
-    row = client.instance("instance").table(name.table).direct_row(b"a#1")
-    row.set_cell("raw", b"t", b"1")
-    row.commit()
-
-
-def test_rows_without_a_schema(resources, capsys, ran):
-    """A table with rows but no schema is refused unless --schema=default is set."""
-    name = resources.table_of(TableSchema.default(), stored=False)
-    flags = resources.flags(bigtable_table=name.table)
-    assert main(flags) == 0  # the table is empty
-    write_a_row(name)
-    code, line = refusal(capsys, flags)
-    assert code == 1
-    assert f"table {name} has rows but stores no schema" in line
-    assert "--schema=default" in line
-    assert main([*flags, "--schema=default"]) == 0
-    assert [[target.schema for target in targets] for targets in ran] == [[TableSchema.default()]] * 2
-
-
 def test_a_table_that_is_being_created(resources, capsys, ran):
     """An empty table with a schema's family but no schema may be about to get one: refused."""
     name = TableName(PROJECT, "instance", f"t-{uuid.uuid4().hex}")
@@ -211,9 +180,7 @@ def test_a_table_that_is_being_created(resources, capsys, ran):
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
-        ({"raw_family": "r"}, "the family of readings is declared as r, the table's is readings"),
         ({"window": "15m"}, "the shortest window is declared as 15m, the table's is 1h"),
-        ({"stats_family": "h", "meta_family": "m"}, "the family of metadata is declared as m, the table's is meta"),
         ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
     ],
 )
@@ -227,17 +194,6 @@ def test_flags_that_contradict_the_table(resources, capsys, no_run, declared, me
     assert code == 1
     assert f"table {name} has another schema than the flags" in line
     assert message in line
-
-
-def test_flags_that_agree(resources, ran):
-    """Flags may repeat what the table's schema contains; every table keeps its own schema."""
-    tall = parse_schema('layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"')
-    other = resources.table_of(tall)
-    both = f"{resources.table.table},{other.table}"
-    assert main(resources.flags(bigtable_table=both, window="1h", stats_family="stats")) == 0
-    assert [[(target.name, target.schema) for target in targets] for targets in ran] == [
-        [(resources.table, TableSchema.default()), (other, tall)]
-    ]
 
 
 def test_the_second_table_is_missing(resources, capsys, no_run):

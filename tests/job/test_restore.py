@@ -8,7 +8,6 @@ from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.events.event import validate
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
@@ -59,37 +58,11 @@ def table(bigtable, request):
     return f"t{abs(hash(request.node.nodeid))}"
 
 
-def test_counts_never_decrease(table):
-    """However early a pane fires, it includes what the table stores."""
-    left_behind(table, DEFAULT)
-    Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900)).run(
-        aggregates=rows_of("hourly", 11, 12), schemas={table: DEFAULT}, began=BEGAN, written=True
-    )
-
-
 def test_redelivered(table):
     """A redelivered event that the table already stores counts once."""
     left_behind(table, DEFAULT)
     Script().watermark(2 * HOUR).arrive(*STORED, new()).run(
         aggregates=rows_of("hourly", 11), schemas={table: DEFAULT}, began=BEGAN
-    )
-
-
-KEYS = {
-    "metric first": 'key = "{metric}#{sensor_id}#{reverse_us}"\nlayout = "tall"',
-    "event_id": 'key = "{sensor_id}#{reverse_us}"\nlayout = "serialized"',
-    "buckets": 'key = "{sensor_id}#{bucket:1h}"\nlayout = "bucket_cells"',
-    "milliseconds": 'key = "{salt:2}#{sensor_id}#{iso_ms}"',
-}
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_keys_that_find_a_sensor(table, key):
-    """The raw rows of every layout identify repeated readings."""
-    schema = lasting(parse_schema(KEYS[key]))
-    left_behind(table, schema)
-    Script().watermark(2 * HOUR).arrive(*STORED[5:], new()).run(
-        aggregates=rows_of("hourly", 11), late=[], schemas={table: schema}, began=BEGAN
     )
 
 
@@ -134,34 +107,6 @@ def test_tables_of_different_grain(table):
     )
 
 
-TIERS = lasting(parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"'))
-
-
-def test_a_tier_that_was_added(table):
-    """An hour without rows of its quarters yet is computed from its raw rows."""
-    left_behind(table, TIERS, tiers=TIERS.tiers[1:])
-    Script().watermark(2 * HOUR).arrive(new()).run(
-        aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1"), *rows_of("hourly", 11)],
-        schemas={table: TIERS},
-        began=BEGAN,
-        written=True,
-    )
-
-
-def test_a_tier_whose_readings_are_gone(table):
-    """A window that can't be computed is kept, and listed whenever it is held back: less data never replaces it."""
-    gone = parse_schema(
-        '[tiers]\n15m = "quarters"\n1h = "hours"\n[policies]\nraw = "maxage=1h"\nquarters = "maxage=1h"'
-    )
-    left_behind(table, gone, tiers=gone.tiers[1:])
-    Script().watermark(2 * HOUR).arrive(new()).run(
-        aggregates=[("agg#15m#a#2026-02-17T12:30:00", "1", "1")],
-        late=[*["repair#15m#a#2026-02-17T12:00:00"] * 2, "repair#15m#a#2026-02-17T12:30:00"],
-        schemas={table: gone},
-        began=BEGAN,
-    )
-
-
 SHORT = {"raw": parse_policy("maxage=6h")}
 HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
 
@@ -186,28 +131,6 @@ def test_policies_of_the_table_itself(table, retention):
         schemas={table: DEFAULT},
         retention=retention,
         began=BEGAN,
-    )
-
-
-def test_rows_that_are_missing_unnoticed(table):
-    """A pane of fewer raw rows than the aggregate row counts has an older version, which that hides."""
-    left_behind(table, DEFAULT, events=STORED[:1], tiers=())
-    write(TableName(PROJECT, "instance", table), left_rows(DEFAULT, STORED[:3]))
-    script = Script().watermark(2 * HOUR).arrive(new()).arrive(new(1900))
-    script.run(aggregates=rows_of("hourly", 2, 3), late=[], schemas={table: DEFAULT}, began=BEGAN, written=True)
-
-
-def test_a_day_of_hours_without_rows(table):
-    """Hours without rows, of an added tier, are computed from raw rows; others use their rows."""
-    events = [*STORED, *(event_at(2 * HOUR + 60 * i) for i in range(5))]
-    left_behind(table, HOURS_AND_DAYS, events=events, tiers=())
-    write(TableName(PROJECT, "instance", table), left_rows(HOURS_AND_DAYS, STORED))
-    Script().watermark(2 * HOUR).arrive(event_at(HOUR + 60)).run(
-        aggregates=[("agg#hourly#a#2026-02-17T13", "1", "1"), *rows_of("daily", 16)],
-        schemas={table: HOURS_AND_DAYS},
-        late=[],
-        began=BEGAN,
-        written=True,
     )
 
 
@@ -239,22 +162,3 @@ def left_rows(schema, events, tier=None):
     for event in (validate(event, 10**16) for event in events):
         windows.setdefault(tier.window.start_of(event.event_time_us), WindowStats()).add(event.readings)
     return [aggregate_row(tier.window, "a", start_us, stats, tier.family) for start_us, stats in windows.items()]
-
-
-def test_a_foreign_row(table):
-    """A cell that can't be parsed does not stop the job: its window is kept and listed."""
-    name = left_behind(table, DEFAULT)
-    key = DEFAULT.rows(validate(STORED[0], 10**16))[0].key
-    write(name, [replace_value(key)])
-    Script().watermark(2 * HOUR).arrive(new(), event_at(1800, sensor_id="b")).run(
-        raw=None,
-        aggregates=[("agg#hourly#b#2026-02-17T12", "1", "1")],
-        late=["repair#hourly#a#2026-02-17T12"],
-        schemas={table: DEFAULT},
-        began=BEGAN,
-    )
-
-
-def replace_value(key):
-    (row,) = DEFAULT.rows(validate(STORED[0], 10**16))
-    return row._replace(key=key, cells=[Cell("raw", b"t", NOON * 1_000_000, b"broken")])

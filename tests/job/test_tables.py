@@ -1,111 +1,14 @@
-"""Longer windows on a scripted stream: the day's panes while its hours arrive, change and are late."""
+"""Several tables and longer windows on a scripted stream."""
 
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.support.streams import HOUR, MINUTE, NOON, Script, event_at, key_at
 
-HOURS_AND_DAYS = parse_schema('[tiers]\n1h = "hours"\n1d = "days"')
 THREE_TIERS = parse_schema('[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"')
 MIDNIGHT = -12 * HOUR  # of the day before and the day of noon
 
-NOON_ROW, ONE_ROW = "agg#hourly#a#2026-02-17T12", "agg#hourly#a#2026-02-17T13"
-LAST_ROW = "agg#hourly#a#2026-02-16T23"
-DAY_ROW, YESTERDAY_ROW = "agg#daily#a#2026-02-17", "agg#daily#a#2026-02-16"
-
-
-def test_a_day_of_its_hours():
-    """A day's on-time pane is the sum of its hours; other days and sensors have their own rows."""
-    (
-        Script()
-        .arrive(event_at(0, 1.0), event_at(HOUR, 2.0), event_at(HOUR + 1, 4.0), event_at(0, 8.0, "b"))
-        .arrive(event_at(MIDNIGHT - 0.000_001, 16.0), event_at(MIDNIGHT, 32.0))
-        .run(
-            schemas={"t": HOURS_AND_DAYS},
-            aggregates=[
-                (LAST_ROW, "1", "16"),
-                ("agg#hourly#a#2026-02-17T00", "1", "32"),
-                (NOON_ROW, "1", "1"),
-                ("agg#hourly#b#2026-02-17T12", "1", "8"),
-                (ONE_ROW, "2", "6"),
-                (YESTERDAY_ROW, "1", "16"),
-                (DAY_ROW, "4", "39"),
-                ("agg#daily#b#2026-02-17", "1", "8"),
-            ],
-        )
-    )
-
-
-def test_panes_replace_previous_ones():
-    """Panes of an hour repeat their events, but each pane of the day contains every event once."""
-    (
-        Script()
-        .arrive(event_at(0, 1.0))
-        .pass_time(61)
-        .arrive(event_at(1, 2.0))
-        .pass_time(61)
-        .watermark(HOUR)
-        .arrive(event_at(HOUR, 4.0), event_at(2, 8.0))
-        .pass_time(61)
-        .watermark(-MIDNIGHT)
-        .arrive(event_at(3, 16.0))
-        .arrive(event_at(HOUR + 1, 32.0))
-        .run(
-            schemas={"t": HOURS_AND_DAYS},
-            early_firing="60s",
-            allowed_lateness="1d",
-            aggregates=[
-                (NOON_ROW, "1", "1"),  # early, each with the day's
-                (DAY_ROW, "1", "1"),
-                (NOON_ROW, "2", "3"),
-                (DAY_ROW, "2", "3"),
-                (NOON_ROW, "3", "11"),  # late, while the day is open
-                (DAY_ROW, "3", "11"),
-                (ONE_ROW, "1", "4"),  # early
-                (DAY_ROW, "4", "15"),
-                (NOON_ROW, "4", "27"),  # late, as all that follow
-                (DAY_ROW, "5", "31"),
-                (ONE_ROW, "2", "36"),
-                (DAY_ROW, "6", "63"),
-            ],
-        )
-    )
-
-
-def test_late_in_the_last_hour_of_a_day():
-    """An event late by the whole allowed lateness reaches both its day and the last hour of the day."""
-    (
-        Script()
-        .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - HOUR, 2.0))
-        .watermark(MIDNIGHT + 2 * HOUR - 1)
-        .arrive(event_at(MIDNIGHT - 0.000_001, 4.0))
-        .watermark(MIDNIGHT + 2 * HOUR)
-        .run(
-            schemas={"t": HOURS_AND_DAYS},
-            allowed_lateness="2h",
-            aggregates=[
-                ("agg#hourly#a#2026-02-16T22", "1", "1"),
-                (LAST_ROW, "1", "2"),
-                (YESTERDAY_ROW, "2", "3"),
-                (LAST_ROW, "2", "6"),
-                (YESTERDAY_ROW, "3", "7"),
-            ],
-        )
-    )
-
-
-def test_no_lateness_at_all():
-    """Without allowed lateness the last hour's pane still reaches its day, however far the watermark jumps."""
-    (
-        Script()
-        .arrive(event_at(MIDNIGHT - 2 * HOUR, 1.0), event_at(MIDNIGHT - 1, 2.0))
-        .watermark(HOUR)
-        .run(
-            schemas={"t": HOURS_AND_DAYS},
-            allowed_lateness="0",
-            aggregates=[("agg#hourly#a#2026-02-16T22", "1", "1"), (LAST_ROW, "1", "2"), (YESTERDAY_ROW, "2", "3")],
-        )
-    )
+NOON_ROW, DAY_ROW = "agg#hourly#a#2026-02-17T12", "agg#daily#a#2026-02-17"
 
 
 def test_three_tiers():
@@ -129,11 +32,6 @@ def test_three_tiers():
             ],
         )
     )
-
-
-def test_no_tiers():
-    """A table without tiers gets raw rows only."""
-    Script().arrive(event_at(0)).run(schemas={"t": parse_schema("[tiers]")}, raw=[key_at(0)], aggregates=[])
 
 
 def test_several_tables():
