@@ -92,20 +92,14 @@ def test_rollups(name):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["area", "x"], "the table has no roll-up 'area'; its roll-ups: site, model, fleet"),
         (["model", "north"], "1 value for the roll-up model, which takes 2, of site and model"),
-        (["fleet", "x"], "1 value for the roll-up fleet, which takes none: it has one group"),
-        (["site", "--sensors"], "0 values for the roll-up site, which takes 1, of site"),
-        (["site", "--tier=1d"], "the roll-up site has no aggregates of 1d; its tiers: 1h"),
         (["site", "north", "--tier=1d"], "the roll-up site has no aggregates of 1d; its tiers: 1h"),
         (["site", "--top=3"], "--top needs --by, such as --by avg_temperature"),
-        (["site", "--by=t"], "groups can't be ranked by 't'"),
         (["site", "north", "--by=avg_t"], "--by ranks all groups of a roll-up; remove --sensors and the values"),
         (["site", "--fill=null"], "--fill is for the windows of one group; remove it"),
         (["site", "north", "--sensors", "--metric=t"], "--sensors prints ids; remove --metric"),
         (["--by=avg_t"], "name the roll-up whose groups to print"),
         (["site", "north", "--from=2026-02-18", "--to=2026-02-17"], "the range is empty"),
-        (["site", "--from=2026-02-18", "--to=2026-02-17"], "the range is empty"),
     ],
 )
 def test_wrong_usage(name, arguments, problem):
@@ -162,10 +156,6 @@ def test_a_chart_of_groups(name, tmp_path):
     ("arguments", "code", "problem"),
     [
         (["--rollup=model", "north"], 2, "1 value for the roll-up model, which takes 2, of site and model"),
-        (["--rollup=site"], 2, "0 values for the roll-up site, which takes 1, of site"),
-        (["--rollup=fleet", "x"], 2, "1 value for the roll-up fleet, which takes none"),
-        (["--rollup=area", "x"], 2, "the table has no roll-up 'area'; its roll-ups: site, model, fleet"),
-        (["--rollup=site", "a", "--tier=1d"], 2, "the roll-up site has no aggregates of 1d; its tiers: 1h"),
         (["--rollup=site", *"abcdefghi"], 2, "9 lines in a chart are more than people can tell apart"),
         (["--rollup=site", "nowhere"], 1, "no windows of t of nowhere in this range"),
         ([], 2, "name a sensor, or with --rollup a group"),

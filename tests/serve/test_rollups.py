@@ -119,14 +119,10 @@ def test_sensors_of_a_group_and_groups_of_a_sensor(address):
 @pytest.mark.parametrize(
     ("path", "parameters", "problem"),
     [
-        ("windows", {"rollup": "area"}, "the table has no roll-up 'area'; its roll-ups: site, model, fleet"),
         ("windows", {"rollup": "model"}, "group is missing; the roll-up model is by site and model"),
         ("windows", {"rollup": "model", "group": "a"}, "'a' can't be a group of the roll-up model: it takes percent-"),
         ("windows", {"rollup": "site", "group": "a#b"}, "a percent-encoded value of site; of this one, that is a%23b"),
-        ("sensors", {"rollup": "site"}, "group is missing; the roll-up site is by site"),
         ("sensors", {"rollup": "fleet", "group": "x"}, "'x' can't be a group of the roll-up fleet: it takes all"),
-        ("groups", {"rollup": "model", "tier": "1d"}, "the roll-up model has no aggregates of 1d; its tiers: 1h"),
-        ("groups", {"rollup": "site", "by": "t"}, "groups can't be ranked by 't'"),
         ("groups", {}, "rollup: Field required"),
         ("of", {"sensor": "a#b"}, "sensor"),
     ],

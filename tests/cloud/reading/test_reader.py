@@ -1,4 +1,3 @@
-import itertools
 import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
@@ -7,20 +6,17 @@ import pytest
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import NOTHING_DECLARED, ForeignRowProblem, SensorTable
-from pipeline.cloud.scanning import row_reader
 from pipeline.core.events.event import LATEST_US, Event
-from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows.fixed import HOURLY
 from tests.support.tables import HOUR, T, created, event, foreign_raw_rows, foreign_windows, raw_row, window_row, write
 
 pytestmark = [pytest.mark.on_both, pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")]
 
-QUARTERLY = Window.parse("15m")
 
 # Each is a prefix of another, sorts between another and its rows, or begins like a row that is no sensor's.
 NEIGHBOURS = ["a", "a!", "a$", "a-1", "ab", "agg1", "aggx", "schema2", "repairs", "zz"]
@@ -69,80 +65,6 @@ def test_latest_reads_one_row(name: TableName) -> None:
         assert returned(table) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("sensor", NEIGHBOURS)
-def test_a_sensor_is_read_without_others(name: TableName, sensor: str) -> None:
-    """A sensor gets its own rows only, even if other ids have the same prefix."""
-    write(name, [event(other, T, index) for index, other in enumerate(NEIGHBOURS)])
-    write(name, OTHER_ROWS)
-    expected = RawRecord(sensor, T, {"t": NEIGHBOURS.index(sensor)}, {})
-    with opened(name) as table:
-        assert table.latest(sensor) == expected
-        assert list(table.range(sensor, 0, LATEST_US)) == [expected]
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "expected"),
-    [
-        (0, 1, [0]),
-        (-1, 1, [0, -1]),
-        (0, 2, [1, 0]),
-        (1, 2, [1]),
-        (2, 1_000, []),
-        (2, 1_001, [1_000]),
-        (-1_000, -1, []),
-        (-10, 10_000, [1_000, 1, 0, -1]),
-    ],
-)
-def test_a_range_includes_its_start_and_excludes_its_end(
-    name: TableName, start: int, end: int, expected: list[int]
-) -> None:
-    """[start, end) is exact to the microsecond, newest first."""
-    write(name, [event("s", T + offset) for offset in (-1, 0, 1, 1_000)])
-    with opened(name) as table:
-        assert times(table.range("s", T + start, T + end)) == expected
-
-
-def test_times_beyond_the_keys(name: TableName) -> None:
-    """A range from before 1970 to the year 9999 includes events at both ends of the keys."""
-    write(name, [event("s", 0), event("s", T), event("s", LATEST_US)])
-    with opened(name) as table:
-        everything = table.range("s", parse_time("0001-01-01"), parse_time("9999-12-31"))
-        assert [record.event_time_us for record in everything] == [LATEST_US, T, 0]
-        assert list(table.range("s", parse_time("2300-01-01"), parse_time("9999-12-31"))) == []
-        assert list(table.range("s", parse_time("1900-01-01"), 0)) == []
-
-
-def test_a_limit_keeps_the_newest_and_reads_no_more(name: TableName) -> None:
-    """The server sends only the newest rows, up to the limit."""
-    write(name, [event("s", T + i) for i in range(10)])
-    with opened(name) as table:
-        assert times(table.range("s", T, T + 9, limit=3)) == [8, 7, 6]
-        assert returned(table) == (1, 3, 3)
-
-
-@pytest.mark.parametrize(("limit", "requests"), [(None, 3), (7, 3), (6, 2), (3, 1), (100, 3)])
-def test_a_long_range_comes_in_pages(
-    name: TableName, monkeypatch: pytest.MonkeyPatch, limit: int | None, requests: int
-) -> None:
-    """A request returns a page, each row comes once, and the limit applies to all pages."""
-    monkeypatch.setattr(row_reader, "PAGE_ROWS", 3)
-    write(name, [event("s", T + i) for i in range(8)])
-    with opened(name) as table:
-        assert times(table.range("s", T, T + 8, limit=limit)) == [7, 6, 5, 4, 3, 2, 1, 0][:limit]
-        assert table.rows.requests == requests
-
-
-def test_the_newest_version_of_a_cell_counts(name: TableName) -> None:
-    """The server sends only the newest version of a cell."""
-    newest = event("s", T, 3.0)
-    write(name, [newest])
-    for age_us in (1_000, 2_000):
-        write(name, [Row(newest.key, [Cell("raw", b"t", T - age_us, b"99")])])
-    with opened(name) as table:
-        assert table.latest("s") == RawRecord("s", T, {"t": 3.0}, {})
-        assert table.rows.cells_read == 1
-
-
 def test_other_families_stay_on_the_server(bigtable: str) -> None:
     """Families match by their exact names, in which a dot is no pattern, and the server sends no others."""
     schema = TableSchema.default("r.w", "s", "m-1")
@@ -171,38 +93,6 @@ def test_an_aggregate_is_read_as_written(name: TableName) -> None:
     assert isinstance(record.metrics["p"].count, int)
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "expected"),
-    [(0, HOUR, [0]), (0, HOUR + 1, [0, HOUR]), (1, HOUR, []), (1, HOUR + 1, [HOUR]), (-1, 1, [0]), (-HOUR, 0, [-HOUR])],
-)
-def test_windows_are_selected_by_their_start(name: TableName, start: int, end: int, expected: list[int]) -> None:
-    """A window belongs to [start, end) if it starts there, to the microsecond; oldest first."""
-    write(name, [window_row(HOURLY, "s", T + i * HOUR, {"t": 1.0}) for i in (-1, 0, 1, 2)])
-    with opened(name) as table:
-        found = table.aggregates("s", T + start, T + end, tier=HOURLY)
-        assert [record.start_us - T for record in found] == expected
-
-
-def test_windows_are_read_by_length_and_sensor(name: TableName) -> None:
-    """Hours, days and quarters of an hour of a sensor are read apart, without those of other sensors."""
-    day = DAILY.start_of(T)
-    written = [(HOURLY, T), (QUARTERLY, T), (QUARTERLY, T + QUARTERLY.length_us), (DAILY, day)]
-    families = {HOURLY: "stats", QUARTERLY: "quarters", DAILY: "days"}
-    write(
-        name,
-        [
-            window_row(window, sensor, start, {"t": 1.0}, family=families[window])
-            for sensor in NEIGHBOURS
-            for window, start in written
-        ],
-    )
-    with opened(name) as table:
-        for sensor, window in itertools.product(NEIGHBOURS, (HOURLY, QUARTERLY, DAILY)):
-            found = table.aggregates(sensor, 0, LATEST_US, tier=window)
-            expected = [(sensor, start) for length, start in written if length == window]
-            assert [(record.sensor_id, record.start_us) for record in found] == expected
-
-
 # Sensors
 
 
@@ -219,17 +109,6 @@ def test_sensors_cost_keys_only(name: TableName) -> None:
 
 
 # Nothing there
-
-
-def test_an_unknown_sensor_has_no_records(name: TableName) -> None:
-    """A sensor without rows has no records, in an empty table and in one with other sensors."""
-    with opened(name) as table:
-        assert list(table.sensors()) == []
-        for _ in range(2):
-            assert table.latest("s") is None
-            assert list(table.range("s", 0, LATEST_US)) == []
-            assert list(table.aggregates("s", 0, LATEST_US)) == []
-            write(name, [event("r", T), event("t", T)])
 
 
 @pytest.mark.parametrize("sensor", ["", "agg", "schema", "repair", "a#b", "agg#hourly#a", "größe"])

@@ -1,25 +1,19 @@
 """Readers of every layout, against the emulator: they return the right records and read no more than they need."""
 
-import uuid
 from functools import cache
 
 import pytest
-from google.cloud.bigtable import data
 
-from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.records import RawRecord
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows.fixed import DAILY, HOURLY
 from tests.support.exhaustive import cases
-from tests.support.lasting import lasting
+from tests.support.tables import created, write
 
 T = parse_time("2026-02-17T10:00:00Z")
 SECOND = 1_000_000
@@ -76,21 +70,13 @@ def written(name):
         + ("values = 'float64'\n" if more == "float64" else "")
         + "tiers = { 1h = 'hours', 1d = 'days' }\n"
     )
-    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    tables.create(table, lasting(schema))
+    table = created(schema)
     rows = [row for sensor in SENSORS for event in events(sensor) for row in schema.rows(event)]
     stats = WindowStats()
     stats.add({"temperature": 1.0})
     rows += [aggregate_row(HOURLY, sensor, T + i * HOUR, stats, "hours") for sensor in SENSORS for i in range(3)]
     rows += [aggregate_row(DAILY, sensor, DAILY.start_of(T), stats, "days") for sensor in SENSORS]
-    entries = [
-        data.RowMutationEntry(
-            row.key, [data.SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_us) for cell in row.cells]
-        )
-        for row in rows
-    ]
-    with data.BigtableDataClient(project=table.project) as client:
-        client.get_table(table.instance, table.table).bulk_mutate_rows(entries)
+    write(table, rows)
     return table
 
 
@@ -117,47 +103,10 @@ def test_every_query(table):
         assert table.latest(sensor, metrics=["wind"], metadata=NORTH).readings == {"wind": 14.0}
 
 
-def test_many_sensors(table):
-    """Latest events of several sensors come in the requested order, ranges in the order of time."""
-    latest = list(table.latest(["b", "nobody", "a"], metadata=NORTH))
-    assert latest == [newest_first("b")[0], newest_first("a")[0]]
-    start, end = T + 10 * MINUTE, T + 12 * MINUTE
-    found = list(table.range(SENSORS, start, end, metadata=NORTH))
-    assert [each.event_time_us for each in found] == sorted((each.event_time_us for each in found), reverse=True)
-    assert sorted(found, key=repr) == sorted(
-        (each for sensor in SENSORS for each in newest_first(sensor) if start <= each.event_time_us < end), key=repr
-    )
-    assert len(list(table.range(SENSORS, start, end, limit=4, metadata=NORTH))) == 4
-
-
 def test_sensors(table):
     """Every sensor once, in order; or only those with a prefix."""
     assert sorted(table.sensors()) == list(SENSORS)
     assert sorted(table.sensors("a")) == ["a", "a-1"]
-
-
-def test_tiers(table):
-    """Hours and days are read apart, of one sensor or several; by default the shortest."""
-    hours = list(table.aggregates("a", T, T + 2 * HOUR))
-    assert [(each.sensor_id, each.start_us, each.window) for each in hours] == [
-        ("a", T, HOURLY),
-        ("a", T + HOUR, HOURLY),
-    ]
-    assert [each.window for each in table.aggregates("a", 0, T, tier=DAILY)] == [DAILY]
-    several = [(each.start_us - T, each.sensor_id) for each in table.aggregates(["b", "a"], T, T + 2 * HOUR)]
-    assert sorted(several) == [(0, "a"), (0, "b"), (HOUR, "a"), (HOUR, "b")]
-    assert [start for start, _ in several] == [0, 0, HOUR, HOUR]
-    with pytest.raises(ValueError, match="no aggregates of 15m; its tiers: 1h, 1d"):
-        table.aggregates("a", T, T + 1, tier=Window.parse("15m"))
-
-
-def test_no_records(table):
-    """An unknown sensor, an empty range and an unknown metric have no records."""
-    assert table.latest("nobody", metadata=NORTH) is None
-    assert list(table.range("nobody", T, T + HOUR, metadata=NORTH)) == []
-    assert list(table.range("a", T + 10 * HOUR, T + 11 * HOUR, metadata=NORTH)) == []
-    assert list(table.range("a", T, T + HOUR, metrics=["unheard-of"], metadata=NORTH)) == []
-    assert list(table.aggregates("nobody", T, T + HOUR)) == []
 
 
 # Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
@@ -220,41 +169,3 @@ def test_prefix(bigtable):
         pytest.raises(ValueError, match=r"\{shard:32\} comes first; list the sensors"),
     ):
         table.prefix(start, end, sensors="a")
-
-
-def test_missing_metadata_is_refused(bigtable):
-    """If keys contain the location, a query without it is refused before any read."""
-    where = written("serialized by location")
-    with SensorTable.open(where.project, where.instance, where.table) as table:
-        for query in (lambda: table.latest("a"), lambda: table.range("a", T, T + 1)):
-            with pytest.raises(ValueError, match="pass location too"):
-                query()
-        assert table.rows.requests == 0
-
-
-def test_a_table_without_a_schema(bigtable):
-    """A table with rows but no schema is read only with a declared default schema."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
-    schema = parse_schema("")
-    tables.create_bare(name, lasting(schema).policies)
-    entry = data.RowMutationEntry("a#8228675799999999", [data.SetCell("raw", b"t", b"1.5", T)])
-    with data.BigtableDataClient(project=name.project) as client:
-        client.get_table(name.instance, name.table).bulk_mutate_rows([entry])
-    with pytest.raises(ServerProblem, match="--schema=default"), SensorTable.open(*_words(name)):
-        pass
-    with SensorTable.open(*_words(name), DeclaredSchema(default=True)) as table:
-        assert table.latest("a").readings == {"t": 1.5}
-
-
-def test_another_schema_than_declared(bigtable):
-    """The error lists how the declared schema differs from the table's."""
-    where = written("bucket_cells")
-    with (
-        pytest.raises(ServerProblem, match="layout is 'bucket_cells', wanted 'wide'"),
-        SensorTable.open(*_words(where), DeclaredSchema(default=True)),
-    ):
-        pass
-
-
-def _words(name):
-    return name.project, name.instance, name.table

@@ -5,7 +5,6 @@ import math
 import pytest
 
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.answers.group_answers import merged_windows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.bounds import TooManyRows
 from pipeline.core.rows.rollup_rows import FAMILY, rollup_key
@@ -87,13 +86,6 @@ def test_the_windows_of_a_group(table):
     assert (merged.min, merged.max, merged.more["coverage"]) == (0, 15, 1.0)
     assert "last" not in merged.more
     assert merged.value("p50") == pytest.approx(7.5, rel=0.5)
-
-
-def test_all_sensors(table):
-    """A roll-up of all sensors has one group, also of sensors without metadata, and tells how many are expected."""
-    [record] = table.rollups("fleet", (), T + HOUR, T + 2 * HOUR)
-    assert (record.sensors, record.expected, record.group.text) == (4, 4, "all")
-    assert list(record.metrics) == ["t"]
 
 
 def test_the_values_of_fields(table):
@@ -258,9 +250,3 @@ def test_rows_of_others(name):
         assert table.foreign.count == 1
         assert "a%2" not in [each.group.text for each in table.groups("site", T)]
         assert table.foreign.count == 2
-
-
-def test_merging_one_window(table):
-    """Of one window, the whole range is that window."""
-    [record] = table.rollups("site", LONG, T, T + 3 * HOUR)
-    assert merged_windows([record]).metrics["t"].statistics() == pytest.approx(record.metrics["t"].statistics())

@@ -1,12 +1,12 @@
 import random
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from contextlib import closing
 
 import pytest
-from google.cloud.bigtable import Client, data
+from google.cloud.bigtable import Client
 from google.cloud.bigtable_v2.types import RowFilter
 
 from pipeline.cloud.connection.errors import ServerProblem
@@ -17,6 +17,7 @@ from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import EVERYTHING, FAKE, numbered
+from tests.support.tables import write
 
 pytestmark = pytest.mark.on_both
 
@@ -41,18 +42,6 @@ def name(bigtable: str) -> TableName:
 def reader(name: TableName) -> Iterator[RowReader]:
     with RowReader.open(name) as reader:
         yield reader
-
-
-def write(name: TableName, rows: Iterable[Row]) -> None:
-    """Writes rows with Google's client alone."""
-    entries = [
-        data.RowMutationEntry(
-            row.key, [data.SetCell(cell.family, cell.qualifier, cell.value, cell.timestamp_us) for cell in row.cells]
-        )
-        for row in rows
-    ]
-    with data.BigtableDataClient(project=name.project) as client:
-        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
 
 
 def test_rows_come_as_they_were_written(name: TableName, reader: RowReader) -> None:

@@ -138,13 +138,6 @@ def test_a_created_table_is_described_as_requested(name: TableName) -> None:
     assert list(tables.describe(name)) == ["meta", "raw", "stats"]
 
 
-def test_creating_an_existing_table_leaves_it_alone(name: TableName) -> None:
-    """Of two programs that create a table, the second changes nothing and gets False."""
-    tables.create_bare(name, policies(raw="maxage=1d"))
-    assert not tables.create_bare(name, policies(raw="maxage=2d", more="never"))
-    assert texts(tables.describe(name)) == {"raw": "maxage=1d"}
-
-
 def test_a_missing_table_is_found_missing(name: TableName) -> None:
     """Finding a missing table is no error; describing or deleting it is one, in one line."""
     assert tables.find(name) is None
