@@ -52,23 +52,6 @@ def test_uplink_with_leaves_of_a_struct_the_best_gateway_and_tags(mapped, uplink
     assert events(mapped(UPLINK, uplink)) == [("70b3d57ed0000001", T_US, readings, metadata)]
 
 
-def test_uplink_that_no_gateway_heard_and_without_object(mapped, uplink):
-    """Fields that are not set are left out."""
-    del uplink.receptions[:]
-    uplink.ClearField("object")
-    assert events(mapped(UPLINK, uplink)) == [
-        ("70b3d57ed0000001", T_US, {"counter": 0}, {"site": "roof", "level": "tag"})
-    ]
-
-
-def test_two_leaves_with_one_dotted_name_are_refused(mapped, uplink):
-    """Two leaves with the same dotted name are a NAME_COLLISION."""
-    uplink.object.update({"air.co2": 1})
-    with pytest.raises(BadData, match=r"air\.co2.* is mapped twice") as error:
-        mapped(UPLINK, uplink)
-    assert error.value.reason is Reason.NAME_COLLISION
-
-
 MESH = """
 message = "mesh.Envelope"
 skip_unless = { path = "packet.open.port", is = "TELEMETRY" }
@@ -191,15 +174,6 @@ def test_two_values_of_one_metric_and_time_are_refused_and_the_rest_is_kept(mapp
     ]
     metrics[1]["number"] = 1
     assert len(mapped(INDUSTRIAL, {"time": T * 1000, "metrics": metrics}, TOPIC).events) == 2
-
-
-def test_names_that_are_rewritten_to_the_same_name_are_refused(mapped):
-    """Two names that become one are a NAME_COLLISION."""
-    metrics = [{"name": "a b", "number": 1}, {"name": "a?b", "number": 1}]
-    result = mapped(INDUSTRIAL, {"time": T * 1000, "metrics": metrics}, TOPIC)
-    assert [(problem.reason, problem.detail) for problem in result.problems] == [
-        (Reason.NAME_COLLISION, "'a b' and 'a?b' are both rewritten to a_b")
-    ]
 
 
 def test_a_value_without_a_name_and_a_topic_of_another_form_are_refused(mapped):
@@ -326,14 +300,6 @@ def test_four_levels_with_a_oneof_on_the_way_and_attributes_by_key(mapped):
     ]
     # One metric that conditions leave out, one idle point; the second point of the histogram joins the first's event.
     assert result.skipped == 2
-
-
-def test_an_integer_of_a_oneof_is_exact_or_refused(mapped):
-    """An integer that no double can hold is an INEXACT_INTEGER."""
-    points = {"points": [{"time_ns": T * 10**9, "as_int": (1 << 53) + 1}]}
-    result = mapped(TELEMETRY, _request({"name": "a", "gauge": points}))
-    assert [problem.reason for problem in result.problems] == [Reason.INEXACT_INTEGER]
-    assert str((1 << 53) + 1) in result.problems[0].detail
 
 
 def test_elements_below_several_members_of_a_oneof_count_once(mapped):

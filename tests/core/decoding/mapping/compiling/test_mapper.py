@@ -42,15 +42,6 @@ def test_json_with_an_array_at_the_root(mapped):
     assert result.skipped == 2
 
 
-def test_json_with_arrays_of_plain_values_and_an_object_as_entries(mapped):
-    """An object is a list of entries with keys, and plain values are elements."""
-    text = 'message = "json"\neach = "series[].value[]"\nsensor = "series[].key"\ntime = "$publish_time"\n'
-    text += '[readings]\nv = "."\n'
-    published = datetime.fromtimestamp(T, UTC)
-    result = mapped(text, '{"series": {"a": [1, null], "b": [2], "c": null}}', publish_time=published)
-    assert events(result) == [("a", T_US, {"v": 1}, {}), ("b", T_US, {"v": 2}, {})]
-
-
 @pytest.mark.parametrize("payload", ["1", '"a"', "true", '{"id": 1}', '[{"id": []}]'])
 def test_json_of_another_form_is_refused(mapped, payload):
     """JSON of another form than the mapping's has no event: it is refused, skipped or reported."""
@@ -115,23 +106,6 @@ def test_elements_with_other_ids_are_other_events(mapped):
     assert not result.problems
 
 
-def test_a_star_leaves_out_what_other_entries_use_but_not_what_is_only_asked_for_presence(mapped):
-    """A star leaves out values that other entries take, and keeps those whose presence a condition asks for."""
-    text = (
-        JSON
-        + 'skip_unless = { path = "o.sub", set = true }\n[readings]\n"*" = "o.**"\nb = "o.a"\n[metadata]\nc = "o.c"\n'
-    )
-    payload = '{"id": "s", "t": 1771324200, "o": {"a": 1, "c": 2, "sub": {"d": 3}}}'
-    assert events(mapped(text, payload)) == [("s", T_US, {"b": 1, "sub.d": 3}, {"c": "2"})]
-
-
-def test_what_a_star_leaves_out_is_not_converted(mapped):
-    """An excepted integer that no double can hold is no problem."""
-    text = JSON + '[readings]\n"*" = { path = "o.*", except = "big*" }\n'
-    payload = f'{{"id": "s", "t": 1771324200, "o": {{"a": 1, "big_one": {(1 << 53) + 1}}}}}'
-    assert events(mapped(text, payload)) == [("s", T_US, {"a": 1}, {})]
-
-
 def test_a_star_whose_condition_is_of_a_deeper_element(mapped):
     """A condition of an element decides about a star above the elements."""
     text = JSON + 'each = "e[]"\n[readings]\n"*" = { path = "o.*", when = { path = ".all", is = true } }\nv = ".v"\n'
@@ -173,25 +147,6 @@ def test_integers_beyond_the_range_of_a_double_are_infinite_also_if_rounded(mapp
         assert made[0][2] == {"v": float("inf")}
 
 
-def test_a_path_that_the_type_does_not_have(mapper):
-    """Each path that does not fit the type is named, with what is wrong about it."""
-    text = (
-        'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n[readings]\nx = "PATH"\n'
-    )
-    for path, problem in (
-        ("position.latitud", "fleet.Position has no field 'latitud'; did you mean latitude?"),
-        ("details.value", "name one of its elements, like [0]"),
-        ("details[].value", "[] after a field that each does not go through"),
-        ("position[0]", "not a repeated field"),
-        ("id.x", "'x' follows string, which has no fields"),
-        ("position", "a reading is a number, not fleet.Position"),
-    ):
-        with pytest.raises(MappingError) as error:
-            mapper(text.replace("PATH", path))
-        assert error.value.key == "readings.x"
-        assert problem in str(error.value)
-
-
 def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
     """A revision without a field is mapped as if the field were not set; otherwise the path is an error."""
     text = 'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
@@ -202,15 +157,6 @@ def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
     vehicle = older.message_class(id="a", timestamp=T, position={"latitude": 1})
     assert older.map(Message(b"", {}), vehicle).events[0].readings == {"b": 1}
     assert not older.matches([None, vehicle])
-
-
-def test_json_that_is_an_array_of_messages(mapped):
-    """Each element of an array at the root is an event."""
-    text = (
-        'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\nreadings = { v = ".v" }\n'
-    )
-    result = mapped(text, '[{"id": "a", "t": 1771324200, "v": 1}, {"id": "b", "t": 1771324200, "v": 2}]')
-    assert [(made.sensor_id, made.readings) for made in result.events] == [("a", {"v": 1}), ("b", {"v": 2})]
 
 
 def test_a_oneof_with_members_that_are_no_numbers_is_no_reading(mapper):

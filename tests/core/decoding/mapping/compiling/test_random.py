@@ -23,7 +23,7 @@ PUBLISHED = datetime.fromtimestamp(PUBLISHED_US // 1_000_000, UTC)
 ENVELOPE = Message(b"", {}, publish_time=PUBLISHED)
 
 _slow = settings(
-    max_examples=examples(40),
+    max_examples=examples(200),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 

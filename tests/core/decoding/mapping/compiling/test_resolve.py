@@ -59,13 +59,6 @@ def test_selectors(heard, path, value):
     assert heard(path, A, B, C) == value
 
 
-def test_selectors_of_an_empty_field(heard):
-    """A selector of an empty field finds nothing."""
-    assert heard("receptions[max rssi].snr") is None
-    assert heard("receptions[0].snr") is None
-    assert heard("receptions[gateway=a].snr") is None
-
-
 def test_the_first_of_several_greatest_and_not_a_number_at_all(heard):
     """The first of equal elements is taken, and NaN is never the greatest."""
     nan = {"gateway": "n", "snr": float("nan"), "rssi": 3}
@@ -141,18 +134,6 @@ def test_keys_that_a_map_cannot_have(mapper, path):
         mapper(KINDS + f"[readings]\nr = '{path}'\n")
 
 
-def test_each_through_a_map(mapped):
-    """Entries of a map are elements, with `.key` and `.value`."""
-    text = KINDS.replace("sensor", 'each = "positions[]"\nsensor').replace('{ constant = "s" }', '".key"')
-    text += '[readings]\nlatitude = ".value.latitude"\n"*" = "positions[].value.*"\n'
-    text = text.replace('latitude = ".value.latitude"\n', "")
-    result = mapped(text, {"time": T, "positions": {"a": {"latitude": 1}, "b": {"longitude": 2, "bearing": 0}}})
-    assert sorted(made[:3] for made in result.events) == [
-        ("a", T * 1_000_000, {"latitude": 1, "longitude": 0}),
-        ("b", T * 1_000_000, {"latitude": 0, "longitude": 2, "bearing": 0}),
-    ]
-
-
 def test_each_through_wrappers_and_structs_of_a_map(mapped):
     """Wrappers and structs in lists and maps are elements like messages."""
     text = KINDS.replace('{ constant = "s" }', '"{id}"') + '[readings]\nv = "."\n'
@@ -185,25 +166,6 @@ def test_stars(kinds):
     assert kinds('[readings]\n[metadata]\n"s*" = "statuses.*"\n', **fields) == {"s0": "STOPPED"}
     assert kinds('[readings]\n"*" = "one.*"\n', one_position={"bearing": 1}) == {
         "latitude": 0, "longitude": 0, "bearing": 1,
-    }  # fmt: skip
-
-
-def test_a_star_takes_numbers_and_booleans_as_readings_and_texts_and_enums_as_metadata(kinds):
-    """A star takes numbers and booleans as readings, texts and enums as metadata."""
-    entries = '[readings]\n"*" = "inner.*"\n[metadata]\n"*" = "inner.*"\n'
-    inner = {
-        "f64": 1,
-        "flag": True,
-        "status": 2,
-        "text": "t",
-        "raw": b"x",
-        "took": {"seconds": 2},
-        "wrapped": {"value": 3},
-    }
-    found = kinds(entries, inner=inner | {"at": {"seconds": 1}, "maybe": 4, "one_text": "o"})
-    assert found == {
-        "f64": 1, "flag": 1, "status": "STOPPED", "text": "t", "took": 2, "wrapped": 3, "maybe": 4, "one_text": "o",
-        "time": 0, "f32": 0, "i32": 0, "s64": 0, "u32": 0, "u64": 0, "x64": 0,
     }  # fmt: skip
 
 

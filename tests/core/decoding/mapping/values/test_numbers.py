@@ -102,22 +102,6 @@ def test_not_finite_numbers_are_left_to_the_rules_of_events(kind):
     assert kind("f64", math.inf) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "number"),
-    [
-        ("f64", 0, 0), ("f64", None, 0), ("f32", 0.5, 0.5), ("i32", -3, -3), ("s64", -(1 << 53), -(1 << 53)),
-        ("u32", (1 << 32) - 1, (1 << 32) - 1), ("x64", 1 << 63, 1 << 63), ("flag", True, 1), ("flag", None, 0),
-        ("status", 2, 2), ("status", 7, 7), ("text", "2.5", 2.5), ("text", None, None),
-        ("took", {"seconds": 1, "nanos": 500_000_000}, 1.5), ("took", None, None),
-        ("wrapped", {"value": 0}, 0), ("wrapped", None, None), ("maybe", 0, 0), ("maybe", None, None),
-        ("one_number", 0, 0), ("one_number", None, None),
-    ],
-)  # fmt: skip
-def test_numbers_of_fields_with_presence_respected(kind, field, value, number):
-    """Numbers of fields are readings, and unset ones are left out if the field has presence."""
-    assert kind(field, value) == number
-
-
 def test_a_field_of_64_bits_is_exact_or_refused(kind):
     """An integer of 64 bits is exact, refused, or scaled with all its digits."""
     assert refused(kind, "u64", (1 << 64) - 1) is Reason.INEXACT_INTEGER

@@ -32,15 +32,6 @@ def test_the_text_of_a_timestamp_that_no_calendar_has_is_refused(kind, at):
         kind("at", at, table="metadata")
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [("a", "a"), ("", ""), (True, "true"), (5, "5"), (5.0, "5"), (1.5, "1.5"), (None, None)]
-)
-def test_texts_of_json(mapped, value, text):
-    """Each kind of JSON value has a text for metadata, and null is left out."""
-    made = mapped(HEAD + '[readings]\n[metadata]\nm = "v"\n', json.dumps({"s": "s", "v": value}), **NOW).events[0]
-    assert made.metadata.get("m") == text
-
-
 def test_an_object_is_no_text(mapped):
     """An object is refused where a single value is needed."""
     with pytest.raises(BadData, match="an object, not a single value"):
