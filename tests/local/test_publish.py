@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import pty
@@ -11,8 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from click.testing import CliRunner, Result
 
@@ -32,7 +29,6 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.local.publish import batches
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox, serving
-from tests.support.records import write_delimited
 from tests.support.waiting import eventually
 
 COMMAND = [*TIDETABLE, "publish"]
@@ -85,15 +81,6 @@ def test_a_file_is_published_as_the_events_of_its_records(inbox: Inbox, tmp_path
     assert one.attributes["message_type"] == "tidetable.v1.SensorEvent"
     assert two.attributes["event_time"] == "2024-05-01T08:00:00.250001Z"
     assert one.attributes["event_id"] != two.attributes["event_id"]
-
-
-def test_ndjson_is_published_too(inbox: Inbox, tmp_path: Path) -> None:
-    """The default columns are the protobuf's field names, with times in ISO 8601."""
-    file = tmp_path / "readings.ndjson.gz"
-    file.write_bytes(gzip.compress(b'{"sensor_id": "A-1", "event_time": "2024-05-01T08:00:00Z", "n": 1, "up": true}'))
-    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
-    assert result.exit_code == 0, result.output
-    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"up": "true"})]
 
 
 @pytest.mark.parametrize(
@@ -163,17 +150,6 @@ def test_refused_lines_are_told_and_the_others_published(inbox: Inbox, tmp_path:
     assert numbers(inbox.take(1)) == [[0, 3]]
 
 
-def test_a_line_that_is_too_long_is_refused(inbox: Inbox, tmp_path: Path) -> None:
-    """The limit can be set; a file is the one that is named, whatever its name would match as a glob."""
-    (tmp_path / "in1.csv").write_text("")
-    file = tmp_path / "in[1].csv"
-    file.write_text(f"{HEADER}A-1,1714550400,{'0' * 100}\nA-1,1714550400,7\n")
-    result = publish(file, inbox.topic, "--max-record-bytes", "50")
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"{file}:2: longer than 50 bytes, ")
-    assert numbers(inbox.take(1)) == [[7]]
-
-
 @pytest.mark.parametrize(("bad", "more"), [(20, []), (21, ["and 1 more"]), (1520, ["and 1,500 more"])])
 def test_only_the_first_refusals_are_printed(inbox: Inbox, tmp_path: Path, bad: int, more: list[str]) -> None:
     """Twenty refusals are printed; the rest are counted."""
@@ -185,29 +161,6 @@ def test_only_the_first_refusals_are_printed(inbox: Inbox, tmp_path: Path, bad: 
     assert [line.split(":")[1] for line in printed[:20]] == [str(n) for n in range(3, 23)]
     assert printed[20:] == more
     assert json.loads(result.stdout)["refused"] == bad
-
-
-def test_a_column_that_became_metadata_is_reported(inbox: Inbox, tmp_path: Path) -> None:
-    """A word among numbers turns a column into metadata; one line reports it, without an error."""
-    file = tmp_path / "readings.csv"
-    file.write_text("sensor_id,event_time,n,b\nA-1,1714550400,0,1\nA-1,1714550401,1,broken\n")
-    result = publish(file, inbox.topic)
-    assert result.exit_code == 0
-    assert result.stderr == f"{file}:3: 'b' is metadata in every record because 'broken' is not a number\n"
-
-
-def test_a_truncated_gzip_is_published_as_far_as_it_goes(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
-    """Everything that can be read is published, including the last batch; then the truncation is an error."""
-    stored = gzip.compress(numbered(2000).read_bytes())
-    file = numbered(0).with_suffix(".csv.gz")
-    file.write_bytes(stored[: len(stored) // 2])
-    result = publish(file, inbox.topic, "--batch", "1000", "--json")
-    summary = json.loads(result.stdout)
-    count = summary["events"]
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: {file}: can't be read beyond line {count + 1}: Compressed file ended")
-    assert count % 1000 > 0
-    assert [n for message in numbers(inbox.take(summary["messages"])) for n in message] == list(range(count))
 
 
 def test_a_file_without_the_columns_is_an_error_before_anything_is_published(
@@ -315,21 +268,6 @@ def test_progress_is_shown_only_on_a_terminal(inbox: Inbox, numbered: Callable[[
     assert len(stdout.splitlines()) == 1
 
 
-def test_the_exit_codes_are_in_the_help() -> None:
-    """The help lists the exit codes."""
-    text = CliRunner().invoke(main, ["publish", "--help"]).stdout
-    for line in ("0    every record was published", "1    records were refused", "2    wrong usage", "130  Ctrl-C"):
-        assert line in text
-
-
-def test_delimited_protobuf_is_published_as_it_is(inbox: Inbox, tmp_path: Path) -> None:
-    """Events in a protobuf file need no columns."""
-    file = write_delimited(tmp_path / "readings.pb", [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})])
-    result = CliRunner().invoke(main, ["publish", str(file), "--topic", inbox.topic])
-    assert result.exit_code == 0, result.output
-    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.0}, {"room": "attic"})]
-
-
 def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
     """With a table, they are counted before anything is published; without one, they are not checked."""
     table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
@@ -376,15 +314,6 @@ def test_a_table_is_named_completely(tmp_path: Path, inbox: Inbox, monkeypatch: 
     result = publish(tmp_path / "a.csv", NO_TOPIC, "--table", "t")
     assert result.exit_code == 2
     assert "--project, --instance and --table name a table together: set all three or none" in result.stderr
-
-
-def test_an_event_with_an_id_in_parquet(inbox: Inbox, tmp_path: Path) -> None:
-    """A column of numbers is metadata if its name says so."""
-    columns = {"sensor_id": ["A-1"], "event_time": ["2024-05-01T08:00:00Z"], "event_id": ["e-1"], "n": [1.5]}
-    pyarrow.parquet.write_table(pyarrow.table(columns | {"metadata.serial": [12]}), tmp_path / "readings.parquet")
-    result = CliRunner().invoke(main, ["publish", str(tmp_path / "readings.parquet"), "--topic", inbox.topic])
-    assert result.exit_code == 0, result.output
-    assert events(inbox.take(1)[0]) == [Event("A-1", START_US, {"n": 1.5}, {"serial": "12"}, "e-1")]
 
 
 def test_exported_dead_letters(pubsub: str, tmp_path: Path) -> None:

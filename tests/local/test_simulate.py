@@ -88,14 +88,6 @@ def test_same_seed_and_end_same_messages(feed):
     assert all(payloads.count(payload) % 2 == 0 for payload in payloads)
 
 
-def test_summary_as_text(feed):
-    """Without --json the summary is a sentence."""
-    topic, _ = feed
-    result = simulate("--topic", topic, "--sensors", "1", "--duration", "10m")
-    assert result.exit_code == 0
-    assert f"messages to {topic}" in result.stdout
-
-
 def test_rate(feed, monkeypatch):
     """With --rate every event waits for a pacer of that rate."""
     topic, _ = feed
