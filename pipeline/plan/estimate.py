@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
-from pipeline.core.panes.firing import FOLLOW_EVERY
+from pipeline.core.panes.firing import follow_every_us
 from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
@@ -258,7 +258,7 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    of_shortest = min(of_shortest, 1 + window_us(shortest) / workload.early_us / FOLLOW_EVERY)
+    of_shortest = min(of_shortest, 1 + window_us(shortest) / follow_every_us(shortest.window, workload.early_us))
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 

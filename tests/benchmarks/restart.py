@@ -39,7 +39,7 @@ _ROWS = 100  # of a response
 _MOST_ROWS = 60_000  # that are simulated: all sensors of a group at 1/min, some at 1 Hz
 
 
-class _Served:
+class Served:
     """A table of encoded rows, which a reader of tables reads.
 
     Attributes:
@@ -53,10 +53,12 @@ class _Served:
         self.busy_s = 0.0
 
     def write(self, row: Row) -> None:
+        began = time.process_time()
         if row.key not in self._encoded:
             insort(self._keys, row.key)
         in_order = row._replace(cells=sorted(row.cells))
         self._encoded[row.key] = ReadRowsResponse.serialize(response(*terse_chunks(in_order)))
+        self.busy_s += time.process_time() - began
 
     def __call__(self, selection: RowSelection) -> Iterator[Row]:
         return self._reader.read_selection(selection)
@@ -65,6 +67,11 @@ class _Served:
     def reads(self) -> int:
         """The number of requests so far."""
         return self._reader.requests
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that were read so far."""
+        return self._reader.rows_read
 
     def read_rows(self, request: Any, **_: Any) -> Iterator[ReadRowsResponse]:
         """Answers as Google's client does."""
@@ -82,7 +89,7 @@ class _Served:
 class _Measured(Group):
     """A group whose firings are measured: the CPU seconds of each, without those of the table."""
 
-    def __init__(self, now_us: int, table: _Served, before_us: int | None = None) -> None:
+    def __init__(self, now_us: int, table: Served, before_us: int | None = None) -> None:
         super().__init__(TableSchema.for_new_table(), now_us, before_us, table, early_us=5 * MINUTE)
         self.seconds: list[list[float]] = [[]]
 
@@ -119,7 +126,7 @@ def restart_of(every_us: int, sensors: int) -> Restart:
     """
     of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
     simulated = min(of_group, _MOST_ROWS * every_us // (HOUR // 2))
-    rng, table = random.Random(1), _Served()
+    rng, table = random.Random(1), Served()
     old, names = _Measured(T, table), [f"sensor-{number:09}" for number in range(simulated)]
 
     def events(start_us: int, number: int) -> list[Event]:
@@ -134,7 +141,7 @@ def restart_of(every_us: int, sensors: int) -> Restart:
     old.pass_time(HOUR // 2)
     firings = list[tuple[list[list[float]], int]]()
     for before_us in (None, T + 2 * HOUR):  # the first one for what the same firings cost without a restart
-        new, reads = _Measured(old.now_us, _Served() if before_us is None else table, before_us), table.reads
+        new, reads = _Measured(old.now_us, Served() if before_us is None else table, before_us), table.reads
         for start_us in (T + HOUR // 2, T + HOUR):
             new.receive(*events(start_us + 10 * MINUTE, 1))
             new.seconds.append([])

@@ -77,8 +77,8 @@ NEVER_US = (1 << 63) - 1
 IN_FLIGHT_US = 20 * 60 * 1_000_000
 """The time after which a row that another process wrote has certainly arrived: twice as long as writers retry."""
 
-FOLLOW_EVERY = 12
-"""The number of ``early_us`` after which longer windows follow windows in progress: each pane reads what it counts."""
+_FOLLOW_EVERY = 12  # early panes: each pane of a longer window reads what it counts
+_FOLLOW_MOST = 12  # times in a window of the shortest tier, however many early panes it has
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -88,6 +88,16 @@ MOST_SPREAD_US = 60_000_000
 
 END_US = 9_223_371_950_454_774_000
 """The last watermark: the end of Beam's global window, in whole milliseconds."""
+
+
+def follow_every_us(window: Window, early_us: int) -> int:
+    """Returns the time in µs after which longer windows follow windows in progress again.
+
+    Args:
+        window: the window of the shortest tier.
+        early_us: the time from a window's first new readings to an early pane in µs.
+    """
+    return max(_FOLLOW_EVERY * early_us, window.length_us // _FOLLOW_MOST)
 
 
 @dataclass(frozen=True)
@@ -236,7 +246,8 @@ class Schedule:
 
     def follow(self, now_us: int, firing: FiringRules, group: int = 0) -> None:
         """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
-        self.follow_us = _next_of(firing.phase_of(group), now_us, FOLLOW_EVERY * firing.early_us or 1)
+        every_us = follow_every_us(firing.window, firing.early_us)
+        self.follow_us = _next_of(firing.phase_of(group), now_us, every_us)
 
     def done(self, starts_us: Iterable[int]) -> None:
         """Notes that nothing waits for these windows any more."""

@@ -1,6 +1,7 @@
 """When panes fire."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from pipeline.core.windows.fixed import HOURLY
 
 HOUR = HOURLY.length_us
 MINUTE = HOUR // 60
+SECOND = MINUTE // 60
 FIRING = FiringRules(HOURLY, early_us=5 * MINUTE, late_us=MINUTE, lateness_us=10 * MINUTE)
 NOW = 1000 * HOUR
 
@@ -51,6 +53,20 @@ def test_phases():
     times = [Schedule().expect(0, NOW, firing, group).clock_us for group in range(256)]
     assert times[:64] * 4 == times
     assert len(set(times)) == 64
+
+
+@pytest.mark.parametrize(("early_s", "minutes"), [(1, 5), (25, 5), (30, 6), (300, 60)])
+def test_when_longer_windows_follow(early_s, minutes):
+    """They follow at times of the group's own, twelve early panes apart, and at most twelve times in an hour."""
+    firing, schedule, now_us, times = replace(FIRING, early_us=early_s * SECOND), Schedule(), NOW, []
+    while now_us < NOW + 3 * HOUR:
+        schedule.follow(now_us, firing, group=7)
+        now_us = schedule.follow_us
+        times.append(now_us)
+    assert {after - before for before, after in pairwise(times)} == {minutes * MINUTE}
+    schedule.follow(NOW, firing, group=8)
+    assert 0 < schedule.follow_us - NOW <= minutes * MINUTE
+    assert schedule.follow_us != times[0]
 
 
 def test_a_spread_of_watermarks():
