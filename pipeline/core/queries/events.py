@@ -262,7 +262,7 @@ class _QueriedTable:
 
 def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
     """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each."""
-    before = schema.key.parts[: schema.key.index(TimeToken)]
+    before = schema.key.parts[: schema.key.index_of_first_time]
     kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
     names = {part.name for part in before if isinstance(part, MetadataToken)}
     seen = set()

@@ -61,12 +61,12 @@ class KeySpace:
 
     def missing_metadata(self, known: KeyBindings) -> list[str]:
         """Returns the unknown metadata fields that are needed to find a sensor."""
-        before = self.template.parts[: self.template.index(TimeToken)]
+        before = self.template.parts[: self.template.index_of_first_time]
         return [part.name for part in before if isinstance(part, MetadataToken) and part.name not in known.metadata]
 
     def first_unknown(self, known: KeyBindings) -> Token | None:
         """Returns the first unknown token before the time, whose values must be looked up; None if all are known."""
-        for part in self.template.parts[: self.template.index(TimeToken)]:
+        for part in self.template.parts[: self.template.index_of_first_time]:
             if not isinstance(part, str) and _known_text(part, known) is None:
                 return part
         return None
@@ -93,7 +93,7 @@ class KeySpace:
         :meth:`first_unknown` is None, and the sensor is known. If the grain of the keys is coarse, the ranges contain
         events outside these times too.
         """
-        first = self.template.index(TimeToken)
+        first = self.template.index_of_first_time
         ranges = list(self._ranges(first, self.prefix(known), known, start_us, end_us - 1))
         return Scan(ranges, not self.template.times[-1].newest_first, self.pattern_of(known))
 

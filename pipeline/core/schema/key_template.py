@@ -120,13 +120,13 @@ class KeyTemplate:
     @cached_property
     def time_first(self) -> bool:
         """Whether the time comes before the sensor."""
-        return self.index(TimeToken) < self.index(SensorToken)
+        return self.index_of_first_time < self.index(SensorToken)
 
     @cached_property
     def supports_prefix_scan(self) -> bool:
         """Whether one scan can read all events of sensors with a common prefix, sensor by sensor."""
         one_direction = len({token.newest_first for token in self.times}) == 1
-        metric_after_time = not self.has(MetricToken) or self.index(TimeToken) < self.index(MetricToken)
+        metric_after_time = not self.has(MetricToken) or self.index_of_first_time < self.index(MetricToken)
         return not self.time_first and one_direction and metric_after_time
 
     @cached_property
@@ -276,6 +276,11 @@ class KeyTemplate:
         return tuple(part for part in self.parts if isinstance(part, TimeToken))
 
     @cached_property
+    def index_of_first_time(self) -> int:
+        """The index of the coarsest time among the parts."""
+        return self.parts.index(self.times[0])
+
+    @cached_property
     def index_of_last_time(self) -> int:
         """The index of the finest time among the parts."""
         return self.parts.index(self.times[-1])
@@ -339,7 +344,7 @@ class KeyTemplate:
                     f"{coarse.text} before {fine.text} splits a span of time into too many key ranges; "
                     "use {bucket:1d}"
                 )
-        first = self.index(TimeToken)
+        first = self.index_of_first_time
         last = self.index_of_last_time
         for part in self.parts[first:last]:
             if isinstance(part, MetricToken | MetadataToken):

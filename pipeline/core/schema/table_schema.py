@@ -215,7 +215,7 @@ class TableSchema:
             return False
         return self.layout.bucketed or self.rate is None or self.rate.every_us < self.key.grain_us
 
-    @property
+    @cached_property
     def finds_sensors(self) -> bool:
         """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
         return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
