@@ -43,6 +43,7 @@ _NO_GROUPS = b"[]"
 _ENDED = b""  # by a drain: what comes late must not begin anything again
 
 _TRACKS_SPEC = ReadModifyWriteStateSpec("tracks", BytesCoder())
+# They change places now and then.
 _NEWER_SPEC, _OLDER_SPEC = BagStateSpec("newer", BytesCoder()), BagStateSpec("older", BytesCoder())
 _DUE_SPEC = TimerSpec("alert_due", TimeDomain.WATERMARK)
 _TRACKS, _NEWER, _OLDER = map(beam.DoFn.StateParam, (_TRACKS_SPEC, _NEWER_SPEC, _OLDER_SPEC))
@@ -368,7 +369,7 @@ class _CollectAlertsFn(StatefulFn):
 def _state_of(
     tracks: ReadModifyWriteRuntimeState, newer: BagRuntimeState, older: BagRuntimeState, due: RuntimeTimer
 ) -> AlertState:
-    return AlertState(tracks.read, tracks.write, newer, older, lambda at_us: due.set(Timestamp(micros=at_us)))
+    return AlertState(tracks.read, tracks.write, (newer, older), lambda at_us: due.set(Timestamp(micros=at_us)))
 
 
 def _create(elements: Iterable[tuple[int, bytes]]) -> beam.PTransform:

@@ -28,12 +28,14 @@ _Cells = dict[tuple[bytes, bytes, int], Cell]
 class _Bag:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
+        self.added = 0
 
     def read(self) -> Iterable[bytes]:
         return list(self.parts)
 
     def add(self, element: bytes) -> None:
         self.parts.append(element)
+        self.added += 1
 
     def clear(self) -> None:
         self.parts.clear()
@@ -146,6 +148,11 @@ class WatchedGroup:
         return [part for bag in self._bags for part in bag.parts]
 
     @property
+    def added(self) -> int:
+        """The number of readings that were added to the state so far."""
+        return sum(bag.added for bag in self._bags)
+
+    @property
     def tracks(self) -> list[str]:
         return list(GroupTracks(self.data).sensors())
 
@@ -244,7 +251,7 @@ class WatchedGroup:
             self.told.append(content)
 
     def _state(self) -> AlertState:
-        return AlertState(lambda: self.data, self._write, *self._bags, self._set)
+        return AlertState(lambda: self.data, self._write, self._bags, self._set)
 
     def _write(self, data: bytes) -> None:
         self.data = data

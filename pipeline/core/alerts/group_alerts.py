@@ -44,15 +44,13 @@ class AlertState(NamedTuple):
     Attributes:
         read: returns the group's tracks; None at first.
         write: replaces them.
-        newer: the readings that came last.
-        older: the readings before those.
+        bags: the newer and the older readings; or the older and the newer ones, if the bags have changed places.
         set_timer: sets the timer of the watermark, in µs.
     """
 
     read: Callable[[], bytes | None]
     write: Callable[[bytes], None]
-    newer: ReadingsBag
-    older: ReadingsBag
+    bags: tuple[ReadingsBag, ReadingsBag]
     set_timer: Callable[[int], None]
 
 
@@ -103,14 +101,14 @@ class GroupAlerts:
             concerned, may_fire = rules.look(part)
             if not may_fire:
                 if concerned:
-                    state.newer.add(part)
+                    _newer(tracks, state).add(part)
                 return Found()
         evaluation, due_us = self._begin(group, state, tracks, rules, now_us)
         if part[0] == VERSION:
             concerned = evaluation.add(part)
             self._turn(tracks, state, evaluation, now_us)
             if concerned:
-                state.newer.add(part)
+                _newer(tracks, state).add(part)
         elif part.startswith(_SILENT):
             silent = SilentSensors.from_bytes(part[1:])
             if (rule := rules.by_id.get(silent.rule_id)) is not None:
@@ -139,8 +137,8 @@ class GroupAlerts:
         self, group: int, state: AlertState, tracks: GroupTracks, rules: RuleSet, now_us: int
     ) -> tuple[Evaluation, int]:
         def recents() -> Iterable[bytes]:
-            yield from state.older.read()
-            yield from state.newer.read()
+            yield from _older(tracks, state).read()
+            yield from _newer(tracks, state).read()
 
         evaluation = Evaluation(rules, tracks, self._name, self._lateness_us, recents, self._table, now_us)
         due_us = tracks.due_us
@@ -154,10 +152,8 @@ class GroupAlerts:
         """Drops the older readings, once the newer ones cover the time for which readings are kept."""
         if now_us < tracks.newer_us + self._kept_us:
             return
-        state.older.clear()
-        for part in list(state.newer.read()):
-            state.older.add(part)
-        state.newer.clear()
+        _older(tracks, state).clear()
+        tracks.turned = not tracks.turned
         tracks.newer_us = now_us
         evaluation.drop_idle()
 
@@ -167,6 +163,14 @@ class GroupAlerts:
         if evaluation.changed:
             state.write(tracks.to_bytes())
         return evaluation.found
+
+
+def _newer(tracks: GroupTracks, state: AlertState) -> ReadingsBag:
+    return state.bags[tracks.turned]
+
+
+def _older(tracks: GroupTracks, state: AlertState) -> ReadingsBag:
+    return state.bags[not tracks.turned]
 
 
 def _content(part: bytes) -> Any:

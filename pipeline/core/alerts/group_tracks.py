@@ -4,9 +4,9 @@ Most sensors have none: their readings fire nothing. Of the others, each is deco
 
 Little-endian:
 
-    state   version; the watermark; the time of the timer; the start of the newer readings that are kept; the end of
-            the last windows; the watermark of the last look for silent sensors; the number of the rules; records until
-            the end
+    state   version, which is one more while the bags of readings have changed places; the watermark; the time of the
+            timer; the start of the newer readings that are kept; the end of the last windows; the watermark of the last
+            look for silent sensors; the number of the rules; records until the end
     record  sizes of the sensor's id and of its tracks; the id; the tracks as JSON, by the name of their rules
 """
 
@@ -39,13 +39,14 @@ class GroupTracks:
         over_us: the greatest end of a window that is over, as far as the group knows.
         looked_us: the watermark of the last look for silent sensors.
         rules_number: the number of the rules that the tracks are of.
+        turned: whether the two bags of readings have changed places.
         begins: whether the group begins.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
         self.watermark_us = self.newer_us = self.over_us = self.looked_us = NEVER_US
         self.due_us = NEVER_DUE_US
-        self.rules_number = -1
+        self.rules_number, self.turned = -1, False
         self.begins = data is None
         self._encoded: dict[str, bytes] = {}
         self._decoded: dict[str, dict[str, Track]] = {}
@@ -53,7 +54,8 @@ class GroupTracks:
             return
         version, *times_us, self.rules_number = _HEADER.unpack_from(data)
         self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us = times_us
-        if version != _VERSION:
+        self.turned = version == _VERSION + 1
+        if version != _VERSION + self.turned:
             raise ValueError("another release wrote these alerts; drain the job that wrote them and start a new one")
         begin = _HEADER.size
         while begin < len(data):
@@ -104,7 +106,7 @@ class GroupTracks:
                 self._encoded[sensor_id] = json.dumps(content, separators=(",", ":")).encode()
         self._decoded.clear()
         times_us = self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us
-        parts = [_HEADER.pack(_VERSION, *times_us, self.rules_number)]
+        parts = [_HEADER.pack(_VERSION + self.turned, *times_us, self.rules_number)]
         for sensor_id, encoded in self._encoded.items():
             parts += (_RECORD.pack(len(sensor_id), len(encoded)), sensor_id.encode(), encoded)
         return b"".join(parts)

@@ -324,3 +324,14 @@ def test_numbers_grow_while_rows_are_being_written() -> None:
     table.read("freezer-1", (START_US + 1, 11), (START_US + 2, 5))  # no more microseconds than alerts
     assert table.kinds() == [FIRING, RESOLVED] * 3
     table.check()
+
+
+def test_what_readings_cost_the_state() -> None:
+    """Each is written once, and stays for the allowed lateness and a minute, but not for more than twice as long."""
+    table, before = WatchedGroup(_rule()), 0
+    for minute in range(60):
+        table.now_us += MINUTE_US
+        table.read("freezer-1", (START_US + minute * MINUTE_US, 5.0))
+        assert min(minute + 1, 11) <= len(table.kept) <= 24
+        assert table.added == before + 2, "two attempts of a bundle, of one reading"
+        before = table.added
