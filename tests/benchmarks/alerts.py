@@ -35,7 +35,7 @@ from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn
-from tests.support.confirming import confirming
+from tests.support.confirming import confirming, dropping
 from tests.support.streams import flags, pubsub_message
 
 _RULES = "".join(
@@ -82,7 +82,7 @@ def cpu_seconds(messages: list[beam.io.gcp.pubsub.PubsubMessage], rules: RuleSet
         stack.enter_context(mock.patch.object(AlertTableFn, "values", lambda _, wanted: [nothing for _ in wanted]))
         with beam.Pipeline(FnApiRunner(), PipelineOptions([])) as pipeline:
             elements = pipeline | beam.Create(messages, reshuffle=False)
-            outputs = build_graph(elements, targets, settings, _clock, write_raw_rows=confirming)
+            outputs = build_graph(elements, targets, settings, _clock, write_raw_rows=confirming, writer_of=dropping)
             for table in outputs.derived:
                 for rows in filter(None, table):
                     _ = rows | f"Drop{id(rows)}" >> beam.FlatMap(lambda _: ())

@@ -37,7 +37,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from tests.support.confirming import confirming
+from tests.support.confirming import confirming, dropping
 from tests.support.shuffled import shuffled
 from tests.support.streams import NOON, clock, flags, pubsub_message
 
@@ -113,18 +113,6 @@ class _MakeFn(beam.DoFn):
         tracker.defer_remainder()  # ends the bundle; the rest follows in the next
 
 
-class _DropFn(beam.DoFn):
-    """Stands in for the writer of aggregate rows."""
-
-    guard = None
-
-    def process(self, element: Any) -> tuple[()]:
-        return ()  # no row is refused
-
-    def finish_bundle(self) -> tuple[()]:
-        return ()
-
-
 def seconds(work: Work) -> float:
     """Returns how long the graph takes."""
     settings = settings_of(parse_flags(flags()))
@@ -132,9 +120,7 @@ def seconds(work: Work) -> float:
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
     messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
     with shuffled():
-        build_graph(
-            messages, targets, settings, clock, write_raw_rows=confirming, writer_of=lambda _table, _options: _DropFn()
-        )
+        build_graph(messages, targets, settings, clock, write_raw_rows=confirming, writer_of=dropping)
         begin = time.perf_counter()
         pipeline.run().wait_until_finish()
         return time.perf_counter() - begin

@@ -17,6 +17,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import running_emulators
+from tests.benchmarks.bench import statistics_job
 from tests.benchmarks.bench.check import check
 from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
 from tests.benchmarks.bench.direct import run as run_direct
@@ -132,7 +133,8 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
 def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> Taken:
     """Returns what a run to a new table took, which is checked and deleted."""
     name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
-    tables.create(name, lasting(TableSchema.default()))
+    schema = statistics_job.SCHEMA if worker.program.module == "statistics_job" else TableSchema.default()
+    tables.create(name, lasting(schema))
     taken = worker.run(name, first)
     check(name, feed, counters, first)
     tables.delete(name)
