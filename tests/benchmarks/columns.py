@@ -2,6 +2,8 @@
 
 Run with ``.venv/bin/python -m tests.benchmarks.columns``. The rows of an hour at 1 Hz with three metrics come in the
 bytes that Bigtable would send, so that the time includes parsing them, but not gRPC. Both ways take turns.
+
+So do the rows of hours of two hundred sensors, from which their days are computed.
 """
 
 import statistics
@@ -15,19 +17,26 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_columns import BlockReader
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.completion.stored_windows import Completion
+from pipeline.core.completion.tier_completion import MOST_SENSORS
 from pipeline.core.completion.window_rows import WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.schema.toml import parse_schema
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows.fixed import DAILY, HOURLY
 from tests.support.row_server import response
 from tests.support.served import terse_chunks
+from tests.support.tables import window_row
 
-START_US, SECOND_US = 1_771_286_400_000_000, 1_000_000
+START_US, SECOND_US = 1_771_286_400_000_000, 1_000_000  # midnight
 ROWS, IN_A_RESPONSE, RUNS = 3600, 250, 15
 SENSOR = "sensor-000"
+SENSORS = [f"sensor-{number:03}" for number in range(MOST_SENSORS)]
+_HOURS = "an hour of a day"
 
 
 class Served:
@@ -50,9 +59,22 @@ def rows_of(schema: TableSchema) -> list[Row]:
     """Returns an hour's rows, as a table has them."""
     rows = []
     for n in range(ROWS):
-        readings = {"humidity": 40 + n % 97 / 10, "pressure": 1013 + n % 89 / 100, "temperature": 20 + n % 83 / 100}
-        rows += schema.rows(Event(SENSOR, START_US + n * SECOND_US, readings, {}, ""))
+        rows += schema.rows(Event(SENSOR, START_US + n * SECOND_US, _readings(n), {}, ""))
     return sorted(rows)
+
+
+def hours_of() -> list[Row]:
+    """Returns the aggregate rows of a day of two hundred sensors."""
+    return sorted(
+        row._replace(cells=sorted(row.cells))
+        for number, sensor_id in enumerate(SENSORS)
+        for start_us in HOURLY.starts(START_US, DAILY.end_of(START_US))
+        for row in [window_row(HOURLY, sensor_id, start_us, *map(_readings, range(number, number + 7)), family="hours")]
+    )
+
+
+def _readings(n: int) -> dict[str, float]:
+    return {"humidity": 40 + n % 97 / 10, "pressure": 1013 + n % 89 / 100, "temperature": 20 + n % 83 / 100}
 
 
 def main() -> None:
@@ -72,11 +94,23 @@ def main() -> None:
     def blocks() -> None:
         assert all(map(BlockReader().block, ([each] for each in parsed())))
 
+    days = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }")
+    hours = RowReader(Served(hours_of()), TableName("p", "i", "t"))  # type: ignore[arg-type]
+
+    def of_days() -> None:
+        completion = Completion(days, Retention.of(days), hours.read_selection).tiers[days.tiers[1]]
+        now_us, fresh = DAILY.end_of(START_US), {each: dict[int, WindowStats]() for each in SENSORS}
+        found = completion.each(
+            lambda each: completion.completed(each, START_US, now_us, {}), SENSORS, START_US, now_us, fresh=fresh
+        )
+        assert all(each.stats.events == 24 * 7 for each in found.values())
+
     programs: dict[str, Callable[[], object]] = {
         "one by one": lambda: window(lambda selection: iter(reader.read(selection.ranges))),
         "in blocks": lambda: window(reader.read_selection),
         "of that, protobuf": parsed,
         "protobuf and blocks": blocks,
+        _HOURS: of_days,
     }
     found: dict[str, list[float]] = {what: [] for what in programs}
     for number in range(RUNS + 1):
@@ -84,9 +118,10 @@ def main() -> None:
             begin = time.process_time()
             program()
             if number:  # the first round warms up
-                found[what].append((time.process_time() - begin) / ROWS * 1e6)
+                rows = 24 * len(SENSORS) if what == _HOURS else ROWS
+                found[what].append((time.process_time() - begin) / rows * 1e6)
     for what, each in found.items():
-        print(f"{what:20} {statistics.median(each):6.2f} µs a raw row, {min(each):.2f} to {max(each):.2f}")
+        print(f"{what:20} {statistics.median(each):6.2f} µs a row, {min(each):.2f} to {max(each):.2f}")
     ratios = [before / after for before, after in zip(found["one by one"], found["in blocks"], strict=True)]
     print(f"ratio {statistics.median(ratios):.1f}")
 
