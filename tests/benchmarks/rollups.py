@@ -28,13 +28,17 @@ from tests.model.table import Table
 from tests.model.world import Message
 from tests.support.streams import pubsub_message
 
-_BEGIN = 20_501 * DAY + 10 * HOUR
-_TIERS = '[tiers]\n1h = "hours"\n1d = "days"\n[rate]\nevery = "60s"\nmetrics = 3\nmetadata = 1\nsensors = {}\n'
-_ROLLUPS = '[rollups]\nsite = { by = "metadata.site" }\nfleet = { by = [] }\n'
+BEGIN = 20_501 * DAY + 10 * HOUR
+_REVERSED = 9_999_999_999_999_999
+TIERS = '[tiers]\n1h = "hours"\n1d = "days"\n[rate]\nevery = "60s"\nmetrics = 3\nmetadata = 1\nsensors = {}\n'
+ROLLUPS = '[rollups]\nsite = { by = "metadata.site" }\nfleet = { by = [] }\n'
 
 
-class _Costs(Table):
-    """A table that keeps only rows that are read again, and what the stages that write it cost."""
+class CostTable(Table):
+    """A table that keeps only rows that are read again, and what the stages that write it cost.
+
+    Of raw rows, only those of late events are: they belong to hours before the job.
+    """
 
     def __init__(self, schema: TableSchema) -> None:
         super().__init__(schema.policies)
@@ -43,11 +47,12 @@ class _Costs(Table):
         self.input_bytes = self.state_bytes = 0
 
     def apply(self, key: bytes, mutations: Iterable) -> None:
-        if key.startswith(b"rollup"):
+        sensor_id, _, time = key.partition(b"#")
+        if not sensor_id.startswith(b"sensor-") or _REVERSED - int(time) < BEGIN:
             super().apply(key, mutations)
 
 
-class _Measured(Job):
+class MeasuredJob(Job):
     """A job that is measured."""
 
     def run(self, messages: Iterator[tuple[int, list]]) -> None:
@@ -78,14 +83,14 @@ class _Measured(Job):
             self.pass_on(committed, outputs)
 
 
-def measured(sensors: int, minutes: int, rollups: str) -> _Costs:
+def measured(sensors: int, minutes: int, rollups: str) -> CostTable:
     """Returns what a job costs that gets the events of so many minutes."""
-    schema = parse_schema(_TIERS.format(sensors) + rollups)
-    table = _Costs(schema)
-    job = job_of(schema, _BEGIN - 2 * DAY, table, kind=_Measured)
+    schema = parse_schema(TIERS.format(sensors) + rollups)
+    table = CostTable(schema)
+    job = job_of(schema, BEGIN - 2 * DAY, table, kind=MeasuredJob)
     with job.running():
-        job.advance(_BEGIN - MINUTE, _BEGIN - MINUTE)
-        job.run(_fleet(sensors, minutes))
+        job.advance(BEGIN - MINUTE, BEGIN - MINUTE)
+        job.run(fleet(sensors, minutes))
         of_rollups = [stage.fragment.state.counts for name, stage in job.stages.items() if name.startswith("RollUp/")]
         table.state_bytes = sum(counts["read"] + counts["written"] for counts in of_rollups)
     table._cells.clear()  # so that the runs after this one have as little in memory
@@ -94,7 +99,7 @@ def measured(sensors: int, minutes: int, rollups: str) -> _Costs:
     return table
 
 
-def _least(runs: Iterable[_Costs]) -> _Costs:
+def _least(runs: Iterable[CostTable]) -> CostTable:
     """Returns the least that each stage costs: the machine may do other things."""
     least, *more = runs
     for each in more:
@@ -103,11 +108,11 @@ def _least(runs: Iterable[_Costs]) -> _Costs:
     return least
 
 
-def _fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
+def fleet(sensors: int, minutes: int) -> Iterator[tuple[int, list]]:
     """Yields the time and the messages of each ten seconds: of each sensor, an event a minute."""
     rng, of_step = random.Random(1), -(-sensors // 6)
     for step in range(minutes * 6):
-        time_us, first = _BEGIN + (step + 1) * 10 * SECOND, step % 6 * of_step
+        time_us, first = BEGIN + (step + 1) * 10 * SECOND, step % 6 * of_step
         events = [
             sensor_event(
                 f"sensor-{number:07}",
@@ -127,7 +132,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=2)
     arguments = parser.parse_args()
     sensors, minutes = arguments.sensors, arguments.minutes
-    in_turn = [measured(sensors, minutes, rollups) for _ in range(arguments.times) for rollups in ("", _ROLLUPS)]
+    in_turn = [measured(sensors, minutes, rollups) for _ in range(arguments.times) for rollups in ("", ROLLUPS)]
     plain, rolled = _least(in_turn[::2]), _least(in_turn[1::2])
     for name in rolled.cpu_s:
         print(f"{name:20} {plain.cpu_s[name]:8.2f} s {rolled.cpu_s[name]:8.2f} s")

@@ -44,11 +44,13 @@ class Stage:
         input_us: the input watermark.
         output_us: the output watermark.
         largest: the largest commit and the largest element so far.
+        output_bytes: the bytes of all outputs so far.
     """
 
     def __init__(self, fragment, workers=(), commit_bytes=180 << 20, element_bytes=80 << 20):
         self.fragment, self.workers = fragment, list(workers) or [Worker(0)]
         self._limits, self.largest = (commit_bytes, element_bytes), (0, 0)
+        self.output_bytes = 0
         self.waiting, self.timers = defaultdict(list), defaultdict(dict)
         self._before_us = self.input_us = self.output_us = MIN_TIMESTAMP.micros
         self.now_us = 0
@@ -131,6 +133,7 @@ class Stage:
 
     def _check_size(self, done):
         parts = [*done.sizes, *map(len, self.fragment.state.written)]
+        self.output_bytes += sum(done.sizes)
         self.largest = max(self.largest[0], sum(parts)), max([self.largest[1], *parts])
         if any(most > limit for most, limit in zip(self.largest, self._limits, strict=True)):
             raise TooLarge(f"a commit of {self.largest[0]} bytes, or an element of {self.largest[1]}")
