@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from inspect import signature
 
 import apache_beam as beam
@@ -9,6 +10,8 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.userstate import BagStateSpec, get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
+
+_TIMERS = {}  # of each class of DoFns, by name
 
 
 @dataclass
@@ -71,7 +74,9 @@ class Step:
     def replace(self, fn):
         """Continues with another DoFn and the same state, as an update does."""
         self.fn = fn
-        self._timers = {spec.name: spec for spec in get_dofn_specs(fn)[1]}
+        if type(fn) not in _TIMERS:
+            _TIMERS[type(fn)] = {spec.name: spec for spec in get_dofn_specs(fn)[1]}
+        self._timers = _TIMERS[type(fn)]
         fn.setup()
 
     def due(self, watermark_us, now_us):
@@ -140,8 +145,7 @@ class Step:
     def _arguments(self, method, key, time_us):
         of_key = self._keys.setdefault(key, _OfKey())
         found = {}
-        for name, parameter in signature(method).parameters.items():
-            default = parameter.default
+        for name, default in _defaults(getattr(method, "__func__", method)).items():
             if isinstance(default, beam.DoFn.StateParam):
                 spec = default.state_spec
                 is_bag = isinstance(spec, BagStateSpec)
@@ -156,3 +160,8 @@ class Step:
             elif default is beam.DoFn.TimestampParam:
                 found[name] = Timestamp(micros=time_us)
         return found
+
+
+@lru_cache
+def _defaults(function):
+    return {name: parameter.default for name, parameter in signature(function).parameters.items()}

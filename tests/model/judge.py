@@ -20,6 +20,7 @@ newest that the job got; after a repair, the newest of what it read.
 
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from pipeline.core.events.event import LATEST_US
@@ -65,6 +66,7 @@ class Judge:
         return found
 
     @staticmethod
+    @lru_cache(maxsize=1 << 14)
     def window_of(key):
         """Returns length, sensor and start from the key of an aggregate row or work list row."""
         _, label, sensor_id, start = key.decode().split("#")

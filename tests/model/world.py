@@ -92,6 +92,7 @@ class World(Judge):
             self.truths[name] = Truth(spec.kind)
         self.ages = {name: spec.ages_us for name, spec in self.specs.items()}
         self.stored_ages = {name: spec.ages_us for name, spec in self.specs.items()}
+        self._retentions = {}  # what they follow from, and the retention, by table
         self.job, self.backlog, self.unseen = None, [], set()
         self.doubtful, self.watched, self.unrolled = set(), {}, set()
         self.sites, self.moved = {}, set()
@@ -140,7 +141,13 @@ class World(Judge):
 
     def retention(self, name):
         """Returns the table's retention, from its policies and notes."""
-        return retention_notes.retention_of(name, self.schemas[name], {**self.tables[name].policies, "tidetable": None})
+        table = self.tables[name]
+        facts = self.schemas[name], dict(table.policies), dict(table.noted)
+        known, found = self._retentions.get(name, (None, None))
+        if known != facts:
+            found = retention_notes.retention_of(name, self.schemas[name], {**table.policies, "tidetable": None})
+            self._retentions[name] = facts, found
+        return found
 
     # Roll-ups
 
@@ -261,6 +268,7 @@ class World(Judge):
                 for name in self.names:
                     if (refused or name not in names) and self.has(name, event):
                         self.abandon(name, [event])  # redelivered, but not to this table
+                        self._unwatch(name, event)
                 if refused:
                     expected.append(refused)
                     continue
@@ -290,6 +298,12 @@ class World(Judge):
         if time_us >= at_us:
             found = WARM.condition.classify(value_of(event.time_us, WARM.metric))
             self.watched[name, event.sensor_id] = time_us, {found} | (classes if time_us == at_us else set())
+
+    def _unwatch(self, name, event):
+        """Forgets a sensor's newest reading, which a job may have lost before it evaluated the reading."""
+        time_us = event.time_us - event.time_us % self.specs[name].kind.grain_us
+        if time_us == self.watched.get((name, event.sensor_id), (0,))[0]:
+            del self.watched[name, event.sensor_id]
 
     def crash(self, *, redelivered, torn=False):
         """Ends the job and loses everything in flight, also some rows of alerts if their messages come again."""
