@@ -34,7 +34,7 @@ from pipeline.core.accumulation.reading_columns import (
     is_wide,
     time_of_key,
 )
-from pipeline.core.statistics.member import Member, noted
+from pipeline.core.statistics.member import Member, after, noted
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
 from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats
 
@@ -122,6 +122,11 @@ class WindowReadings:
         stats.member = newest
         self.differs |= contradicted
         return changed
+
+    def follow(self, earlier: Member | None) -> None:
+        """Notes what the window told earlier of its sensor's groups, if it tells anything now."""
+        if self._stats.member is not None and earlier is not None:
+            self._stats.member = after(self._stats.member, earlier)
 
     @property
     def exact(self) -> bool:

@@ -6,6 +6,7 @@ calls a server: the caller passes the function that reads rows.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -13,6 +14,7 @@ from pipeline.core.accumulation.shorter_windows import merged
 from pipeline.core.completion.row_matching import counts_exactly, larger
 from pipeline.core.completion.tier_completion import Completed, TierCompletion
 from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows, RowSelection
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -82,12 +84,22 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         return self._table.raw_selections(sensor_id, start_us, self._tier.window.end_of(start_us))
 
     def _readings(self, sensor_id: str, start_us: int) -> WindowReadings:
-        """Reads the raw rows of a window, if they can be found."""
+        """Reads the raw rows of a window, if they can be found.
+
+        An event may have come again with other metadata. Then only the aggregate row tells which groups it was in.
+        """
         window = self._tier.window
         if not self._table.can_read_readings:
             return WindowReadings()
         found = self._table.readings(sensor_id, start_us, window.end_of(start_us), window)
-        return found.get(start_us, WindowReadings())
+        readings = found.get(start_us, WindowReadings())
+        if readings.member is not None:
+            with suppress(ForeignRow):
+                readings.follow(self._table.row(self._tier, sensor_id, start_us).member)
+        return readings
+
+    def _reads_row(self, start_us: int, now_us: int) -> bool:
+        return self._table.has_members or super()._reads_row(start_us, now_us)
 
 
 class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):

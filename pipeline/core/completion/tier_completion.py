@@ -81,7 +81,7 @@ class TierCompletion(ABC, Generic[A]):
         """
         found, together = dict[str, Any](), self._table.together
         end_us = self._tier.window.end_of(start_us)
-        tiers = self._sources if self.is_certain(start_us, now_us) else (self._tier, *self._sources)
+        tiers = (self._tier, *self._sources) if self._reads_row(start_us, now_us) else self._sources
         of_sensor = sum(tier.window.count(start_us, end_us) for tier in tiers)
         at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // max(1, of_sensor)))
         for first in range(0, len(sensor_ids), at_once):
@@ -94,6 +94,10 @@ class TierCompletion(ABC, Generic[A]):
                 rest = [each for each in some if each not in found]
                 found.update(zip(rest, others(function, rest), strict=True))
         return found
+
+    def _reads_row(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the window's own row is read."""
+        return not self.is_certain(start_us, now_us)
 
     @abstractmethod
     def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:

@@ -58,6 +58,11 @@ class WindowRows:
         """Whether the raw rows of a sensor can be found."""
         return self._locator is not None or self._schema.finds_sensors
 
+    @property
+    def has_members(self) -> bool:
+        """Whether windows tell metadata that roll-ups group by."""
+        return bool(self._schema.member_fields)
+
     def tells_members(self, stats: WindowStats) -> bool:
         """Returns whether statistics tell all metadata that roll-ups group by."""
         return tells(stats.member, self._schema.member_fields)

@@ -89,6 +89,13 @@ def later(one: Member | None, other: Member | None) -> Member | None:
     return _after(newest, (*older.before, *last.before, older.text, last.text))
 
 
+def after(member: Member, earlier: Member) -> Member:
+    """Returns a member whose sensor has left the groups of what its window told earlier, also of the same event."""
+    if member.text == earlier.text and not earlier.before:
+        return member
+    return _after(member, (*earlier.before, earlier.text, *member.before))
+
+
 def noted(known: Member | None, members: Iterable[Member]) -> tuple[Member | None, bool, bool]:
     """Returns the newest event; whether a known one tells something else now; and whether it had another value before.
 

@@ -82,3 +82,23 @@ def test_rows_tell_the_newest_event(key, seed):
     for tier in schema.tiers:
         expected = newest_events(schema, tier.window, events.values())
         assert told(group, tier, expected) == expected
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_event_that_comes_again_with_other_metadata(is_closed):
+    """Its raw row has the others alone. The window's row tells which groups the sensor was in, if no state does."""
+    schema = replace(TableSchema.default(), tiers=TIERS, policies={}, rollups=ROLLUPS)
+    group = Group(schema, MIDNIGHT + HOUR, MIDNIGHT + HOUR)
+    group.receive(Event("a", MIDNIGHT, {"t": 1.0}, {"site": "x"}))
+    if is_closed:
+        group.watermark(MIDNIGHT + 2 * HOUR)
+    else:
+        group = restarted(group)
+    group.receive(Event("a", MIDNIGHT, {"t": 1.0, "u": 1.0}, {"site": "y"}))
+    group.pass_time()
+    group.watermark(END_US)
+    for tier in TIERS:
+        start_us = tier.window.start_of(MIDNIGHT)
+        member = told(group, tier, [("a", start_us)])["a", start_us]
+        texts = [member_text(schema.member_fields, {"site": site}) for site in "yx"]
+        assert [member.text, *member.before] == texts
