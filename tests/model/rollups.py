@@ -61,15 +61,17 @@ class RollupStage:
         return worked
 
     def _write_then_due(self, name, queue, share, old_us):
+        """Writes rows as the step does that computes them, which it is fused with: those of a key in order."""
         job, unwritten = self._stage.job, self.unwritten[name]
-        taken = [each for each in unwritten if each[0] <= old_us and job.random.random() < share]
-        written = [read_written(element) for _, element in taken]
-        if job.random.random() < 0.2:  # a bundle that fails writes some rows, and comes again
-            self._write(row for each in written for row in each.rows if job.random.random() < 0.5)
-        self._write(row for each in written for row in each.rows)
-        again = [each for each in taken if share < 1 and job.random.random() < 0.1]
-        unwritten[:] = [each for each in unwritten if each not in taken] + again
-        queue += [(job.world.now_us, due) for each in written for due in each.due]
+        old = [each for each in unwritten if each[0] <= old_us]
+        taken = old[: sum(job.random.random() < share for _ in old)]
+        unwritten[: len(taken)] = []
+        for _, element in taken:
+            written = read_written(element)
+            if job.random.random() < 0.2:  # a bundle that fails writes some rows, and comes again
+                self._write(row for row in written.rows if job.random.random() < 0.5)
+            self._write(written.rows)
+            queue += [(job.world.now_us, due) for due in written.due]
         return bool(taken)
 
     def _write(self, rows):
