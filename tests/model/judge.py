@@ -3,8 +3,8 @@
 An aggregate row that differs from its window's readings is about to be written, or its window is on the work list.
 The contract's exceptions:
 
-- windows that got no further event after a job was lost with its state, and those of an interrupted backfill, until
-  they are repaired;
+- windows that got no further event after a job was lost with its state, those of an interrupted backfill, and longer
+  ones around them, until they are repaired;
 - missing rows of windows that are older than their tier;
 - windows whose aggregate rows may be collected;
 - windows that were backfilled or repaired while a job ran that is going to compute them again.
@@ -123,7 +123,8 @@ class Judge:
                 row, counted = rows.get((text, sensor_id, start_us), {}), truth.get((sensor_id, start_us))
                 mark = name, text, sensor_id, start_us
                 if counted is not None and counted.agrees(_plain(row)) and self._increases(mark, row, soon):
-                    self.abandoned.discard(mark)
+                    if not self._lacks_shorter(number, mark):
+                        self.abandoned.discard(mark)
                     self.grown.discard(mark)
                     continue
                 known = (
@@ -134,6 +135,15 @@ class Judge:
                     or self._excused(mark, row)
                 )
                 assert known, f"{_shown(mark)} is {row}, not {counted}, and neither listed nor excused"
+
+    def _lacks_shorter(self, number, mark):
+        """Returns whether a shorter window in one of the tier with this number is abandoned: nobody finds it."""
+        name, text, sensor_id, start_us = mark
+        shorter = {tier.window.text for tier in self.schemas[name].tiers[:number]}
+        return any(
+            of == name and of_sensor == sensor_id and each in shorter and start_us <= each_us < end_of(start_us, text)
+            for of, each, of_sensor, each_us in self.abandoned
+        )
 
     def _soon(self, name, windows=()):
         """Returns the windows that are about to change: sensor, start and end."""
