@@ -399,10 +399,10 @@ class GroupFiring:
         """
         for sensor_id, next_us, continues in stored:
             window = self._of_start(next_us)
-            if sensor_id not in window.entries and not window.late and not self.may_be_stored(next_us):
-                if not continues:
-                    self._list_incomplete(sensor_id, next_us)  # another writer is ahead of this job
-            elif not continues or self._shortest.is_certain(next_us, self._now_us):
+            is_begun = sensor_id in window.entries or window.late or self.may_be_stored(next_us)
+            if not is_begun and not continues:  # another writer is ahead of this job
+                self._begin(next_us, window, [sensor_id], {sensor_id: [Readings(sensor_id, (), (), ())]})
+            if not continues or (is_begun and self._shortest.is_certain(next_us, self._now_us)):
                 self._make_due(next_us, sensor_id)
                 heappush(self._waiting, next_us)
 

@@ -116,6 +116,18 @@ def test_a_row_that_was_written_before_the_latest_reading_came():
     assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15
 
 
+def test_a_window_that_another_writer_is_ahead_with():
+    """A group that got nothing for long learns timer by timer how far the watermark is. A backfill asks the clock."""
+    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, before_us=MIDNIGHT)
+    backfill = Group(group.schema, group.now_us, table=group.table)
+    given = {MIDNIGHT + hour * HOUR: {"t": value} for hour, value in ((16, 0.5), (10, -20.0))}
+    for writer, (time_us, readings) in zip((backfill, group), given.items(), strict=True):
+        writer.receive(event("s", time_us, readings))
+        writer.watermark(MIDNIGHT + 2 * DAY)
+    check(rows_of(group), given)
+    assert not group.listed
+
+
 def test_a_backlog_of_closed_windows():
     """If many closed windows fire at once, the number of requests grows with theirs, not with its square."""
     group = Group(parse_schema(SCHEMA), MIDNIGHT + 9 * DAY, before_us=MIDNIGHT + 9 * DAY)
