@@ -123,6 +123,8 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
         retention, source = self._table.retention, self._source
         if not retention.known and start_us < self._raw_until_us:
             return False  # a tier may have been added later
+        if not self._table.can_read_readings:
+            return False  # a backfill finds raw rows without a row, which the longer row may count
         keeps_shorter = retention.aggregates_from_us(source, now_us) <= start_us and retention.counts(source, start_us)
         return self._table.keeps_readings(start_us, now_us) or keeps_shorter
 

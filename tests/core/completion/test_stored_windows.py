@@ -106,6 +106,18 @@ def test_a_longer_window(rows, added, events):
     assert (found and found.stats.events) == events
 
 
+@pytest.mark.parametrize(("hours", "events"), [({T: 1}, 2), ({T: 1, T + HOUR: 1}, None)])
+def test_a_longer_window_whose_raw_rows_are_not_found(hours, events):
+    """Its row may count an hour of which there are only raw rows: a backfill finds them, and a job does not."""
+    schema = parse_schema(f"key = '{{reverse_us}}#{{sensor_id}}'\n{TIERS}\npolicies = {{ shifts = 'never' }}")
+    fresh = WindowStats()
+    for _ in range(2):
+        fresh.add({"t": 1.0})
+    completion = Completion(schema, Retention.of(schema), Memory([shift(hours)]))
+    found = completion.tiers[schema.tiers[1]].completed("a", SHIFT, T + HOUR, {T: fresh})
+    assert (found and found.stats.events) == events
+
+
 THREE = parse_schema(
     "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
     "policies = { raw = 'maxage=2d', shifts = 'never', days = 'never' }"
