@@ -436,8 +436,8 @@ class GroupFiring:
 
         found = completion.each(completed, list(fresh), start_us, now_us, self._each, fresh)
         for sensor_id, stats in found.items():
-            lacks = stats is None or not (stats.events or completion.is_certain(start_us, now_us))
-            if lacks and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
+            whole = stats is not None and (completion.is_certain(start_us, now_us) or (tier and stats.events))
+            if not whole and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):
                 self._list_incomplete(sensor_id, start_us)  # a longer one when it is over, not in each firing
         return {sensor_id: stats if stats is not None and stats.events else None for sensor_id, stats in found.items()}
 

@@ -77,6 +77,20 @@ def test_where_raw_rows_cannot_serve(schema):
     assert group.listed == [("a", T)]
 
 
+def test_a_late_window_of_which_a_part_has_expired():
+    """Its other late readings make its first row, and it is listed: some may be collected before they count."""
+    group = Late(parse_schema('[policies]\nraw = "maxage=1d"\nstats = "never"'))
+    group.receive(event(120))
+    group.watermark(T + 5 * HOUR)
+    group.listed.clear()
+    group.receive(event(0), event(1))
+    (gone,) = group.schema.rows(event(1))
+    group.table = Memory(row for row in stored_rows(group.table) if row.key != gone.key)
+    group.pass_time()
+    assert group.row(group.schema.tiers[0]) == (1, 1)
+    assert group.listed == [("a", T)]
+
+
 def stored_rows(table):
     return [Row(key, list(cells.values())) for key, cells in table._cells.items()]
 
