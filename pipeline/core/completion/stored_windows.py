@@ -56,14 +56,13 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         """Merges raw rows with fresh readings, each reading once.
 
         If raw rows may have been collected, the window is complete in two cases: its aggregate row counts exactly the
-        remaining raw rows without the fresh readings, or there is no aggregate row although the tier existed when it
-        would have been written.
+        remaining raw rows without the fresh readings, or there never was an aggregate row.
         """
         readings = self._readings(sensor_id, start_us)
         if not self.is_certain(start_us, now_us):
             row = self._table.row(self._tier, sensor_id, start_us)
             if not row.events:
-                exact = self._table.retention.counts(self._tier, start_us)
+                exact = self._never_had_row(start_us, now_us)
             else:
                 exact = counts_exactly(readings.without(fresh), row, self._tier.statistics)
             if not exact:
@@ -133,19 +132,27 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
     ) -> Completed[Mapping[int, WindowStats]] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more.
 
-        If some may have been collected, the window is complete if these include all that its own row counts, or if
-        there is no such row although the tier existed when it would have been written.
+        Where raw rows may have been collected, the window is complete only if these include all that its own row
+        counts: an interrupted backfill may have left a shorter window without a row. If there is no own row, it is
+        complete if all shorter rows are there, or if there never was an own row.
         """
         try:
             shorter = self._stored(sensor_id, start_us, now_us, fresh)
         except _TooWide:
             return None
-        if not self.is_certain(start_us, now_us):
-            row = self._table.row(self._tier, sensor_id, start_us)
-            if not (_include(shorter, row) if row.events else self._table.retention.counts(self._tier, start_us)):
+        if self._reads_row(start_us, now_us):
+            row, certain = self._table.row(self._tier, sensor_id, start_us), self.is_certain(start_us, now_us)
+            if row.events:
+                whole = _include(shorter, row.sizes) if row.sizes else certain
+            else:
+                whole = certain or self._never_had_row(start_us, now_us)
+            if not whole:
                 return None
         pane = merged(shorter, self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh)
+
+    def _reads_row(self, start_us: int, now_us: int) -> bool:
+        return not self._table.keeps_readings(start_us, now_us)
 
     def _raw_selections(
         self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats] | None
@@ -202,11 +209,9 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
         return min(end_us, self._source.window.first_start(min(end_us, self._raw_until_us)))
 
 
-def _include(shorter: Mapping[int, WindowStats], row: WindowStats) -> bool:
-    """Returns whether shorter windows include all that a longer window's row counts."""
-    if row.sizes is None:
-        return False
-    return all(each_us in shorter and shorter[each_us].size >= size for each_us, size in row.sizes.items())
+def _include(shorter: Mapping[int, WindowStats], sizes: Mapping[int, int]) -> bool:
+    """Returns whether shorter windows include all that a longer window's row counts of each, by start in µs."""
+    return all(each_us in shorter and shorter[each_us].size >= size for each_us, size in sizes.items())
 
 
 class Completion(WindowRows):

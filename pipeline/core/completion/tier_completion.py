@@ -95,6 +95,11 @@ class TierCompletion(ABC, Generic[A]):
                 found.update(zip(rest, others(function, rest), strict=True))
         return found
 
+    def _never_had_row(self, start_us: int, now_us: int) -> bool:
+        """Returns whether a window without an aggregate row never had one: its tier existed, and its rows are kept."""
+        retention = self._table.retention
+        return retention.counts(self._tier, start_us) and retention.aggregates_from_us(self._tier, now_us) <= start_us
+
     def _reads_row(self, start_us: int, now_us: int) -> bool:
         """Returns whether the window's own row is read."""
         return not self.is_certain(start_us, now_us)

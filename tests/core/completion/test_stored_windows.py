@@ -118,6 +118,18 @@ def test_a_longer_window_whose_raw_rows_are_not_found(hours, events):
     assert (found and found.stats.events) == events
 
 
+def test_an_hour_that_an_interrupted_backfill_left_without_a_row():
+    """Raw rows of it are gone and rows of hours are kept: the longer row, which counts it, stays as it is."""
+    schema = parse_schema(f"{TIERS}\npolicies = {{ raw = 'maxage=2d', hours = 'never', shifts = 'never' }}")
+    fresh = WindowStats()
+    for _ in range(2):
+        fresh.add({"t": 1.0})
+    for hours, events in (({T: 1, T + HOUR: 1}, None), ({T: 1}, 2)):
+        completion = Completion(schema, Retention.of(schema), Memory([shift(hours)]))
+        found = completion.tiers[schema.tiers[1]].completed("a", SHIFT, LONG_AFTER, {T: fresh})
+        assert (found and found.stats.events) == events
+
+
 THREE = parse_schema(
     "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
     "policies = { raw = 'maxage=2d', shifts = 'never', days = 'never' }"
