@@ -10,8 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Pane
+from pipeline.core.accumulation.accumulator import Pane, WindowReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings

@@ -20,8 +20,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.auditable_windows import lateness_of
-from pipeline.core.completion.row_matching import counts_exactly
-from pipeline.core.completion.tier_completion import Completed
+from pipeline.core.completion.stored_windows import Completed, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow

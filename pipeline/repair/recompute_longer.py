@@ -14,7 +14,7 @@ from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.audit import Finding, Untouched
 from pipeline.core.completion.auditable_windows import KEPT_NO_LONGER
 from pipeline.core.completion.longer_audit import LongerAudit
-from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.completion.stored_windows import WindowRows
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rows import Cell, Row

@@ -17,9 +17,7 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_columns import BlockReader
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.completion.tier_completion import MOST_SENSORS
-from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.rows.rows import Row

@@ -12,6 +12,7 @@ Counted readings are kept to recognize others, and are rarely looked at: what is
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator_bytes import (
     Reader,
@@ -24,7 +25,6 @@ from pipeline.core.accumulation.accumulator_bytes import (
     stats_bytes,
 )
 from pipeline.core.accumulation.gathering import Columns
-from pipeline.core.accumulation.pane import Pane
 from pipeline.core.accumulation.reading_columns import (
     FEW,
     Block,
@@ -37,6 +37,19 @@ from pipeline.core.accumulation.reading_columns import (
 from pipeline.core.statistics.member import Member, after, noted
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
 from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats
+
+
+class Pane(NamedTuple):
+    """The result of a window so far.
+
+    Attributes:
+        stats: the window's statistics; empty if it is too wide.
+        too_wide: whether the window has more metrics than fit in a row.
+    """
+
+    stats: WindowStats
+    too_wide: bool = False
+
 
 _TOO_WIDE = 128  # a flag
 SEAL_AT = 256  # events, from which on they are sealed: larger blocks are hardly smaller, and more events wait for them
@@ -330,3 +343,22 @@ class WindowReadings:
             found._fresh = read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
+
+
+def merged(shorter: Mapping[int, WindowStats], statistics: Statistics) -> Pane:
+    """Returns the result of a longer window.
+
+    Args:
+        shorter: the statistics of the shorter windows, by start in µs.
+        statistics: the rules that tell which statistics a row contains, and how many metrics fit.
+    """
+    total = WindowStats()
+    for start_us in sorted(shorter):
+        stats = shorter[start_us]
+        total.merge(stats)
+        if stats.events and stats.member is None:
+            total.member = None  # the newest event counts even if it does not tell its metadata: no roll-up needed it
+    if len(total.metrics) > statistics.most_metrics:
+        return Pane(WindowStats(), too_wide=True)
+    total.sizes = {start_us: stats.size for start_us, stats in shorter.items()}
+    return Pane(total)

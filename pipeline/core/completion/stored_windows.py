@@ -1,25 +1,284 @@
-"""Completes a window from what a table stores. The streaming job and backfill share this code.
+"""Completes windows from what a table stores. Jobs, backfills and readers of open windows share this code.
 
 A window of the shortest tier is computed from its raw rows, and a longer one from the rows of its shorter windows. If
 Bigtable may have collected some of these rows, the window's own row tells whether something is missing. Nothing here
 calls a server: the caller passes the function that reads rows.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from math import isnan
+from operator import neg
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.shorter_windows import merged
-from pipeline.core.completion.row_matching import counts_exactly, larger
-from pipeline.core.completion.tier_completion import Completed, TierCompletion
-from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.accumulation.accumulator import WindowReadings, merged
+from pipeline.core.accumulation.gathering import Columns
+from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.queries.columns import EventColumns, columns_of
+from pipeline.core.queries.events import Query, selections_of
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.together import RowsTogether
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, parse_window_stats
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.window_stats import WindowStats, copied, covers
+from pipeline.core.statistics.member import Member, member_text, of_fields, tells
+from pipeline.core.statistics.parts import same_readings
+from pipeline.core.statistics.rules import Statistics
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats, copied, covers
+from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
+
+MOST_SENSORS = 200
+"""The sensors whose windows are read together."""
+
+_LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
+_MOST_ROWS = 5000  # aggregate rows that are read together
+_TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
+
+A = TypeVar("A")
+ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
+
+
+class WindowRows:
+    """Reads the raw rows and aggregate rows of windows.
+
+    Args:
+        schema: the table's schema.
+        retention: the table's retention.
+        read: reads the table's rows.
+        search: whether to search for a sensor's raw rows if its id alone does not locate them. This costs one seek for
+            each text that precedes the id in row keys.
+
+    Attributes:
+        retention: the table's retention.
+        together: the table's rows, of which some may be in memory.
+        neighbours: the readings and windows before and after a window.
+    """
+
+    def __init__(self, schema: TableSchema, retention: Retention, read: ReadRows, *, search: bool = False) -> None:
+        self._schema = schema
+        self.retention = retention
+        self._read = self.together = RowsTogether(read)
+        self._locator = SensorLocator(schema, read) if search and not schema.finds_sensors else None
+        self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
+
+    def keeps_readings(self, start_us: int, now_us: int) -> bool:
+        """Returns whether a sensor's raw rows can be found, and from that time on include every one ever written."""
+        return self.can_read_readings and self.retention.readings_from_us(now_us) <= start_us
+
+    @property
+    def can_read_readings(self) -> bool:
+        """Whether the raw rows of a sensor can be found."""
+        return self._locator is not None or self._schema.finds_sensors
+
+    @property
+    def has_members(self) -> bool:
+        """Whether windows tell metadata that roll-ups group by."""
+        return bool(self._schema.member_fields)
+
+    def tells_members(self, stats: WindowStats) -> bool:
+        """Returns whether statistics tell all metadata that roll-ups group by."""
+        return tells(stats.member, self._schema.member_fields)
+
+    def readings(self, sensor_id: str, start_us: int, end_us: int, window: Window) -> dict[int, WindowReadings]:
+        """Reads the readings of raw rows, by the start of their window. Raises ForeignRow."""
+        fields = self._schema.member_fields
+        found: dict[int, Columns] = defaultdict(dict)
+        members: dict[int, list[Member]] = defaultdict(list)
+        for metadata in [{}] if self._locator is None else self._locator.of(sensor_id):
+            query = Query(start_us, end_us, metadata=metadata, with_metadata=bool(fields))
+            for events in columns_of(self._schema, self._read, sensor_id, query):
+                text = member_text(fields, events.metadata) if fields else ""
+                for each_us, keys, values in _by_window(window, events):
+                    of_metrics = found[each_us].setdefault(events.metrics, ([], []))
+                    of_metrics[0].extend(keys)
+                    of_metrics[1].extend(values)
+                    if fields:
+                        members[each_us].append(Member(keys[0], text))
+        of_windows = {each_us: WindowReadings.of(_newest_first(columns)) for each_us, columns in found.items()}
+        for each_us, of_window in members.items():
+            of_windows[each_us].note(*of_window)
+        return of_windows
+
+    def row(self, tier: Tier, sensor_id: str, start_us: int) -> WindowStats:
+        """Reads the statistics of a window's aggregate row; a missing row counts nothing. Raises ForeignRow."""
+        rows = self.rows(tier, sensor_id, start_us, tier.window.end_of(start_us))
+        return next((stats for _, stats in rows), WindowStats())
+
+    def rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> Iterator[tuple[int, WindowStats]]:
+        """Reads the aggregate rows of windows: the start in µs and the statistics of each. Raises ForeignRow."""
+        for row in self._read(self.row_selection(tier, sensor_id, start_us, end_us)):
+            try:
+                each_us, stats = parse_window_stats(tier.window, row, tier.statistics)
+            except ValueError as error:
+                raise ForeignRow(row, error) from error
+            stats.member = of_fields(stats.member, self._schema.member_fields)
+            yield each_us, stats
+
+    def row_selection(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> RowSelection:
+        """Returns what :meth:`rows` reads."""
+        keys = aggregate_range(tier.window, sensor_id, start_us, end_us)
+        return RowSelection(keys, CellSelection((tier.family,), versions=1))
+
+    def starts_of_rows(self, tier: Tier, sensor_id: str, start_us: int, end_us: int) -> set[int]:
+        """Returns the starts of the windows that have an aggregate row. Raises ValueError for a foreign row."""
+        rows = self._read(self.row_selection(tier, sensor_id, start_us, end_us))
+        return {parse_aggregate_key(tier.window, row.key).start_us for row in rows}
+
+    def raw_selections(self, sensor_id: str, start_us: int, end_us: int) -> list[RowSelection] | None:
+        """Returns what :meth:`readings` reads; None if that depends on what the table contains."""
+        if self._locator is not None:
+            return None
+        query = Query(start_us, end_us, with_metadata=bool(self._schema.member_fields))
+        return selections_of(self._schema, sensor_id, query) if self.can_read_readings else []
+
+
+def _newest_first(columns: Columns) -> Columns:
+    """Returns columns in the order of their newest events, so that sums are the same however rows came."""
+    return dict(sorted(columns.items(), key=lambda each: -each[1][0][0]))
+
+
+def _by_window(window: Window, events: EventColumns) -> Iterator[tuple[int, Sequence[int], Sequence[float]]]:
+    """Yields the starts of windows with the keys and the values of their events."""
+    times_us, width = events.times_us, len(events.metrics)
+    keys = [event_key(each_us, events.discriminator) for each_us in times_us] if events.discriminator else times_us
+    first, count = 0, len(times_us)
+    while first < count:
+        start_us = window.start_of(times_us[first])
+        end = bisect_right(times_us, -start_us, first, key=neg)  # the newest event is the first
+        yield start_us, keys[first:end], events.values[first * width : end * width]
+        first = end
+
+
+class Completed(NamedTuple, Generic[A]):
+    """The complete result of a window.
+
+    Attributes:
+        stats: the window's statistics.
+        known: the table's readings and those that came; of a longer window, the shorter ones that came.
+    """
+
+    stats: WindowStats
+    known: A
+
+
+class TierCompletion(ABC, Generic[A]):
+    """Completes the windows of one tier. All methods raise ForeignRow for a row that the schema does not write.
+
+    Args:
+        table: the table's reader.
+        tier: the tier.
+        sources: the tiers of shorter windows whose rows are read.
+    """
+
+    def __init__(self, table: WindowRows, tier: Tier, *sources: Tier) -> None:
+        self._table = table
+        self._tier, self._sources = tier, sources
+
+    @abstractmethod
+    def is_certain(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the table certainly still has all that a window consists of."""
+
+    @abstractmethod
+    def completed(self, sensor_id: str, start_us: int, now_us: int, fresh: A) -> Completed[A] | None:
+        """Computes a window from the table and fresh readings.
+
+        Returns None if the result may lose something that the aggregate row counts, or is too wide for a row.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            fresh: readings that are in the table by now; for a longer window, statistics of shorter ones, by start.
+        """
+
+    def each(
+        self,
+        function: Callable[[str], Any],
+        sensor_ids: Sequence[str],
+        start_us: int,
+        now_us: int,
+        others: ForEach = map,
+        fresh: Mapping[str, A] | None = None,
+    ) -> dict[str, Any]:
+        """Returns the result of a function for each sensor; what it reads of their windows is read together.
+
+        Args:
+            function: a function of a sensor that completes its window.
+            sensor_ids: the sensors.
+            start_us: the windows' start.
+            now_us: the current time.
+            others: a function like ``map``, for sensors whose rows have to be sought.
+            fresh: the readings or shorter windows with which the function completes windows, by sensor.
+        """
+        found, together = dict[str, Any](), self._table.together
+        end_us = self._tier.window.end_of(start_us)
+        tiers = (self._tier, *self._sources) if self._reads_row(start_us, now_us) else self._sources
+        of_sensor = sum(tier.window.count(start_us, end_us) for tier in tiers)
+        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // max(1, of_sensor)))
+        for first in range(0, len(sensor_ids), at_once):
+            some = sensor_ids[first : first + at_once]
+            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in tiers for each in some]
+            with together.kept(rows):
+                raw = {each: self._raw_selections(each, start_us, now_us, (fresh or {}).get(each)) for each in some}
+                for batch in together.batches(raw):
+                    found.update(zip(batch, map(function, batch), strict=True))
+                rest = [each for each in some if each not in found]
+                found.update(zip(rest, others(function, rest), strict=True))
+        return found
+
+    def _never_had_row(self, start_us: int, now_us: int) -> bool:
+        """Returns whether a window without an aggregate row never had one: its tier existed, and its rows are kept."""
+        retention = self._table.retention
+        return retention.counts(self._tier, start_us) and retention.aggregates_from_us(self._tier, now_us) <= start_us
+
+    def _reads_row(self, start_us: int, now_us: int) -> bool:
+        """Returns whether the window's own row is read."""
+        return not self.is_certain(start_us, now_us)
+
+    @abstractmethod
+    def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
+        """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
+
+
+def counts_exactly(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
+    """Returns whether an aggregate row counts exactly these readings, by all that it contains besides their number.
+
+    Sums may differ by their order of addition.
+    """
+    stats, magnitudes = readings.pane(statistics).stats, readings.magnitudes()
+    if stats.events != row.events or stats.metrics.keys() != row.metrics.keys():
+        return False
+    return all(
+        _agree(of_metric, row.metrics[metric], magnitudes[metric]) for metric, of_metric in stats.metrics.items()
+    )
+
+
+def _agree(one: MetricStats, row: MetricStats, magnitude: float) -> bool:
+    compared = [
+        (one.minimum, row.minimum),
+        (one.maximum, row.maximum),
+        (one.total, row.total if abs(one.total - row.total) > _TOLERANCE * magnitude else one.total),
+    ]
+    told = [ours == theirs for ours, theirs in compared if not isnan(theirs)]
+    told += [same_readings((one.parts or {}).get(name), part) for name, part in (row.parts or {}).items()]
+    return one.count == row.count and bool(told) and all(told)
+
+
+def larger(stored: Mapping[int, WindowStats], fresh: Mapping[int, WindowStats]) -> dict[int, WindowStats]:
+    """Returns the union. Of a window in both, keeps the one that counts more; the fresh one if they count the same."""
+    found = dict(stored)
+    for start_us, stats in fresh.items():
+        if start_us not in found or stats.size >= found[start_us].size:
+            found[start_us] = stats
+    return found
 
 
 class _TooWide(Exception):

@@ -35,8 +35,7 @@ from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
-from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.completion.tier_completion import MOST_SENSORS, ForEach
+from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Schedule

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.pane import Pane
+from pipeline.core.accumulation.accumulator import Pane, WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import WindowStats

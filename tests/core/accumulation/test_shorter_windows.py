@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.shorter_windows import merged
+from pipeline.core.accumulation.accumulator import merged
 from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.rules import BY_DEFAULT
 from pipeline.core.statistics.window_stats import WindowStats

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.completion.window_rows import WindowRows
+from pipeline.core.completion.stored_windows import WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.columns import columns_of

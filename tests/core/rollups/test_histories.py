@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.shorter_windows import merged
+from pipeline.core.accumulation.accumulator import merged
 from pipeline.core.panes.pane_outputs import PaneContributions, RollupRules
 from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
