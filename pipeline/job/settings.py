@@ -26,7 +26,7 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
-from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.aggregation import Aggregation, first_waiting
 from pipeline.core.panes.firing import MOST_SPREAD_US, CommitLimits, FiringRules
 from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.results.window_results import ResultRules
@@ -161,6 +161,7 @@ class Settings:
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
             0 if here else min(MOST_SPREAD_US, window_us // 8),
             None if here else CommitLimits(),
+            first_waiting(schema.tiers),
         )
         rollups = RollupRules.of(schema)
         return Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)

@@ -174,12 +174,12 @@ class TableSteps:
 
     def _noting(self, aggregation: Aggregation) -> NotingTable:
         """Returns the table to note open windows in."""
-        settings, tiers = self.settings, aggregation.tiers
+        settings = self.settings
         return NotingTable(
             self.target.name,
             self.target.schema,
             self.target.effective_retention,
-            tiers if aggregation.tells_ends else tiers[:1],
+            aggregation.noted,
             settings.input_subscription or "",
             settings.allowed_lateness // _MICROSECOND,
             settings.late_firing // _MICROSECOND,

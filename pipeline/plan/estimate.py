@@ -258,7 +258,11 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    of_shortest = min(of_shortest, 1 + window_us(shortest) / follow_every_us(shortest.window, workload.early_us))
+    rules = workload.aggregation.firing
+    every_us = follow_every_us(shortest.window, workload.early_us, rules.waiting)
+    if workload.aggregation.waits[workload.schema.tiers.index(tier)]:
+        return 1 + window_us(tier) / max(every_us, workload.every_us)
+    of_shortest = min(of_shortest, 1 + window_us(shortest) / every_us)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))
 
 

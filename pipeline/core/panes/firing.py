@@ -79,6 +79,7 @@ IN_FLIGHT_US = 20 * 60 * 1_000_000
 
 _FOLLOW_EVERY = 12  # early panes: each pane of a longer window reads what it counts
 _FOLLOW_MOST = 12  # times in a window of the shortest tier, however many early panes it has
+_FOLLOW_LEAST = 4  # times in a longer window that waits
 
 _GOLDEN = 2_654_435_769  # the golden ratio of 32 bits: its multiples are spread evenly
 _MS = 1000  # in µs; runners round timers down to it
@@ -90,14 +91,18 @@ END_US = 9_223_371_950_454_774_000
 """The last watermark: the end of Beam's global window, in whole milliseconds."""
 
 
-def follow_every_us(window: Window, early_us: int) -> int:
+def follow_every_us(window: Window, early_us: int, waiting: Window | None = None) -> int:
     """Returns the time in µs after which longer windows follow windows in progress again.
 
     Args:
         window: the window of the shortest tier.
         early_us: the time from a window's first new readings to an early pane in µs.
+        waiting: the shortest longer window that waits; see :class:`FiringRules`.
     """
-    return max(_FOLLOW_EVERY * early_us, window.length_us // _FOLLOW_MOST)
+    every_us = _FOLLOW_EVERY * early_us
+    if waiting is not None:
+        every_us = min(every_us, waiting.length_us // _FOLLOW_LEAST)
+    return max(every_us, window.length_us // _FOLLOW_MOST)
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,8 @@ class FiringRules:
         spread_us: the time over which groups fire on-time and last panes: a group's watermark is that of the job less
             the group's share of this time. Zero if all groups fire in the moment in which the watermark passes an end.
         commit: the limits of what a firing commits; None for a runner without any.
+        waiting: the shortest longer window that has many of the shortest windows. Such windows do not follow each of
+            these that is over, but wait for the group's next time. None if there is none.
     """
 
     window: Window
@@ -122,6 +129,7 @@ class FiringRules:
     phases: int | None = None
     spread_us: int = 0
     commit: CommitLimits | None = None
+    waiting: Window | None = None
 
     def closes(self, start_us: int, closed_us: int) -> bool:
         """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
@@ -246,7 +254,7 @@ class Schedule:
 
     def follow(self, now_us: int, firing: FiringRules, group: int = 0) -> None:
         """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
-        every_us = follow_every_us(firing.window, firing.early_us)
+        every_us = follow_every_us(firing.window, firing.early_us, firing.waiting)
         self.follow_us = _next_of(firing.phase_of(group), now_us, every_us)
 
     def done(self, starts_us: Iterable[int]) -> None:

@@ -17,7 +17,8 @@ tells how much its row counts. So a pane need not know what the table has, excep
   meanwhile, so its last pane is computed from the table, like a late one.
 
 Longer windows have no state. They follow the windows from which they are computed, in the same firing: each one that is
-over, and now and then those in progress. Their other shorter windows are read from the table.
+over, and now and then those in progress. Their other shorter windows are read from the table. So those that have many
+shorter windows follow now and then only, and when they are over.
 
 Some statistics of a window depend on the last reading before it. So a window that fires makes the next one with data
 fire too: one in the state looks again what is before it, and one that only the table has is computed anew. Windows in
@@ -112,7 +113,7 @@ class GroupFiring:
     ) -> None:
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early, self._tells_ends = bool(aggregation.firing.early_us), aggregation.tells_ends
-        self._latest = aggregation.latest
+        self._latest, self._waits = aggregation.latest, aggregation.waits
         self._windows = windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
@@ -458,6 +459,9 @@ class GroupFiring:
                 behind.add_itself(tier, start_us, windows.take_ahead(tier, start_us))
             for start_us, shorter in sorted(behind.of_tier[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
+                if self._waits[tier] and not (over or self._follows):
+                    windows.note_longer(tier, start_us, shorter, ahead=self._early)
+                    continue
                 ahead = self._early and tier in self._sources and not (over or self._follows)
                 if not over and (self._tells_ends or ahead):
                     windows.note_longer(tier, start_us, shorter, ahead=ahead)

@@ -189,7 +189,8 @@ class GroupState:
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)
             schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)
-            schedule.lags |= self.windows.lags
+            if self.windows.lags:
+                schedule.lags, schedule.follow_us = True, max(schedule.follow_us, self._now_us)
 
 
 def _taken(bag: Bag, values: Iterable[bytes], due: set[int]) -> list[bytes]:

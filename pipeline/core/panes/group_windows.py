@@ -151,7 +151,7 @@ class GroupWindows:
     @property
     def lags(self) -> bool:
         """Whether longer windows lack what panes of these count."""
-        windows = (window for of_tier in self.of_tier[:-1] for window in of_tier.values())
+        windows = (window for of_tier in self.of_tier for window in of_tier.values())
         return any(entry.ahead for window in windows for entry in window.entries.values())
 
     def note_longer(self, tier: int, start_us: int, sensor_ids: Iterable[str], *, ahead: bool) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pipeline.core.panes.firing import END_US
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.schema.toml import parse_schema
@@ -101,6 +102,53 @@ def test_a_month_follows_in_progress():
     group.pass_time(50 * MINUTE)
     assert [group.row(tier, "a", tier.window.start_of(MIDNIGHT)) for tier in (days, months)] == [(2, 2)] * 2
     assert not group.read_schedule().lags
+
+
+@pytest.mark.parametrize("ends", ["over", "drained"])
+@pytest.mark.parametrize("early_us", [0, 5 * MINUTE])
+def test_an_hour_of_minutes(early_us, ends):
+    """It reads sixty rows, so it follows every quarter of it and when it is over, not with each minute."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"\n1h = "hours"\n1d = "days"')
+    _, hours, days = schema.tiers
+    group, behind = Group(schema, MIDNIGHT, early_us=early_us), []
+    for minute in range(57):
+        group.receive(event("a", MIDNIGHT + minute * MINUTE, {"t": 1.0}))
+        group.pass_time_to(MIDNIGHT + (minute + 1) * MINUTE)
+        if early_us and minute > 17:
+            behind.append(minute - group.row(hours, "a", MIDNIGHT)[0])
+    assert max(behind, default=0) <= 17
+    of_hours = sum(row.cells[0].family == "hours" for row in group.written)
+    assert of_hours == 0 if not early_us else 4 <= of_hours <= 5
+    if ends == "over":
+        group.pass_time_to(MIDNIGHT + HOUR + MINUTE)
+        assert group.row(hours, "a", MIDNIGHT) == (57, 57)
+        group.pass_time_to(MIDNIGHT + DAY + LATENESS)
+    else:
+        group.watermark(END_US)
+    assert [group.row(tier, "a", MIDNIGHT) for tier in (hours, days)] == [(57, 57)] * 2
+
+
+def test_a_late_minute_reaches_its_hour():
+    """In progress, the hour follows within a quarter of an hour; over, at once."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"\n1h = "hours"')
+    group = Group(schema, MIDNIGHT, early_us=5 * MINUTE)
+    for minute, wait in ((0, 0), (1, 16), (90, 2)):
+        group.pass_time_to(MIDNIGHT + (minute + 20) * MINUTE)
+        group.receive(event("a", MIDNIGHT + minute % 60 * MINUTE, {"t": 1.0}))
+        group.pass_time_to(group.now_us + wait * MINUTE)
+    assert group.row(schema.tiers[1], "a", MIDNIGHT) == (3, 3)
+
+
+def test_a_late_minute_of_a_new_job():
+    """Its hour follows soon, at a time of the clock, though no open window has fired yet."""
+    schema = parse_schema('[policies]\nraw = "never"\n[tiers]\n1m = "minutes"\n1h = "hours"')
+    group = Group(schema, MIDNIGHT + 30 * MINUTE, before_us=MIDNIGHT + DAY)
+    group.watermark(MIDNIGHT + 30 * MINUTE)
+    group.receive(event("a", MIDNIGHT, {"t": 1.0}))
+    group.pass_time()
+    assert group.read_schedule().clock_us == group.now_us
+    group.pass_time()
+    assert group.row(schema.tiers[1], "a", MIDNIGHT) == (1, 1)
 
 
 def test_a_week_whose_days_are_gone():
