@@ -42,7 +42,8 @@ def blocks() -> Iterator[Block]:
 
 def without_numbers(text: str) -> str:
     """Returns what is the same at any time: without digits, and without the widths that depend on them."""
-    lines = re.sub(r"─+", "─", re.sub(r"\d+", "0", text)).splitlines()
+    whole_seconds = re.sub(r"\.\d+Z", "Z", text)  # a time has no fraction if that is zero
+    lines = re.sub(r"─+", "─", re.sub(r"\d+", "0", whole_seconds)).splitlines()
     return "\n".join(" ".join(line.split()) for line in lines if line.strip())
 
 
