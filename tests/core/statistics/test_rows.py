@@ -13,8 +13,9 @@ from pipeline.core.rows.aggregate_rows import parse_aggregate_row, stats_of
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
+from tests.support.courses import deliver
 from tests.support.exhaustive import examples
-from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, restarted, rows_of
+from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, Group, event, rows_of
 
 SCHEMA = """
 [policies]
@@ -54,18 +55,7 @@ def expected_of(events, metric):
 def test_any_order_gives_the_same_rows(readings, chance):
     """Rows have the statistics of all readings, whatever the order, the batches and the restarts."""
     readings = {MIDNIGHT + time_us: of_event for time_us, of_event in readings.items()}
-    group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY)
-    deliveries = list(readings.items()) * 2
-    chance.shuffle(deliveries)
-    while deliveries:
-        some = [deliveries.pop() for _ in range(min(len(deliveries), chance.randint(1, 5)))]
-        group.receive(*(event("s", time_us, of_event) for time_us, of_event in some))
-        if chance.random() < 0.3:
-            group.watermark(MIDNIGHT + chance.randint(0, 6) * HOUR)
-        if chance.random() < 0.3:
-            group.pass_time(2 * MINUTE)
-        if chance.random() < 0.2:
-            group = restarted(group)
+    group = deliver(Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY), readings, chance)
     group.watermark(MIDNIGHT + 2 * DAY + LATENESS)
     group.pass_time(2 * MINUTE)
     rows = rows_of(group)
