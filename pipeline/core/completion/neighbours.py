@@ -92,7 +92,9 @@ class Neighbours:
         """Finds the windows that continue from a sensor's last readings before a time: the next that have the metrics.
 
         Returns the start of each whose row is in the table, and whether the row does continue from these readings. The
-        second value is the start of the last of them; ``until_us`` if no window before it has one of the metrics.
+        second value is the start of the last of them; ``until_us`` if no window before it has one of the metrics. A row
+        that was written before the statistic was declared does not continue: a longer window around it, which read the
+        raw rows, may.
 
         Args:
             sensor_id: the sensor.
@@ -103,10 +105,8 @@ class Neighbours:
         waiting, found, last_us = dict(lasts), dict[int, bool](), from_us
         for start_us, stats in self._rows(sensor_id, waiting, from_us, until_us):
             for metric in waiting.keys() & stats.metrics.keys():
-                parts, last, last_us = stats.metrics[metric].parts, waiting.pop(metric), start_us
-                # A row that was written before the statistic was declared does not know its course.
-                if last_of(parts) is not None:
-                    found[start_us] = found.get(start_us, True) and before_of(parts) == last
+                last, last_us = waiting.pop(metric), start_us
+                found[start_us] = found.get(start_us, True) and before_of(stats.metrics[metric].parts) == last
             if not waiting:
                 break
         return found, until_us if waiting else last_us
