@@ -86,9 +86,13 @@ class WatchedGroup:
         self.process(BEGIN)
 
     def read(self, sensor_id: str, *values: tuple[int, float]) -> None:
-        """Readings arrive in one part, of which the raw rows are written too."""
+        """Readings arrive in one part, every other one in an event with a second metric. Raw rows are written too."""
         times, numbers = [time_us for time_us, _ in values], [number for _, number in values]
-        for part in encoded_readings(START_US, [Readings(sensor_id, ("t",), times, numbers)]):
+        readings = [Readings(sensor_id, ("t",), times[::2], numbers[::2])]
+        if len(values) > 1:
+            pairs = [each for number in numbers[1::2] for each in (number, 0.0)]
+            readings.append(Readings(sensor_id, ("t", "u"), times[1::2], pairs))
+        for part in encoded_readings(START_US, readings):
             self.process(part)
         self.raw |= {(sensor_id, time_us): number for time_us, number in values}
 

@@ -110,19 +110,22 @@ class Evaluation:
         """Evaluates readings. Returns whether any rule looks at them, so that they have to be kept."""
         rules, tracks = self.rules, self._tracks
         checks_of, any_silent, any_tracks = rules.checks, bool(rules.on_silence), not tracks.is_empty
-        concerned = False
-        found: dict[str, list[Readings]] = {}
+        concerned, wanted = False, set[str]()
         for readings in read_group_readings(part):
             sensor_id, metrics, values = readings.sensor_id, readings.metrics, readings.values
             checks = checks_of(sensor_id, metrics)
             if checks:
                 concerned = True
                 if (any_tracks and sensor_id in tracks) or may_fire(checks, len(metrics), values):
-                    found.setdefault(sensor_id, []).append(readings)
+                    wanted.add(sensor_id)
             elif any_silent:
                 concerned = concerned or rules.listens(sensor_id)
                 if any_tracks and sensor_id in tracks:
-                    found.setdefault(sensor_id, []).append(readings)
+                    wanted.add(sensor_id)
+        found: dict[str, list[Readings]] = {}
+        for readings in read_group_readings(part) if wanted else ():  # events with other metrics may end what fires
+            if readings.sensor_id in wanted:
+                found.setdefault(readings.sensor_id, []).append(readings)
         if found:
             if any_silent:
                 self.changed |= self._silence.hear(rules.on_silence, found, self._now_us)
