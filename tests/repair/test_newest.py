@@ -3,12 +3,14 @@
 import pytest
 
 from pipeline.cloud.reading.reader import SensorTable
-from pipeline.core.completion.newest_audit import NewestAudit
+from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import NewestReadings, latest_key
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.retention import Retention
 from pipeline.core.statistics.courses import At
 from tests.repair.tables import (
     BOTH_TIERS,
@@ -28,6 +30,7 @@ from tests.repair.tables import (
     write,
 )
 from tests.support.exhaustive import cases
+from tests.support.rows import decoded
 
 LATEST = 'latest = "latest"\n' + BOTH_TIERS
 LAST = T + 40 * HOUR
@@ -149,6 +152,20 @@ def test_a_job_that_writes_meanwhile(bigtable, monkeypatch):
     repaired(name, *ONE_HOUR)
     later = At(LAST + 2 * HOUR, 9.0), At(LAST + 2 * HOUR, 5.0)
     assert newest(name)["a"] == {"t": At(LAST - MINUTE, 22.0), "wind": later[0], "rare": later[1]}
+
+
+@pytest.mark.parametrize("kind", ["wide", "wide by location"])
+def test_a_late_reading_that_a_job_writes_meanwhile(bigtable, kind):
+    """It is right, although the repair has read raw rows before it, and its window has no aggregate row yet."""
+    name, schema = table_of(f"key = '{SCHEMAS[kind]}'\n{LATEST}")
+    write(name, raw_rows(schema, GIVEN))
+    repaired(name, *EVERYTHING)
+    late = Event("a", LAST + 2 * HOUR, {"t": 22.0}, {"location": "l-a"})
+    write(name, raw_rows(schema, [late]))
+    with RowReader.open(name) as reader:
+        audit = NewestAudit(schema, Retention.unknown(schema), reader.read_selection, [], LAST + DAY)
+        row = audit.row("a", [WrongCell(b"t", None, late.event_time_us)])
+    assert decoded(row).cells[-1] == Cell("latest", b"t", late.event_time_us, b"22")  # after a deletion
 
 
 def test_foreign_raw_rows(bigtable):

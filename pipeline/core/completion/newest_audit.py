@@ -1,7 +1,7 @@
 """Audits the rows of newest readings: compares them with the raw rows of spans of time, and looks up what is left."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from pipeline.core.completion.neighbours import Neighbours
@@ -104,13 +104,14 @@ class NewestAudit:
         """
         schema, window = self._schema, self._schema.tiers[0].window
         records: Iterator[RawRecord] = iter(())
+        windows = [window.start_of(end_us - 1)]  # a job may have written a late reading, and not yet the window's row
         if schema.finds_sensors:
             lookback_us = max(end_us - _LOOKBACK_US, 0)
             records = events_of(schema, self._read, sensor_id, Query(lookback_us, end_us, metrics=(metric,), limit=1))
-            end_us = lookback_us
+            end_us, windows = lookback_us, []
         found = [(each.event_time_us, each.readings[metric]) for each in records]
-        windows = self._neighbours.windows_with(sensor_id, metric, end_us)
-        for start_us in islice(windows, 0 if found else _MOST_WINDOWS):
+        told = self._neighbours.windows_with(sensor_id, metric, end_us)
+        for start_us in () if found else chain(windows, islice(told, _MOST_WINDOWS)):
             span = Span(start_us, min(window.end_of(start_us), end_us), frozenset({sensor_id}))
             for keys in raw_ranges(schema, span.sensors):
                 of_span = events_within(schema, self._read, keys, span)
