@@ -268,6 +268,7 @@ class World(Judge):
                 for name in self.names:
                     if (refused or name not in names) and self.has(name, event):
                         self.abandon(name, [event])  # redelivered, but not to this table
+                        self.unrolled |= self.wrong_rollups(name)
                         self._unwatch(name, event)
                 if refused:
                     expected.append(refused)
