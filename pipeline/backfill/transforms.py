@@ -17,14 +17,14 @@ from apache_beam.typehints import KV
 from pipeline.backfill.files import METER
 from pipeline.backfill.gather import GatherWindows, Repeated, repeated_of, windows_of
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.stored_windows import Completed, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
 from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
@@ -39,7 +39,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 _WINDOWS, _LISTED, _ROLLED_UP, _REPEATED = "windows", "listed", "rolled_up", "repeated"
-_Shorter = KV[tuple[str, int], tuple[int, WindowStats]]  # sensor and start of the longer window; a shorter one
+_Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
 @dataclass(eq=False)
@@ -67,7 +67,8 @@ class CompletedWindows(NamedTuple):
     """The outputs of the steps that complete windows.
 
     Attributes:
-        windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written.
+        windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written; None for the
+            statistics of a row that the table has.
         listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
         rolled_up: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
             still write, since they are listed.
@@ -148,13 +149,13 @@ class CompleteLongerWindows(beam.PTransform):
         return _outputs(outputs)
 
 
-def _by_longer(element: tuple[str, tuple[int, WindowStats]], longer: Window) -> tuple[tuple[str, int], Any]:
+def _by_longer(element: tuple[str, tuple[int, WindowStats | None]], longer: Window) -> tuple[tuple[str, int], Any]:
     sensor_id, shorter = element
     return (sensor_id, longer.start_of(shorter[0])), shorter
 
 
 def _outputs(outputs: Any) -> CompletedWindows:
-    outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats]]
+    outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
     outputs[_LISTED].element_type = KV[str, int]
     outputs[_ROLLED_UP].element_type = WrittenWindow
     return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED], outputs[_ROLLED_UP])
@@ -257,13 +258,23 @@ class _WritingFn(CompletingFn):
                 self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
                 METER.note_row()
-                yield sensor_id, (start_us, final.stats)
-                if self._rolls_up and not self._may_be_written(start_us):
-                    yield TaggedOutput(_ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
+                yield from self._marks(sensor_id, start_us, final.stats)
             else:
                 self._left.inc()
             if final is None or self._may_be_written(start_us):
                 yield self._list(sensor_id, start_us)
+
+    def _marks(self, sensor_id: str, start_us: int, stats: WindowStats | None) -> Iterator[Any]:
+        """Yields the outputs by which longer windows and roll-ups follow a window.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            stats: the statistics of its row; None to have the row read.
+        """
+        yield sensor_id, (start_us, stats)
+        if self._rolls_up and not self._may_be_written(start_us):
+            yield TaggedOutput(_ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
 
     def _list(self, sensor_id: str, start_us: int) -> TaggedOutput:
         """Returns the output that puts a window on the work list, and counts it."""
@@ -316,10 +327,10 @@ class _WritingFn(CompletingFn):
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         tier = self._tier
         rows = (
-            aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
+            encoded_aggregate_row(tier.window, sensor_id, start_us, stats, tier.family, tier.statistics)
             for (sensor_id, start_us, *_), stats in windows
         )
-        self._rewriter.replace(Replacement(row.key, tier.family, tuple(row.cells), deletes=False) for row in rows)
+        self._rewriter.write(rows)
 
 
 class _CompleteFn(_WritingFn):
@@ -339,6 +350,7 @@ class _CompleteFn(_WritingFn):
     def start_bundle(self) -> None:
         super().start_bundle()
         self._following: set[tuple[str, int]] = set()
+        self._continuing: set[tuple[str, int]] = set()
         self._on_their_way: set[tuple[str, int]] = set()
         self._repeated: list[Repeated] = []
 
@@ -360,6 +372,8 @@ class _CompleteFn(_WritingFn):
             for sensor_id, start_us in following:
                 yield from self._add(_Pending(sensor_id, start_us, WindowReadings()), 1)
             yield from self._write()
+        for sensor_id, start_us in self._continuing:
+            yield from self._marks(sensor_id, start_us, None)
         for sensor_id, start_us in self._on_their_way:
             yield self._list(sensor_id, start_us)
         yield TaggedOutput(_REPEATED, Repeated.total(self._repeated))
@@ -370,15 +384,17 @@ class _CompleteFn(_WritingFn):
         return super()._is_same(stats, again)
 
     def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
-        """Notes windows after this one whose rows do not continue from its last readings.
+        """Notes the windows after this one that continue from its last readings, or should.
 
-        A row of a running job that does not may be on its way: then its window is listed.
+        A row that does continue may be of this bundle's first attempt, whose outputs were lost. A row of a running job
+        that does not may be on its way: then its window is listed.
         """
         lasts, window, now = lasts_of(stats), self._tier.window, now_us()
         if lasts:
             end_us = window.end_of(start_us)
             found, until_us = self._completion.neighbours.following(sensor_id, lasts, end_us)
-            self._following |= {(sensor_id, each_us) for each_us, continues in found.items() if not continues}
+            for each_us, continues in found.items():
+                (self._continuing if continues else self._following).add((sensor_id, each_us))
             if self._late_us:
                 open_us = window.start_of(now - self._late_us)
                 starts = window.starts(max(end_us, open_us), min(until_us, now + self._max_future_us + 1))
@@ -386,6 +402,7 @@ class _CompleteFn(_WritingFn):
 
 
 class _CompleteLongerFn(_WritingFn):
-    def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats]]]) -> Iterator[Any]:
+    def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats | None]]]) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
-        yield from self._add(_Pending(sensor_id, start_us, dict(shorter)), 1)
+        fresh = {each_us: stats for each_us, stats in shorter if stats is not None}
+        yield from self._add(_Pending(sensor_id, start_us, fresh), 1)

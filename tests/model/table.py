@@ -70,15 +70,27 @@ class Table(Memory):
         """Writes rows, as a rewriter does."""
         self.write_rows(rows)
 
+    def write(self, rows):
+        """Writes one row, or encoded rows as a rewriter does."""
+        if isinstance(rows, Row):
+            super().write(rows)
+            return
+        rows = list(rows)
+        self._before_rewrite()
+        self.write_rows(rows)
+
     def replace(self, replacements):
         replacements = list(replacements)
-        hook, self.before_write = self.before_write, None
-        if hook is not None:
-            hook()
+        self._before_rewrite()
         for key, family, cells, deletes in replacements:
             self._delete(key, lambda cell, family=family, deletes=deletes: deletes and cell.family == family)
             self.write(Row(key, list(cells)))
             self._drop_empty(key)
+
+    def _before_rewrite(self):
+        hook, self.before_write = self.before_write, None
+        if hook is not None:
+            hook()
 
     def delete_column(self, keys, family, qualifier):
         for key in list(keys):

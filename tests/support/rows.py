@@ -8,8 +8,8 @@ from pipeline.core.rows.rows import Cell, EncodedRow, Row
 
 
 def decoded(row: EncodedRow) -> Row:
-    """Returns the row that was encoded."""
-    cells = [each.set_cell for each in mutations_of(row)]
+    """Returns the cells of an encoded row, without what it deletes."""
+    cells = [each.set_cell for each in mutations_of(row) if each.HasField("set_cell")]
     return Row(
         row.key, [Cell(each.family_name, each.column_qualifier, each.timestamp_micros, each.value) for each in cells]
     )

@@ -391,20 +391,19 @@ class GroupFiring:
         self.counts[RECOMPUTED] += sum(stats is not None for stats in found.values())
         return found
 
-    def _compute_stored(self, stored: Iterable[tuple[str, int, bool]]) -> None:
+    def _compute_stored(self, stored: Iterable[tuple[str, int]]) -> None:
         """Makes windows of the shortest tier fire that only the table has.
 
-        It does so even if the row continues from what fires: this firing may repeat one whose rows were written, and
-        whose other outputs were lost.
+        It does so whether or not the row continues from what fires: this firing may repeat one whose rows were written,
+        and whose other outputs were lost.
         """
-        for sensor_id, next_us, continues in stored:
+        for sensor_id, next_us in stored:
             window = self._of_start(next_us)
-            is_begun = sensor_id in window.entries or window.late or self.may_be_stored(next_us)
-            if not is_begun and not continues:  # another writer is ahead of this job
+            if not (sensor_id in window.entries or window.late or self.may_be_stored(next_us)):
+                # Another writer is ahead of this job.
                 self._begin(next_us, window, [sensor_id], {sensor_id: [Readings(sensor_id, (), (), ())]})
-            if not continues or (is_begun and self._shortest.is_certain(next_us, self._now_us)):
-                self._make_due(next_us, sensor_id)
-                heappush(self._waiting, next_us)
+            self._make_due(next_us, sensor_id)
+            heappush(self._waiting, next_us)
 
     def _of_open(self, sensor_id: str, start_us: int, entry: SensorWindow) -> WindowStats | None:
         """Returns the statistics of an open window; None if its row has to stay as it is."""
@@ -545,10 +544,10 @@ class _CarryIn:
                 if of_metric.parts:
                     of_metric.parts = carried(of_metric.parts, entries[sensor_id].before.get(metric))
 
-    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int, bool]]:
+    def beyond(self, start_us: int, found: Mapping[str, WindowStats]) -> list[tuple[str, int]]:
         """Makes the windows after a window that fires look again what is before them.
 
-        Returns sensor and start of those that only the table has, and whether the row continues from what fires.
+        Returns sensor and start of those that only the table has.
 
         Args:
             start_us: the window's start.
@@ -567,11 +566,11 @@ class _CarryIn:
         def following(sensor_id: str) -> tuple[dict[int, bool], int]:
             return self._firing._neighbours.following(sensor_id, stored[sensor_id], end_us, self._firing._open_from_us)
 
-        reached = list[tuple[str, int, bool]]()
+        reached = list[tuple[str, int]]()
         for sensor_id, (starts, until_us) in zip(stored, self._firing._each(following, stored), strict=True):
             if until_us == self._firing._open_from_us < LATEST_US:
                 self.woken.add(sensor_id)
-            reached += [(sensor_id, each_us, continues) for each_us, continues in sorted(starts.items())]
+            reached += [(sensor_id, each_us) for each_us in sorted(starts)]
             self._reached.update((sensor_id, each_us) for each_us in starts if not self._has(sensor_id, each_us))
         return reached
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 from pipeline.core.events.event import is_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, shown_bytes
 from pipeline.core.notation.size_runs import parse_sizes, sizes_text
-from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
+from pipeline.core.rows.mutation_bytes import ColumnBytes, delete_column, timestamp_of
 from pipeline.core.rows.plain_rows import plain_stats
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row
@@ -131,8 +131,13 @@ def encoded_aggregate_row(
     family: str,
     statistics: Statistics = BY_DEFAULT,
 ) -> EncodedRow:
-    """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row."""
-    time = timestamp_of(version_us(start_us, stats.size))
+    """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row.
+
+    Where a statistic is not known, as of a window with rows from before the statistic was declared, the row deletes what
+    a row that counts less says of it.
+    """
+    version = version_us(start_us, stats.size)
+    time, deletions = timestamp_of(version), list[bytes]()
     text = b"%d" % stats.events
     before, between = _column(family, _READING_COUNT)[len(text)]
     parts = [before, time, between, text]
@@ -143,6 +148,7 @@ def encoded_aggregate_row(
             if plain:
                 text = repr(value).removesuffix(".0").encode()
             elif value is None:
+                deletions.append(delete_column(family, qualifier_of(named[at].name, metric).encode(), version))
                 continue
             else:
                 text = _text(value)
@@ -151,7 +157,8 @@ def encoded_aggregate_row(
     for qualifier, told in _told(stats):
         before, between = _column(family, qualifier)[len(told)]
         parts += before, time, between, told
-    return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join(parts), len(parts) // 4))
+    count = len(parts) // 4 + len(deletions)
+    return _new(EncodedRow, (aggregate_key(window, sensor_id, start_us), b"".join((*parts, *deletions)), count))
 
 
 def aggregate_record(
