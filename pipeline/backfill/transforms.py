@@ -29,7 +29,8 @@ from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.window_stats import WindowStats, lasts_of, same_before
+from pipeline.core.statistics.parts import last_of
+from pipeline.core.statistics.window_stats import WindowStats, same_before
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
@@ -254,8 +255,8 @@ class _WritingFn(CompletingFn):
                     completed[index] = again._replace(stats=stats)
         for index, (sensor_id, start_us, *_) in enumerate(pending):
             final = completed[index]
+            self._look_beyond(pending[index], final and final.stats)
             if final is not None:
-                self._written(sensor_id, start_us, final.stats)
                 self._aggregate_rows.inc()
                 METER.note_row()
                 yield from self._marks(sensor_id, start_us, final.stats)
@@ -281,8 +282,8 @@ class _WritingFn(CompletingFn):
         self._listed.inc()
         return TaggedOutput(_LISTED, (sensor_id, start_us))
 
-    def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
-        """Called for each window whose row is written."""
+    def _look_beyond(self, pending: _Pending, stats: WindowStats | None) -> None:
+        """Called for each window, with the statistics of its row; None if the row is left as it is."""
 
     def _is_same(self, stats: WindowStats, again: Completed[Any]) -> bool:
         """Whether a written row says the same as a later result that does not count more."""
@@ -383,14 +384,19 @@ class _CompleteFn(_WritingFn):
             return False  # another backfill has corrected a value
         return super()._is_same(stats, again)
 
-    def _written(self, sensor_id: str, start_us: int, stats: WindowStats) -> None:
+    def _look_beyond(self, pending: _Pending, stats: WindowStats | None) -> None:
         """Notes the windows after this one that continue from its last readings, or should.
 
-        A row that does continue may be of this bundle's first attempt, whose outputs were lost. A row of a running job
-        that does not may be on its way: then its window is listed.
+        A row that does continue may be of this bundle's first attempt, whose outputs were lost. So may the window's own
+        row, if that has to stay now. The row of a running job that continues may be on its way: then its window is
+        listed.
         """
-        lasts, window, now = lasts_of(stats), self._tier.window, now_us()
-        if lasts:
+        sensor_id, start_us, fresh = pending
+        if stats is None and isinstance(fresh, WindowReadings):
+            stats = fresh.pane().stats
+        carries_to, window, now = self._tier.statistics.carries_to, self._tier.window, now_us()
+        metrics = stats.metrics.items() if stats is not None else ()
+        if lasts := {metric: last_of(of_metric.parts) for metric, of_metric in metrics if carries_to(metric)}:
             end_us = window.end_of(start_us)
             found, until_us = self._completion.neighbours.following(sensor_id, lasts, end_us)
             for each_us, continues in found.items():

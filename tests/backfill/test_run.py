@@ -464,15 +464,15 @@ def test_two_at_once(bigtable, tmp_path, monkeypatch):
     table = table_of(schema)
     one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
     paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate((one, other))]
-    replace_rows, calls = Rewriter.replace, []
+    write_rows, calls = Rewriter.write, []
 
-    def replace_later(rewriter, replacements):
+    def write_later(rewriter, rows):
         calls.append(None)
         if len(calls) == 1:
             load(plan(table, schema, paths[1]))
-        replace_rows(rewriter, replacements)
+        write_rows(rewriter, rows)
 
-    monkeypatch.setattr(Rewriter, "replace", replace_later)
+    monkeypatch.setattr(Rewriter, "write", write_later)
     load(plan(table, schema, paths[0]))
     assert len(calls) > 2
     assert found_in(table) == rows_of(schema, one + other)
@@ -581,14 +581,14 @@ def test_two_that_correct_one_value_at_once(bigtable, tmp_path, monkeypatch):
     first, *others = ([Event("a", T + MINUTE, {"t": value}, {})] for value in (1.0, 5.0, 3.0))
     load(plan(table, schema, write_delimited(tmp_path / "first.pb", first), lateness=timedelta(0)))
     paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate(others)]
-    replace_rows, calls = Rewriter.replace, []
+    write_rows, calls = Rewriter.write, []
 
-    def replace_later(rewriter, replacements):
+    def write_later(rewriter, rows):
         calls.append(None)
         if len(calls) == 1:
             load(plan(table, schema, paths[1], lateness=timedelta(0)))
-        replace_rows(rewriter, replacements)
+        write_rows(rewriter, rows)
 
-    monkeypatch.setattr(Rewriter, "replace", replace_later)
+    monkeypatch.setattr(Rewriter, "write", write_later)
     load(plan(table, schema, paths[0], lateness=timedelta(0)))
     assert found_in(table) == rows_of(schema, others[1])

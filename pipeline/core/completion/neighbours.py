@@ -87,7 +87,7 @@ class Neighbours:
         return found
 
     def following(
-        self, sensor_id: str, lasts: Mapping[str, At], from_us: int, until_us: int = LATEST_US
+        self, sensor_id: str, lasts: Mapping[str, At | None], from_us: int, until_us: int = LATEST_US
     ) -> tuple[dict[int, bool], int]:
         """Finds the windows that continue from a sensor's last readings before a time: the next that have the metrics.
 
@@ -98,7 +98,7 @@ class Neighbours:
 
         Args:
             sensor_id: the sensor.
-            lasts: each metric's last reading before ``from_us``.
+            lasts: each metric's last reading before ``from_us``; None for one that is not known.
             from_us: the earliest start.
             until_us: the time before which windows start.
         """

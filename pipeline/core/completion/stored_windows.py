@@ -303,9 +303,8 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         readings, certain = self._readings(sensor_id, start_us), self.is_certain(start_us, now_us)
         if not certain:
             row = self._table.row(self._tier, sensor_id, start_us)
-            statistics = self._tier.statistics
             earlier = readings if fresh is None else readings.without(fresh)
-            if not (covers(earlier.pane(statistics).stats, row) or counts_exactly(readings, row, statistics)):
+            if not covers(earlier.pane(self._tier.statistics).stats, row):
                 readings = WindowReadings()
                 readings.restore(row)
         return readings, certain
@@ -316,8 +315,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         """Merges raw rows with fresh readings, each reading once.
 
         If raw rows may have been collected, the window is complete in two cases: its aggregate row counts exactly the
-        remaining raw rows, without the fresh readings or with them, as after a firing whose other outputs were lost; or
-        there never was an aggregate row.
+        remaining raw rows without the fresh readings, or there never was an aggregate row.
         """
         readings = self._readings(sensor_id, start_us)
         if not self.is_certain(start_us, now_us):
@@ -325,8 +323,7 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
             if not row.events:
                 exact = self._never_had_row(start_us, now_us)
             else:
-                counted = readings.without(fresh), readings
-                exact = any(counts_exactly(each, row, self._tier.statistics) for each in counted)
+                exact = counts_exactly(readings.without(fresh), row, self._tier.statistics)
             if not exact:
                 return None
         merged = WindowReadings()  # ``fresh`` belongs to the caller

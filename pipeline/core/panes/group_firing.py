@@ -553,15 +553,15 @@ class _CarryIn:
             start_us: the window's start.
             found: the window's statistics by sensor.
         """
-        end_us = self._tier.window.end_of(start_us)
+        end_us, carries_to = self._tier.window.end_of(start_us), self._tier.statistics.carries_to
         beyond_state = self._windows[start_us].late or self._firing.may_be_stored(end_us)
-        stored = dict[str, dict[str, At]]()
+        stored = dict[str, dict[str, None]]()
         for sensor_id, stats in found.items():
             if (sensor_id, start_us) in self._reached:
                 continue  # its last readings are what they were
             self.look_again(sensor_id, end_us)
-            if beyond_state and (lasts := lasts_of(stats)):
-                stored[sensor_id] = lasts
+            if beyond_state and (carried := [metric for metric in stats.metrics if carries_to(metric)]):
+                stored[sensor_id] = dict.fromkeys(carried)
 
         def following(sensor_id: str) -> tuple[dict[int, bool], int]:
             return self._firing._neighbours.following(sensor_id, stored[sensor_id], end_us, self._firing._open_from_us)

@@ -133,8 +133,8 @@ def encoded_aggregate_row(
 ) -> EncodedRow:
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row.
 
-    Where a statistic is not known, as of a window with rows from before the statistic was declared, the row deletes what
-    a row that counts less says of it.
+    If a statistic is not known, as of a window with rows from before the statistic was declared, the row deletes what a
+    row that counts less says of it.
     """
     version = version_us(start_us, stats.size)
     time, deletions = timestamp_of(version), list[bytes]()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import READINGS, SCHEMA, check, deliver
 from tests.support.exhaustive import examples
@@ -140,19 +141,23 @@ def test_a_backlog_of_closed_windows():
     assert requests.sent <= 8 * len(given)
 
 
-def test_a_firing_that_is_repeated_tells_as_much():
+@pytest.mark.parametrize("is_known", [True, False], ids=["", "raw rows may be collected"])
+def test_a_firing_that_is_repeated_tells_as_much(is_known):
     """Its rows were written, and the runner refused its commit: the next window contributes to roll-ups again."""
     schema = parse_schema('[policies]\nraw = "never"\n[statistics]\nt = ["increase"]\n[rollups]\nall = { by = [] }\n')
-    group = Group(schema, MIDNIGHT + DAY, rollups=RollupRules.of(schema))
-    group.receive(*(event("s", MIDNIGHT + hour * HOUR, {"t": 1.0}) for hour in (1, 3, 5)))
-    group.watermark(MIDNIGHT + 12 * HOUR)
+    old = Group(schema, MIDNIGHT + DAY)
+    old.receive(*(event("s", MIDNIGHT + hour * HOUR, {"t": 1.0}) for hour in (1, 3, 5)))
+    old.watermark(MIDNIGHT + 12 * HOUR)
+    group = Group(schema, MIDNIGHT + DAY, MIDNIGHT + 9 * DAY, old.table, rollups=RollupRules.of(schema))
+    group.retention = group.retention if is_known else Retention.unknown(schema)
     group.receive(event("s", MIDNIGHT + HOUR + MINUTE, {"t": 4.0}))
-    before, group.contributed = (group.schedule, [list(bag) for bag in group.bags]), []
-    group.pass_time()
-    told, group.contributed = group.contributed, []
-    group.schedule = before[0]
-    for bag, values in zip(group.bags, before[1], strict=True):
-        bag[:] = values
-    group.pass_time(0)
-    assert group.contributed == told
-    assert len(read_written(told[0]).rows) == 2  # not of the third window, which continues from the second
+    told = []
+    before = group.schedule, [list(bag) for bag in group.bags]
+    for wait in (MINUTE, 0):
+        group.schedule, group.contributed = before[0], []
+        for bag, values in zip(group.bags, before[1], strict=True):
+            bag[:] = values
+        group.pass_time(wait)
+        told.append({row.key for data in group.contributed for row in read_written(data).rows})
+    assert told[0] == told[1]
+    assert len(told[0]) == 2  # not of the third window, which continues from the second

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import from_datetime
+from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
     aggregate_prefix,
@@ -21,10 +22,12 @@ from pipeline.core.rows.aggregate_rows import (
 from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.rows.rows import Cell
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.definitions import DEFAULT, split_qualifier
 from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from tests.support.memory import Memory
 from tests.support.strategies import sensor_ids, spans, times
 
 windows = st.sampled_from(["90s", "15m", "1h", "6h", "1d"]).map(Window.parse)
@@ -91,6 +94,18 @@ def test_encoded_rows(events, start_us, sensor_id):
         assert encoded_aggregate_row(HOURLY, sensor_id, start_us, of, "s", statistics) == encoded(row)
         parsed = parse_aggregate_row(HOURLY, row, statistics)
         assert aggregate_record(HOURLY, sensor_id, start_us, of, statistics) == parsed
+
+
+def test_a_statistic_that_is_no_longer_known():
+    """It leaves the row: the value that a row of fewer readings has is not that of this one."""
+    declared, table = Statistics((("t", ("increase", "p50")),)), Memory()
+    one, other = (declared.stats_of([TEN + n], {"t": [1.0]}) for n in range(2))
+    other.add({"t": 2.0})
+    other.metrics["t"].parts = None  # as of a row from before the statistics were declared
+    for stats in (one, other):
+        table.write_encoded(encoded_aggregate_row(HOURLY, "a", TEN, stats, "s", declared))
+    (row,) = table(RowSelection(aggregate_range(HOURLY, "a", TEN, TEN + 1), CellSelection(("s",), versions=1)))
+    assert {cell.qualifier for cell in row.cells} == {b"reading_count", b"count_t"}
 
 
 def test_row_of_the_contract():
