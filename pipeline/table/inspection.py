@@ -8,8 +8,7 @@ from datetime import timedelta
 from google.cloud.bigtable_v2.types import RowFilter
 
 from pipeline.cloud.connection.key_ranges import sampled_keys, split_range
-from pipeline.cloud.scanning.row_filters import row_filter
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredRow, audit

@@ -15,8 +15,7 @@ from typing import Any
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_columns import BlockReader
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import BlockReader, RowReader
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.seeks import ReadRows

@@ -14,8 +14,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.cloud.reading.rollups import RollupReads
-from pipeline.cloud.scanning.read_ahead import ReadAhead
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.answers.gaps import Fill

@@ -6,31 +6,321 @@ the chunks that the server sends, as ReadRowsResponse in google/bigtable/v2/bigt
 """
 
 import base64
+import re
 import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from itertools import chain
+from functools import cache, lru_cache
+from heapq import merge
+from itertools import chain, islice
 from operator import lt
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
-from google.api_core.exceptions import DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
+from google.api_core.exceptions import Aborted, DataLoss, DeadlineExceeded, GoogleAPICallError, ResourceExhausted
 from google.api_core.retry import exponential_sleep_generator
 from google.cloud.bigtable_v2 import BigtableClient
-from google.cloud.bigtable_v2.types import FeatureFlags, ReadRowsRequest, ReadRowsResponse, RowFilter
+from google.cloud.bigtable_v2.types import (
+    ColumnRange,
+    FeatureFlags,
+    ReadRowsRequest,
+    ReadRowsResponse,
+    RowFilter,
+    TimestampRange,
+)
 
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_chunks import RowAssembler
-from pipeline.cloud.scanning.row_columns import BlockReader, batches
-from pipeline.cloud.scanning.row_filters import row_filter
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.row_blocks import BlockOfRows, Part, RowStream, cells_in
-from pipeline.core.rows.rows import KeyRange, Row, disjoint
+from pipeline.core.rows.rows import Cell, KeyRange, Row, disjoint
+from pipeline.core.schema.layouts import CellSelection
+
+_MAX_ALTERNATIVES = 10_000  # bytes; Bigtable accepts filters of up to 20 kB
+
+
+def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilter:
+    """Returns the filter that passes the selected cells of rows whose whole key matches the pattern (RE2).
+
+    The cheapest conditions come first.
+    """
+    filters = []
+    if pattern is not None:
+        filters.append(RowFilter(row_key_regex_filter=pattern.encode()))
+    if selection.keys_only:
+        filters += [RowFilter(cells_per_row_limit_filter=1), RowFilter(strip_value_transformer=True)]
+    else:
+        filters.append(RowFilter(family_name_regex_filter="|".join(map(re.escape, selection.families))))
+    alternatives = b"|".join(map(re.escape, selection.qualifiers or ()))
+    if 0 < len(alternatives) < _MAX_ALTERNATIVES:  # otherwise all columns come, and the reader drops the others
+        filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
+    if selection.qualifier_range is not None:
+        start, end = selection.qualifier_range
+        columns = ColumnRange(family_name=selection.families[0], start_qualifier_closed=start, end_qualifier_open=end)
+        filters.append(RowFilter(column_range_filter=columns))
+    if selection.times_us is not None:
+        start_us, end_us = selection.times_us
+        times = TimestampRange(start_timestamp_micros=start_us, end_timestamp_micros=end_us)
+        filters.append(RowFilter(timestamp_range_filter=times))
+    if selection.versions is not None:
+        filters.append(RowFilter(cells_per_column_limit_filter=selection.versions))
+    return RowFilter(chain=RowFilter.Chain(filters=filters)) if len(filters) > 1 else filters[0]
+
+
+_new = tuple.__new__  # makes a Cell or a Row in half the time of its own constructor
+
+
+def assembled_rows(responses: Iterable[Any]) -> Iterator[Row]:
+    """Yields every complete row, and every row that the server reports as scanned and left out, without cells.
+
+    Args:
+        responses: ReadRowsResponse as plain protobuf, all of one request.
+
+    Raises:
+        Aborted: the responses end in the middle of a row.
+        DataLoss: a chunk contradicts an earlier one.
+    """
+    assembler = RowAssembler()
+    for response in responses:
+        yield from assembler.rows(response)
+    assembler.end()
+
+
+class RowAssembler:
+    """Assembles the rows of one request, response by response.
+
+    Attributes:
+        key: the key of the row of which a part has come; empty between rows.
+    """
+
+    def __init__(self) -> None:
+        self.key = b""
+        self._cells: list[Cell] = []
+        self._column: tuple[str | None, bytes | None] = None, None
+        self._parts: list[Any] = []  # chunks with all but the last part of a value
+
+    def rows(self, response: Any) -> Iterator[Row]:
+        """Yields the rows that the response completes or reports as scanned. Raises DataLoss."""
+        key, cells, parts = self.key, self._cells, self._parts
+        family, qualifier = self._column
+        if response.last_scanned_row_key:
+            yield _scanned(response.last_scanned_row_key, key)
+        for chunk in response.chunks:
+            if chunk.reset_row:
+                key, cells, family, qualifier, parts = b"", [], None, None, []
+                continue
+            # A chunk without a family or a column has that of the chunk before.
+            if chunk.row_key or qualifier is None or chunk.HasField("family_name"):
+                key, family, qualifier = _column(chunk, key, family, qualifier)
+            elif chunk.HasField("qualifier"):
+                qualifier = chunk.qualifier.value
+            if chunk.value_size:
+                parts.append(chunk)
+            elif parts:
+                value = b"".join(part.value for part in (*parts, chunk))
+                cells.append(_new(Cell, (family, qualifier, parts[0].timestamp_micros, value)))
+                parts = []
+            else:
+                cells.append(_new(Cell, (family, qualifier, chunk.timestamp_micros, chunk.value)))
+            if chunk.commit_row:
+                if parts:
+                    raise DataLoss(f"the server sent row {key!r} with a value in part")
+                yield _new(Row, (key, cells))
+                key, cells, family, qualifier = b"", [], None, None
+        self.key, self._cells, self._column, self._parts = key, cells, (family, qualifier), parts
+
+    def end(self) -> None:
+        """Raises Aborted if the last row is incomplete."""
+        if self.key:
+            raise Aborted(f"the server stopped in the middle of row {self.key!r}")
+
+
+def _scanned(scanned: bytes, key: bytes) -> Row:
+    if key:
+        raise DataLoss(f"the server sent row {key!r} in part and continued after it")
+    return Row(scanned, [])
+
+
+def _column(chunk: Any, key: bytes, family: str | None, qualifier: bytes | None) -> tuple[bytes, str, bytes]:
+    """Returns the key, the family and the qualifier of a chunk that begins a row or a family, or repeats the key."""
+    sent = chunk.row_key
+    key = key or sent
+    if not key or (sent and sent != key):
+        raise DataLoss(f"the server sent a cell of row {sent!r} as one of row {key!r}")
+    if (name := chunk.family_name.value) or chunk.HasField("family_name"):  # an empty name is a name like any other
+        family, qualifier = name, None
+    if (column := chunk.qualifier.value) or chunk.HasField("qualifier"):
+        qualifier = column
+    if family is None or qualifier is None:
+        raise DataLoss(f"the server sent a cell of row {key!r} without its column")
+    return key, family, qualifier
+
+
+_CHUNKS = 256  # of responses that are read together
+_MOST_COLUMNS = 64  # each takes time in every row, also in those without it
+
+_TEXT = rb"[0-9+\-.eE]+"  # no tag that may follow is one of these characters
+_VALUES = {"text": rb"([\x00-\x7f])(" + _TEXT + rb")", "float64": rb"(\x08)(.{8})"}  # with the length before it
+_LENGTH = rb"[\x80-\xff]?[\x00-\x7f]"
+_TIMESTAMP = rb"\x20[\x80-\xff]{7}[\x00-\x7f]"  # of the years 1987 to 4253
+
+
+class _Shape(NamedTuple):
+    """What the rows of a response have in common."""
+
+    family: str
+    qualifiers: tuple[bytes, ...]
+    values: str  # how values are encoded: a key of _VALUES
+
+
+def _batches(responses: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yields responses, as many together as a block needs to pay; also those before a failure, which is then raised."""
+    batch, chunks = list[Any](), 0
+    try:
+        for response in responses:
+            batch.append(response)
+            chunks += len(response.chunks)
+            if chunks >= _CHUNKS:
+                yield batch
+                batch, chunks = [], 0
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+class BlockReader:
+    """Reads the rows of responses as a block, by one regular expression over the responses' bytes. Thread-safe.
+
+    Rows with the same few columns repeat the same bytes, except for keys, timestamps and values. So one pattern finds
+    all rows, several times faster than a loop over its chunks. The pattern describes ``ReadRowsResponse`` in
+    google/bigtable/v2/bigtable.proto, with fields in the order of their numbers. It never matches rows that were reset,
+    values in parts, labels, several cells of a column, or several families: responses with these are read chunk by
+    chunk. The same columns as in the block before are expected.
+    """
+
+    def __init__(self) -> None:
+        self._shape: _Shape | None = None
+
+    def block(self, responses: Sequence[Any]) -> BlockOfRows | None:
+        """Returns the rows of consecutive responses; None if they must be read chunk by chunk.
+
+        Args:
+            responses: ReadRowsResponse as plain protobuf, of which the first does not continue a row.
+        """
+        # Such bytes, one after the other, are those of one response with the chunks of all.
+        data, shape = b"".join([response.SerializeToString() for response in responses]), self._shape
+        found = _rows(shape, data) if shape is not None else None
+        if found is None:
+            learned = _shape_of([chunk for response in responses for chunk in response.chunks])
+            if learned is None or learned == shape:
+                return None
+            self._shape = shape = learned
+            found = _rows(shape, data)
+        if found is None or shape is None:
+            return None
+        columns = list(zip(*found, strict=True))
+        texts = columns[1::2]
+        for lengths, of_column in zip(columns[::2], texts, strict=True):
+            if b"".join(lengths) != bytes(map(len, filter(None, of_column))):
+                return None  # a key or a value contains bytes that look like those after it
+        rows = cache(lambda: list(assembled_rows(responses)))
+        return BlockOfRows(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
+
+
+def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
+    """Returns the length and the text of the key, and of the value in each column, of each row; None without a match.
+
+    Both are empty where a row lacks the column.
+    """
+    found = _pattern(shape).findall(data)
+    return found if found and found[-1][0] else None
+
+
+@lru_cache(maxsize=256)
+def _pattern(shape: _Shape) -> re.Pattern[bytes]:
+    """Returns the pattern of a row. Whatever is no row matches it too, with an empty key, as far as the end."""
+    family = _named(b"\x12", shape.family.encode())
+    # The first column stands in the chunk of the key. Other chunks may repeat the key and the family.
+    chunk = rb"(?:\n" + _LENGTH + rb"(?:\n\1\2)?(?:" + family + rb")?|(?<=" + family + rb"))"
+    columns = [
+        rb"(?:" + chunk + _named(b"\x1a", qualifier) + _TIMESTAMP + rb"\x32" + _VALUES[shape.values] + rb")?+"
+        for qualifier in shape.qualifiers
+    ]
+    key = rb"\n" + _LENGTH + rb"\n([\x00-\x7f])([!-~]+)"
+    return re.compile(key + family + rb"(?=\x1a)" + b"".join(columns) + rb"\x48\x01|.+", re.DOTALL)
+
+
+def _shape_of(chunks: Sequence[Any]) -> _Shape | None:
+    if not chunks:
+        return None
+    qualifiers = tuple(sorted({chunk.qualifier.value for chunk in chunks}))
+    if len(qualifiers) > _MOST_COLUMNS:
+        return None
+    first = chunks[0]
+    values = "float64" if len(first.value) == 8 and re.fullmatch(_TEXT, first.value) is None else "text"
+    return _Shape(first.family_name.value, qualifiers, values)
+
+
+def _named(tag: bytes, name: bytes) -> bytes:
+    """Returns the pattern of a field with the name of a family or a column, which has a message of its own."""
+    value = b"\n" + _varint(len(name)) + name if name else b""
+    return re.escape(tag + _varint(len(value)) + value)
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
+
+
+_T = TypeVar("_T")
+
+_THREADS = 8
+_RECORDS = 8000  # ahead, over all sensors
+
+
+class ReadAhead:
+    """Reads ahead in threads, until the connection closes."""
+
+    def __init__(self, connection: ExitStack) -> None:
+        self._threads = ThreadPoolExecutor(_THREADS)
+        # Drops reads ahead that nobody needs any more.
+        connection.callback(self._threads.shutdown, cancel_futures=True)
+
+    def each(self, records: Iterable[Iterator[_T]], size: int) -> list[Iterator[_T]]:
+        """Returns the same iterators, while other threads read the next ``size`` records of each."""
+        return [self._ahead(each, size) for each in records]
+
+    def merged(
+        self, sensors: list[str], records: Callable[[str, int], Iterator[_T]], key: Callable[[_T], Any]
+    ) -> Iterator[_T]:
+        """Returns the records of several sensors, merged by a key.
+
+        Args:
+            sensors: the sensors' ids.
+            records: a function of a sensor and a page's number of rows: its records, in the order of the key.
+            key: the key.
+        """
+        size = max(_RECORDS // max(len(sensors), 1), 10)
+        return merge(*self.each((records(sensor, size) for sensor in sensors), size), key=key)
+
+    def _ahead(self, records: Iterator[_T], size: int) -> Iterator[_T]:
+        batch = self._threads.submit(list, islice(records, size))
+
+        def batches() -> Iterator[_T]:
+            nonlocal batch
+            while ready := batch.result():
+                batch = self._threads.submit(list, islice(records, size))
+                yield from ready
+
+        return batches()
+
 
 PAGE_ROWS = 1000
 MAX_PAGE_GROWTH = 8  # a page of a long read may have this many times PAGE_ROWS if its rows are small
@@ -215,7 +505,7 @@ class RowReader:
             if self._stopped is not None:
                 responses = self._until_stopped(stream, responses)
             assembler = RowAssembler()
-            for batch in batches(responses) if in_blocks else ([each] for each in responses):
+            for batch in _batches(responses) if in_blocks else ([each] for each in responses):
                 block = self._blocks.block(batch) if in_blocks and not assembler.key else None
                 if block is not None:
                     remaining.resume_after_all(block.keys)

@@ -11,8 +11,7 @@ from google.cloud.bigtable_v2.types import Mutation, RowFilter, ValueRange
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.errors import explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_filters import row_filter
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.core.rows.rows import KeyRange, after_prefix
 from pipeline.core.schema.layouts import CellSelection
 

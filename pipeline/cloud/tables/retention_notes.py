@@ -22,8 +22,7 @@ from google.cloud.bigtable_v2.types import Mutation
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_filters import row_filter
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix

@@ -2,7 +2,7 @@
 
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.scanning.row_filters import row_filter
+from pipeline.cloud.scanning.row_reader import row_filter
 from pipeline.core.schema.layouts import CellSelection
 
 

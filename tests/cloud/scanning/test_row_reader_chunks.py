@@ -7,7 +7,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.scanning.row_chunks import assembled_rows
+from pipeline.cloud.scanning.row_reader import assembled_rows
 from pipeline.core.rows.row_blocks import one_by_one
 from pipeline.core.rows.rows import Cell, Row
 from tests.support.row_server import chunk, response

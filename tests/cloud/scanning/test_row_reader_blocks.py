@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.cloud.scanning import row_columns, row_reader
+from pipeline.cloud.scanning import row_reader
 from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.rows.row_blocks import BlockOfRows, one_by_one, split
 from pipeline.core.rows.rows import Cell, KeyRange, Row
@@ -77,7 +77,7 @@ def test_blocks_contain_the_rows(rows, size, names, together):
     """However chunks are spread over responses, whether they repeat names, and whatever bytes values contain."""
     responses = cut([each for row in rows for each in terse_chunks(row, names=names)], size)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(row_columns, "_CHUNKS", together)
+        patched.setattr(row_reader, "_CHUNKS", together)
         parts = parts_of(responses)
     assert list(one_by_one(parts)) == rows
     assert list(told(parts)) == [(row.key, [(cell[0], cell[1], cell[3]) for cell in row.cells]) for row in rows]
