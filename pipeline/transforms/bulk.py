@@ -22,8 +22,7 @@ from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
-from pipeline.cloud.writing.request_retrier import Tally
+from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, Tally
 from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message

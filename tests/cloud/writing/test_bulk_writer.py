@@ -20,11 +20,8 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
-from pipeline.cloud.writing import request_retrier
-from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits
-from pipeline.cloud.writing.mutate_rows import MutateRowsResult
-from pipeline.cloud.writing.rate_limiter import RateLimiter
-from pipeline.cloud.writing.request_retrier import RequestRetrier
+from pipeline.cloud.writing import bulk_writer
+from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, MutateRowsResult, RateLimiter, RequestRetrier
 from pipeline.core.rows.mutation_bytes import mutations_of, request_header
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.gc_policies import Never
@@ -194,7 +191,7 @@ def test_slow_responses(name, proxy):
 @pytest.mark.parametrize("how", ["cut", "hold"])
 def test_a_server_that_goes_away_and_comes_back(name, bigtable, monkeypatch, how):
     """Every row arrives."""
-    monkeypatch.setattr(request_retrier, "_MAX_DELAY_S", 1.0)
+    monkeypatch.setattr(bulk_writer, "_MAX_DELAY_S", 1.0)
     with TcpProxy(bigtable) as line:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", line.address)
         with BulkWriter.open(name, mutations=50, attempt_s=1.0) as writer:

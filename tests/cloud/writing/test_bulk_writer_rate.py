@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.cloud.writing.rate_limiter import RateLimiter
+from pipeline.cloud.writing.bulk_writer import RateLimiter
 
 
 class Clock:
