@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
-from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
+from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.completion.audit import Extent, Recomputed
 from pipeline.core.panes.grouped_readings import accumulators_of
 from pipeline.core.schema.rate import group_of, groups_for

@@ -7,8 +7,8 @@ from typing import Any
 
 from apache_beam.coders import Coder, registry
 
-from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
-from pipeline.core.panes.raw_rows import RawRows, raw_rows_bytes, read_raw_rows
+from pipeline.core.accumulation.accumulator import read_window, window_bytes
+from pipeline.core.panes.grouped_readings import RawRows, raw_rows_bytes, read_raw_rows
 from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
@@ -50,7 +50,7 @@ class RowsCoder(Coder):
 
 
 class RawRowsCoder(Coder):
-    """Encodes raw rows with :mod:`pipeline.core.panes.raw_rows`, like :class:`RowsCoder`."""
+    """Encodes raw rows with :mod:`pipeline.core.panes.grouped_readings`, like :class:`RowsCoder`."""
 
     def encode(self, value: RawRows) -> bytes:
         return raw_rows_bytes(value)

@@ -14,7 +14,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.core.panes.raw_rows import RawRows, Unconfirmed, kind_of
+from pipeline.core.panes.grouped_readings import RawRows, Unconfirmed, kind_of
 from pipeline.core.rows.rows import Cell, EncodedRow, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn

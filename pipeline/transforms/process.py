@@ -19,8 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import GroupedReadings
-from pipeline.core.panes.raw_rows import RawRows, kind_of
+from pipeline.core.panes.grouped_readings import GroupedReadings, RawRows, kind_of
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.retention import Retention

@@ -21,7 +21,7 @@ from pipeline.core.alerts.conditions import FIRES, AlertCondition
 from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.panes import raw_rows
+from pipeline.core.panes import grouped_readings
 from pipeline.core.panes.firing import END_US, MAX_COMMIT_BYTES, CommitLimits
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
@@ -320,7 +320,7 @@ class Job:
         )
         with (
             mock.patch.object(processing, "beam", SimpleNamespace(ParDo=_ParDo)),
-            mock.patch.object(raw_rows, "groups_for", return_value=world.groups),
+            mock.patch.object(grouped_readings, "groups_for", return_value=world.groups),
         ):
             process = process.expand(messages)
         self.process = messages.fn

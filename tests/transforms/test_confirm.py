@@ -16,9 +16,8 @@ from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.panes import raw_rows
-from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings
-from pipeline.core.panes.raw_rows import RawRows, kind_of
+from pipeline.core.panes import grouped_readings
+from pipeline.core.panes.grouped_readings import GroupedReadings, RawRows, kind_of, read_group_readings
 from pipeline.core.rows.rows import EncodedRows, KeyRange
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
@@ -132,7 +131,7 @@ def test_a_long_bundle(monkeypatch):
     """A long bundle holds a bounded number of bytes: its rows are confirmed now and then."""
     writer = LateWriter()
     step = _WriteRawFn(writer, SCHEMA)
-    monkeypatch.setattr(raw_rows, "_MOST_BYTES", 3 * raw_of(event(0)).size_bytes)
+    monkeypatch.setattr(grouped_readings, "_MOST_UNCONFIRMED_BYTES", 3 * raw_of(event(0)).size_bytes)
     step.start_bundle()
     found = []
     for second in range(7):

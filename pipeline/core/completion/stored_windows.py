@@ -15,8 +15,7 @@ from operator import neg
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pipeline.core.accumulation.accumulator import WindowReadings, merged
-from pipeline.core.accumulation.gathering import Columns
-from pipeline.core.accumulation.reading_columns import event_key
+from pipeline.core.accumulation.reading_columns import Columns, event_key
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.queries.columns import EventColumns, columns_of
 from pipeline.core.queries.events import Query, selections_of

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from pipeline.core.accumulation import accumulator_bytes
+from pipeline.core.accumulation import accumulator
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.panes import group_windows
 from pipeline.core.panes.aggregation import Aggregation
@@ -25,7 +25,7 @@ from pipeline.core.panes.group_windows import GroupWindows, sensors_of, window_o
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 
 _SOON_US = 1_000_000
-_FORMATS = bytes([group_windows.VERSION, accumulator_bytes.VERSION])
+_FORMATS = bytes([group_windows.VERSION, accumulator.VERSION])
 
 
 class Bag(Protocol):

@@ -12,22 +12,30 @@ The readings of a group in one window, in the order in which they came. Little-e
     block   size of the sensor's id in bytes, index of its set of metrics, number of events, size of a time in bytes (8,
             or 16 for wide times) plus 64 if one of the events is the sensor's newest; the id; [the index of what this
             event tells;] times in µs; values as doubles, event by event
+
+:class:`RawRows` are rows of events with the readings that count once these rows are written. Their bytes: version;
+number of readings; for each its group, its least event time in µs and its size, and then these bytes; the rows, as
+:func:`pipeline.core.rows.row_bytes.rows_bytes` serializes them, until the end.
 """
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.accumulator_bytes import Reader, names_bytes
-from pipeline.core.accumulation.gathering import BundleReadings
-from pipeline.core.accumulation.reading_columns import time_of_key
+from pipeline.core.accumulation.accumulator import Reader, WindowReadings, names_bytes
+from pipeline.core.accumulation.reading_columns import Columns, event_key, time_of_key
+from pipeline.core.dead_letters.refused_rows import RefusedRow
+from pipeline.core.events.event import Event
+from pipeline.core.rows.newest_row import is_latest_key
+from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
+from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.schema.identity import BY_TIME, Identity
-from pipeline.core.schema.rate import group_of
+from pipeline.core.schema.rate import group_of, groups_for
+from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import Member, contradict, later, member_text
 from pipeline.core.windows.fixed import Window
 
@@ -76,8 +84,14 @@ class Readings(NamedTuple):
     members: tuple[Member, ...] = ()
 
 
-class GroupedReadings(BundleReadings):
+_Newest = tuple[int, tuple[Mapping[str, str]] | list[Mapping[str, str]]]
+"""The key of an event, and its metadata: that of each of its parts, in the order in which these came."""
+
+
+class GroupedReadings:
     """The readings of a bundle, which are taken by group.
+
+    Readings are kept by the metrics of their events, in the order in which these came.
 
     Args:
         window: the windows' length.
@@ -89,17 +103,53 @@ class GroupedReadings(BundleReadings):
     def __init__(
         self, window: Window, identity: Identity = BY_TIME, groups: int = 1, fields: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(window, identity, with_metadata=bool(fields))
+        self._length_us = window.length_us
+        self._identity = identity
         self._groups = groups
         self._fields = fields
         self._values_of = itemgetter(*fields or ("",))  # takes a quarter of the time of several calls
+        self.start()
+
+    def start(self) -> None:
+        """Drops all content. If a bundle failed, its events are delivered again."""
+        self._windows: dict[tuple[str, int], Columns] = {}
+        self._newest: dict[tuple[str, int], _Newest] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Adds the events' readings."""
+        length_us, windows, identity = self._length_us, self._windows, self._identity
+        grain_us, distinguishes_by_time_only = identity.grain_us, identity.distinguishes_by_time_only
+        with_metadata, newest = bool(self._fields), self._newest
+        for event in events:
+            time_us, readings = event[1], event[2]
+            key = event[0], time_us - time_us % length_us
+            of_window = windows.get(key)
+            if of_window is None:
+                of_window = windows[key] = {}
+            metrics = tuple(readings)
+            columns = of_window.get(metrics)
+            if columns is None:
+                columns = of_window[metrics] = [], []
+            if distinguishes_by_time_only:
+                identifier = time_us - time_us % grain_us
+            else:
+                identifier = event_key(*identity.of_event(event))
+            columns[0].append(identifier)
+            columns[1].extend(readings.values())
+            if with_metadata:
+                if key in newest:
+                    newest[key] = _newer(newest[key], identifier, event[3])
+                else:
+                    newest[key] = identifier, (event[3],)
 
     def take_groups(self) -> Iterator[GroupReadings]:
         """Yields the readings, those of a group and window together, and drops them."""
-        found: dict[tuple[int, int], _Encoding] = {}
+        windows = self._windows
         newest = self._newest.values() if self._fields else repeat((0, ()))  # windows came in the same order
+        self.start()
+        found: dict[tuple[int, int], _Encoding] = {}
         texts = dict[Any, str]()
-        for ((sensor_id, start_us), of_window), (newest_key, parts) in zip(self.take().items(), newest, strict=False):
+        for ((sensor_id, start_us), of_window), (newest_key, parts) in zip(windows.items(), newest, strict=False):
             encoded = sensor_id.encode()
             told = self._told(newest_key, parts, texts) if parts else ""
             key = group_of(encoded, self._groups), start_us
@@ -248,6 +298,16 @@ def read_group_values(data: bytes) -> Iterator[tuple[str, tuple[str, ...], Seque
         yield data[begin - id_size : begin].decode(), sets[index], values
 
 
+def _newer(known: _Newest, key: int, metadata: Mapping[str, str]) -> _Newest:
+    if key == known[0]:
+        if metadata == known[1][-1]:
+            return known
+        parts = [*known[1]] if isinstance(known[1], tuple) else known[1]
+        parts.append(metadata)
+        return key, parts
+    return known if (time_of_key(key), key) < (time_of_key(known[0]), known[0]) else (key, (metadata,))
+
+
 def _with_part(key: int, texts: str, text: str) -> str:
     """Returns what an event tells whose next part tells a text: two texts if a field has two values."""
     *others, last = (Member(key, each) for each in texts.split("\t"))
@@ -288,3 +348,113 @@ def wakes(start_us: int, sensor_ids: Iterable[str]) -> Iterator[bytes]:
 def _layout(events: int, metrics: int, size: int) -> struct.Struct:
     text, times = "I" * bool(size & _HAS_TEXT), "16s" * events if size & _WIDE_TIME else f"{events}q"
     return struct.Struct(f"<{text}{times}{events * metrics}d")
+
+
+_RAW_VERSION = 1
+_RAW_HEADER = struct.Struct("<BI")
+_RAW_PART = struct.Struct("<IqI")
+_MOST_UNCONFIRMED_BYTES = 8 << 20  # of rows and readings that wait for a confirmation
+
+
+Kind = tuple[Window, Identity, int, tuple[str, ...]]
+"""The arguments of :class:`GroupedReadings`."""
+
+
+class RawRows(NamedTuple):
+    """Rows of events, and of newest readings, which are written together.
+
+    Attributes:
+        rows: the rows.
+        readings: all readings of these events; empty for a table without aggregates.
+    """
+
+    rows: EncodedRows
+    readings: list[GroupReadings]
+
+    @property
+    def size_bytes(self) -> int:
+        """The number of bytes that :func:`raw_rows_bytes` returns."""
+        readings = sum([_RAW_PART.size + len(data) for _, _, data in self.readings])
+        return _RAW_HEADER.size + readings + rows_size(self.rows)
+
+
+def raw_rows_bytes(raw: RawRows) -> bytes:
+    """Serializes raw rows."""
+    parts = [_RAW_HEADER.pack(_RAW_VERSION, len(raw.readings))]
+    for group, time_us, data in raw.readings:
+        parts += (_RAW_PART.pack(group, time_us, len(data)), data)
+    return b"".join((*parts, rows_bytes(raw.rows)))
+
+
+def read_raw_rows(data: bytes) -> RawRows:
+    """Returns the raw rows in the bytes of :func:`raw_rows_bytes`. Raises ValueError for other bytes."""
+    version, count = _RAW_HEADER.unpack_from(data)
+    if version != _RAW_VERSION:
+        raise ValueError("another release wrote these raw rows; drain the job that wrote them and start a new one")
+    readings, begin = list[GroupReadings](), _RAW_HEADER.size
+    for _ in range(count):
+        group, time_us, size = _RAW_PART.unpack_from(data, begin)
+        begin += _RAW_PART.size + size
+        readings.append(GroupReadings(group, time_us, data[begin - size : begin]))
+    return RawRows(read_rows(data, begin), readings)
+
+
+def kind_of(schema: TableSchema) -> Kind | None:
+    """Returns the arguments by which a table's readings are gathered; None for a table without aggregates."""
+    if not schema.tiers:
+        return None
+    return schema.tiers[0].window, schema.identity, groups_for(schema.rate), schema.member_fields
+
+
+class Unconfirmed:
+    """The raw rows of a bundle that the server has yet to confirm.
+
+    Args:
+        schema: the table's schema.
+        kind: the kind of the gathered readings; None for a table without aggregates.
+        cells_of: decodes a row.
+    """
+
+    def __init__(self, schema: TableSchema, kind: Kind | None, cells_of: Callable[[EncodedRow], Row]) -> None:
+        self._schema = schema
+        self._kind = kind
+        self._cells_of = cells_of
+        self._raw: list[RawRows] = []
+        self._size_bytes = 0
+
+    def add(self, raw: RawRows) -> bool:
+        """Adds raw rows. Returns whether so many wait that they should be confirmed before others are added."""
+        if raw.readings:
+            self._raw.append(raw)
+            self._size_bytes += raw.size_bytes
+        return self._size_bytes >= _MOST_UNCONFIRMED_BYTES
+
+    def confirm(self, refused: Iterable[RefusedRow]) -> list[GroupReadings]:
+        """Returns the readings of all rows but the refused ones, and forgets them. The others are in the table."""
+        raw, self._raw, self._size_bytes = self._raw, [], 0
+        entries: dict[bytes, list[bytes]] = defaultdict(list)
+        for row in refused:
+            entries[row.key].append(row.entry)
+        return [readings for each in raw for readings in self._written(each, entries)]
+
+    def _written(self, raw: RawRows, refused: Mapping[bytes, list[bytes]]) -> list[GroupReadings]:
+        """Returns the readings of written rows: as they came, or read from the rows if some were refused."""
+        if self._kind is None or not refused or not any(row.key in refused for row in raw.rows):
+            return raw.readings
+        gathered = GroupedReadings(*self._kind)
+        for row in raw.rows:
+            # An entry contains all that was added to its row, or less: another request may have written the rest.
+            if not is_latest_key(row.key) and not any(row.mutations in entry for entry in refused.get(row.key, ())):
+                gathered.add(self._events(row))
+        return list(gathered.take_groups())
+
+    def _events(self, row: EncodedRow) -> list[Event]:
+        """Returns the events of a row that have readings."""
+        schema = self._schema
+        key, cells = self._cells_of(row)
+        records = schema.layout.records(schema.layout_context, schema.key.parse_key(key), cells)
+        return [
+            Event(record.sensor_id, record.event_time_us, record.readings, record.metadata, record.event_id)
+            for record in records
+            if record.readings
+        ]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.accumulator_bytes import window_bytes
+from pipeline.core.accumulation.accumulator import WindowReadings, window_bytes
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.queries import together

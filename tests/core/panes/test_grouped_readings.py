@@ -116,3 +116,13 @@ def test_long_windows_have_small_groups():
     """A batch job holds the readings of a group in one window: with days, those of fewer sensors than with hours."""
     groups = [groups_of_batch(Rate(1_000_000), parse_window(text)) for text in ("15m", "1h", "1d")]
     assert groups == [1024, 1024, 24 * 1024]
+
+
+def test_a_bundle_that_failed():
+    """A failed bundle's content does not reach the next bundle, and nothing is taken twice."""
+    gathered = GroupedReadings(HOURLY)
+    gathered.add([Event("a", T, {"t": 1.0}, {})])
+    gathered.start()
+    gathered.add([Event("b", T, {"t": 1.0}, {})])
+    assert [each.sensor_id for part in gathered.take_groups() for each in read_group_readings(part.data)] == ["b"]
+    assert not list(gathered.take_groups())

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.accumulation.gathering import BundleReadings
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.queries.sweeps import Span, events_within
@@ -128,16 +128,20 @@ def expected(schema, feed):
 def counted(schema, feed, random):
     """Returns what a job counts if its bundles' accumulators are merged as bytes and in any order."""
     parts = []
-    gathered = BundleReadings(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
+    gathered = GroupedReadings(HOURLY, pickle.loads(pickle.dumps(schema.identity)))  # noqa: S301 (our own)
     for event in feed:
         gathered.add([event])
         if not random.randrange(3):
-            parts += gathered.take().items()
-    parts += gathered.take().items()
+            parts += gathered.take_groups()
+    parts += gathered.take_groups()
     random.shuffle(parts)
     windows = {}
-    for key, columns in parts:
-        readings = WindowReadings.of(columns)
+    for key, readings in (
+        ((sensor_id, start_us), readings)
+        for part in parts
+        for sensor_id, of_sensor in accumulators_of([part.data]).items()
+        for start_us, readings in of_sensor.items()
+    ):
         if random.randrange(2):
             readings.pane()
         window = windows.setdefault(key, WindowReadings())

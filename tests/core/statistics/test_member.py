@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator_bytes import read_window, window_bytes
+from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row, parse_aggregate_row
 from pipeline.core.rows.aggregate_rows import parse_window_stats as parsed

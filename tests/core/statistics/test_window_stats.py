@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator_bytes import Reader, read_stats, stats_bytes
+from pipeline.core.accumulation.accumulator import Reader, read_stats, stats_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_row, stats_of
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats

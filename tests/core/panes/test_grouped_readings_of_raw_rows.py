@@ -5,8 +5,16 @@ from hypothesis import strategies as st
 from pipeline.core.dead_letters.refused_rows import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
-from pipeline.core.panes.grouped_readings import GroupedReadings, GroupReadings, accumulators_of
-from pipeline.core.panes.raw_rows import RawRows, Unconfirmed, kind_of, raw_rows_bytes, read_raw_rows
+from pipeline.core.panes.grouped_readings import (
+    GroupedReadings,
+    GroupReadings,
+    RawRows,
+    Unconfirmed,
+    accumulators_of,
+    kind_of,
+    raw_rows_bytes,
+    read_raw_rows,
+)
 from pipeline.core.rows.mutation_bytes import encoded, entry_of
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, Row

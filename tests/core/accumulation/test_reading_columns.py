@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.packed_block import MOST_EVENTS, Sealed, seal
+from pipeline.core.accumulation.reading_columns import MOST_EVENTS, Sealed, seal
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
 decimals = st.builds(lambda integer, places: integer / 10**places, st.integers(-(10**7), 10**7), st.integers(0, 6))
