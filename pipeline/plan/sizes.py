@@ -24,7 +24,7 @@ from pipeline.core.schema.key_tokens import (
     Token,
 )
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.definitions import Statistic, qualifier_of
+from pipeline.core.statistics.window_stats import Statistic, qualifier_of
 from pipeline.plan.workload import START_US, Workload
 
 ID_BYTES = 16

@@ -12,7 +12,7 @@ from pipeline.core.notation.text import counted, json_number, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.rollup_windows import rollup_of, tier_of_rollup
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, SensorGroup
-from pipeline.core.statistics.definitions import statistic
+from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows.fixed import HOURLY, Window
 from pipeline.reading.absences import missing_before
 from pipeline.reading.options import usage_errors

@@ -17,7 +17,7 @@ from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.text import plain
 from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import SensorGroup
-from pipeline.core.statistics.definitions import statistic
+from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows.calendars import CalendarWindow
 from pipeline.core.windows.fixed import DAILY, Window
 from pipeline.reading.absences import no_readings

@@ -14,7 +14,7 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.definitions import split_qualifier
+from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.repair.transforms import LOOKBACK_US
 
 

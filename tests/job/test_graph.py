@@ -2,7 +2,7 @@
 
 from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
-from pipeline.core.statistics.rules import Statistics
+from pipeline.core.statistics.window_stats import Statistics
 from tests.support.streams import HOUR, MINUTE, Script, event_at, key_at
 
 NOON_ROW = "agg#hourly#a#2026-02-17T12"

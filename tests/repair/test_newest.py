@@ -11,7 +11,7 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import NewestReadings, latest_key
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 from tests.repair.tables import (
     BOTH_TIERS,
     DAY,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
-from pipeline.core.statistics.definitions import qualifier_of
+from pipeline.core.statistics.window_stats import qualifier_of
 
 if TYPE_CHECKING:
     import pandas

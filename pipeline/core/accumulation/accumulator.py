@@ -57,8 +57,14 @@ from pipeline.core.accumulation.reading_columns import (
 )
 from pipeline.core.statistics.member import Member, after, member_bytes, member_of, noted
 from pipeline.core.statistics.parts import parts_bytes, read_parts
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics, add_parts
-from pipeline.core.statistics.window_stats import MAX_METRICS, MetricStats, WindowStats
+from pipeline.core.statistics.window_stats import (
+    BY_DEFAULT,
+    MAX_METRICS,
+    MetricStats,
+    Statistics,
+    WindowStats,
+    add_parts,
+)
 
 _COUNT = struct.Struct("<I")
 _EVENTS = struct.Struct("<QI")

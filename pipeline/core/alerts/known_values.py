@@ -14,7 +14,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_range, as_read, parse_ag
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.definitions import qualifier_of
+from pipeline.core.statistics.window_stats import qualifier_of
 
 _SECOND_US = 1_000_000
 _NOTHING = StoredValues(FOREVER_US, ())

@@ -7,8 +7,7 @@ from typing import Any
 from pipeline.core.notation.text import shown
 from pipeline.core.rows.aggregate_rows import stats_of
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, summary_of
-from pipeline.core.statistics.definitions import WindowSpan, split_qualifier, statistic
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.statistics.window_stats import MetricStats, WindowSpan, WindowStats, split_qualifier, statistic
 
 _COUNTS = "sensors", "reading_count"
 _RISEN = "increase", "rate"

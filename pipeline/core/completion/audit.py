@@ -22,11 +22,9 @@ from pipeline.core.rows.aggregate_rows import (
 )
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.courses import Course
-from pipeline.core.statistics.definitions import Value, split_qualifier
 from pipeline.core.statistics.member import Member, member_fields, of_fields, parse_member
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.parts import Course
+from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics, Value, WindowStats, split_qualifier
 
 _GREATEST_DOUBLE = float_info.max
 

@@ -17,8 +17,7 @@ from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.courses import At
-from pipeline.core.statistics.parts import before_of, carried, last_of, order_of
+from pipeline.core.statistics.parts import At, before_of, carried, last_of, order_of
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows.fixed import Window
 

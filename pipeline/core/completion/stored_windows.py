@@ -29,8 +29,7 @@ from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text, of_fields, tells
 from pipeline.core.statistics.parts import same_readings
-from pipeline.core.statistics.rules import Statistics
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats, copied, covers
+from pipeline.core.statistics.window_stats import MetricStats, Statistics, WindowStats, copied, covers
 from pipeline.core.windows.fixed import Window
 from pipeline.core.windows.tier_sources import sources
 

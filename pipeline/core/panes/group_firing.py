@@ -56,8 +56,7 @@ from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.courses import At
-from pipeline.core.statistics.parts import carried
+from pipeline.core.statistics.parts import At, carried
 from pipeline.core.statistics.window_stats import WindowStats, lasts_of
 
 # What is counted.

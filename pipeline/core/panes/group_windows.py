@@ -24,7 +24,7 @@ from zlib import compress, decompress
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.panes.firing import NEVER_US
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 from pipeline.core.statistics.window_stats import WindowStats
 
 

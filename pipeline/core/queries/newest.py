@@ -17,7 +17,7 @@ from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 
 _AT_A_TIME = 100  # sensors that are looked up in parallel
 

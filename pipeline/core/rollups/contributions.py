@@ -13,8 +13,8 @@ from pipeline.core.rollups.sums import is_sums, parts_of_metrics_bytes, prefix_o
 from pipeline.core.rows.aggregate_rows import parse_window_stats
 from pipeline.core.rows.rollup_rows import Versioned
 from pipeline.core.rows.rows import Row
-from pipeline.core.statistics.courses import Risen, increase, rate
 from pipeline.core.statistics.member import member_fields
+from pipeline.core.statistics.parts import Risen, increase, rate
 from pipeline.core.statistics.window_stats import WindowStats
 
 NOTHING = b""

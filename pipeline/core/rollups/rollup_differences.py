@@ -14,9 +14,8 @@ from pipeline.core.rollups.contributions import NOTHING
 from pipeline.core.rollups.sums import aligned, read_sums, text_in, window_stats_of
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic, was_quantile
 from pipeline.core.rows.rollup_rows import EXPECTED, SENSORS
-from pipeline.core.statistics.definitions import Value, split_qualifier, statistic
 from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.statistics.window_stats import MetricStats, Value, WindowStats, split_qualifier, statistic
 
 _MOMENTS = tuple(map(statistic, ("count", "sum", "min", "max", "avg", "stddev")))
 _GREATEST = float_info.max

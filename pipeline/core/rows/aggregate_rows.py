@@ -22,20 +22,22 @@ from pipeline.core.rows.mutation_bytes import ColumnBytes, delete_column, timest
 from pipeline.core.rows.plain_rows import plain_stats
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, summary_of
 from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row
-from pipeline.core.statistics.courses import Course
-from pipeline.core.statistics.definitions import (
+from pipeline.core.statistics.member import member_bytes, parse_member
+from pipeline.core.statistics.parts import Course
+from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
+from pipeline.core.statistics.window_stats import (
+    BY_DEFAULT,
     DEFAULT_STATISTICS,
+    MetricStats,
     Statistic,
+    Statistics,
     Value,
+    WindowStats,
     limited,
     parse_count,
     qualifier_of,
     split_qualifier,
 )
-from pipeline.core.statistics.member import member_bytes, parse_member
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.statistics.sketch import RELATIVE_ERROR, Sketch
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import Window
 
 READING_COUNT, WINDOW_SIZES, MEMBER = "reading_count", "window_sizes", "member"

@@ -19,7 +19,7 @@ from pipeline.core.notation.cell_values import format_value, parse_value, shown_
 from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.records import by_name
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 from pipeline.core.statistics.window_stats import MAX_METRICS
 
 _PREFIX = b"latest#"

@@ -10,9 +10,14 @@ from typing import NamedTuple
 from pipeline.core.events.event import name_of
 from pipeline.core.notation.cell_values import parse_values
 from pipeline.core.rows.rows import Cell
-from pipeline.core.statistics.definitions import DEFAULT_STATISTICS, MAX_COUNT, split_qualifier
-from pipeline.core.statistics.rules import Statistics
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
+from pipeline.core.statistics.window_stats import (
+    DEFAULT_STATISTICS,
+    MAX_COUNT,
+    MetricStats,
+    Statistics,
+    WindowStats,
+    split_qualifier,
+)
 
 _NAMES = ("count", "sum", "min", "max", "avg", "stddev")
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any, TypeVar
 
-from pipeline.core.statistics.courses import Course
-from pipeline.core.statistics.definitions import DEFAULT, limited, statistic
-from pipeline.core.statistics.parts import PARTS
+from pipeline.core.statistics.parts import PARTS, Course
 from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import DEFAULT, limited, statistic
 from pipeline.core.windows.fixed import Window
 
 _Value = TypeVar("_Value")

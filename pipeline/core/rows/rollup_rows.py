@@ -30,16 +30,17 @@ from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
 from pipeline.core.rows.mutation_bytes import delete_column, replacing
 from pipeline.core.rows.records import MetricSummary, summary_of
 from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
-from pipeline.core.statistics.definitions import (
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.statistics.window_stats import (
+    MetricStats,
     Statistic,
+    Statistics,
     Value,
     WindowSpan,
+    WindowStats,
     qualifier_of,
     split_qualifier,
 )
-from pipeline.core.statistics.rules import Statistics
-from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows.fixed import Window
 
 FAMILY = "rollup"

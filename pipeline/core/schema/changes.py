@@ -8,8 +8,7 @@ from pipeline.core.schema.gc_policies import same_policy
 from pipeline.core.schema.rollup_rules import SHARDS
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import document_of
-from pipeline.core.statistics.definitions import DEFAULT
-from pipeline.core.statistics.rules import Statistics
+from pipeline.core.statistics.window_stats import DEFAULT, Statistics
 
 SHARDS_KEY = f"rollups.{SHARDS}"
 _WHY_UNSAFE = {

@@ -23,7 +23,7 @@ from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
 from pipeline.core.schema.rate import Rate, shards_for
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
+from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from pipeline.core.windows.tier_sources import tier_problem
 

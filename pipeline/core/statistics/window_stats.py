@@ -1,19 +1,43 @@
-"""Computes a window's statistics in parts that merge in any order.
+"""The statistics of a window: how they are computed and merged, which there are, and which of them a schema declares.
 
 Averages and deviations follow Welford for one value and Chan, Golub and LeVeque for merging: B. P. Welford, "Note on a
 method for calculating corrected sums of squares and products", Technometrics 4 (1962); T. F. Chan, G. H. Golub, R. J.
 LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979). A sum of squares would lose
 all precision if the average is large compared to the spread.
+
+Each statistic that aggregate rows may contain has one definition, a :class:`Statistic`: what a cell contains, how it is
+parsed, how far two computations of it may differ, and what else has to be stored so that longer windows can be
+computed. To add a statistic, add a definition to ``_OTHERS``; if it can't be computed from what windows keep already,
+add a part to :mod:`pipeline.core.statistics.parts` as well.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from math import hypot, inf, isnan, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
-from pipeline.core.statistics.courses import At
+from pipeline.core.notation.cell_values import parse_value, shown_bytes
 from pipeline.core.statistics.member import Member, later
-from pipeline.core.statistics.parts import before_of, last_of, merged
+from pipeline.core.statistics.parts import (
+    PARTS,
+    At,
+    Course,
+    MetricReadings,
+    before_of,
+    held_mean,
+    increase,
+    last_of,
+    merged,
+    parse_time,
+    rate,
+    sloped_mean,
+)
+from pipeline.core.statistics.sketch import Sketch
+from pipeline.core.windows.fixed import Window
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64
@@ -237,3 +261,368 @@ def same_before(one: WindowStats, other: WindowStats) -> bool:
         for metric, of_one in one.metrics.items()
         if (of_other := other.metrics.get(metric)) is not None
     )
+
+
+MAX_COUNT = 2**53  # doubles represent every integer up to this
+_SMALLEST_DOUBLE = 5e-324
+_TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ: they depend on the order
+_OVERFLOWS = {b"inf": math.inf, b"-inf": -math.inf}
+_QUANTILE = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{0,2}[1-9])?|0\.[0-9]{0,2}[1-9])")
+
+Value = float | Sketch | Course
+_ValueOf = Callable[[MetricStats, "WindowSpan"], Any]
+
+
+class WindowSpan(NamedTuple):
+    """A window.
+
+    Attributes:
+        start_us: the window's start.
+        end_us: the window's end, exclusive.
+        expected: the expected number of readings; None if it is not known.
+    """
+
+    start_us: int
+    end_us: int
+    expected: float | None
+
+
+def _exact(_magnitude: float, _count: int, _value: float) -> float:
+    return 0.0
+
+
+@dataclass(frozen=True, eq=False)  # hashed for each row
+class Statistic:
+    """One statistic of a metric.
+
+    Args:
+        name: the column is named after it: ``{name}_{metric}``.
+        value: the function that computes the cell's value; it returns None if the value is not known.
+        parse: the function that parses a cell. It raises ValueError for bytes that such a cell never contains.
+        tolerance: the most by which two computations may differ, given the mean magnitude, the number of readings, and
+            the value (the amount of a course).
+        part: the name of the part that the value is computed from; None if it needs none.
+        needs: other statistics that the value is computed from, whose cells are written as well.
+        listed: whether readers list it; they do not list what only serves merging.
+        limited: whether it lies between the minimum and the maximum.
+    """
+
+    name: str
+    value: Callable[[MetricStats, WindowSpan], Value | None]
+    parse: Callable[[bytes], Value] = parse_value
+    tolerance: Callable[[float, int, float], float] = _exact
+    part: str | None = None
+    needs: tuple[str, ...] = ()
+    listed: bool = True
+    limited: bool = False
+
+    @property
+    def rank(self) -> float:
+        """The place of the statistic's cell among those of a metric. Quantiles follow the others."""
+        return _RANKS[self.name] if self.name in _RANKS else 1000 + float(self.name[1:])
+
+
+def parse_count(text: bytes) -> float:
+    """Parses a number of events or readings. Raises ValueError for any other text."""
+    count = parse_value(text)
+    if not 1 <= count <= MAX_COUNT or not count.is_integer():
+        raise ValueError(f"{shown_bytes(text)} is not a count")
+    return count
+
+
+def _parse_sum(text: bytes) -> float:
+    return _OVERFLOWS[text] if text in _OVERFLOWS else parse_value(text)
+
+
+def _parse_deviation(text: bytes) -> float:
+    deviation = math.inf if text == b"inf" else parse_value(text)
+    if deviation < 0:
+        raise ValueError(f"{shown_bytes(text)} is not a deviation")
+    return deviation
+
+
+def _part(name: str) -> _ValueOf:
+    return lambda stats, _: (stats.parts or {}).get(name)
+
+
+def _at(name: str, index: int) -> _ValueOf:
+    def value(stats: MetricStats, _: WindowSpan) -> Any:
+        at: At | None = (stats.parts or {}).get(name)
+        return at and at[index]
+
+    return value
+
+
+def _of_course(name: str, compute: Callable[[Course, int, int], float]) -> _ValueOf:
+    def value(stats: MetricStats, span: WindowSpan) -> float | None:
+        course = (stats.parts or {}).get(name)
+        return None if course is None else compute(course, span.start_us, span.end_us)
+
+    return value
+
+
+def _coverage(stats: MetricStats, span: WindowSpan) -> float | None:
+    return span.expected and min(stats.count / span.expected, 1.0)
+
+
+def _of_value(_mean: float, _count: int, value: float) -> float:
+    return _TOLERANCE * abs(value)
+
+
+def _of_sum(mean: float, count: int, value: float) -> float:
+    return max(_TOLERANCE * (mean * count + abs(value)), _SMALLEST_DOUBLE * count)
+
+
+def _quantile(q: float) -> _ValueOf:
+    def value(stats: MetricStats, _: WindowSpan) -> float | None:
+        sketch = (stats.parts or {}).get("sketch")
+        return None if sketch is None else limited(sketch.quantile(q), stats.minimum, stats.maximum)
+
+    return value
+
+
+def limited(value: float, least: float, most: float) -> float:
+    """Returns the value, limited to the range of readings, as far as that is known; an end that is not known is NaN.
+
+    A sketch tells a quantile to 1 %, so it may exceed the range. Averages of earlier releases do through rounding.
+    """
+    return min(max(value, least), most)  # the first argument, if the other is NaN
+
+
+_MOMENTS = (
+    Statistic("count", lambda stats, _: stats.count, parse_count),
+    Statistic("sum", lambda stats, _: stats.total, _parse_sum, lambda mean, count, _: _TOLERANCE * mean * count),
+    Statistic("min", lambda stats, _: stats.minimum),
+    Statistic("max", lambda stats, _: stats.maximum),
+    Statistic("avg", lambda stats, _: stats.average, parse_value, lambda mean, *_: _TOLERANCE * mean, limited=True),
+    Statistic(
+        "stddev",
+        lambda stats, _: stats.deviation,
+        _parse_deviation,
+        lambda mean, count, _: max(_TOLERANCE * mean, _SMALLEST_DOUBLE * count),
+        needs=("avg",),
+    ),
+)
+_OTHERS = (
+    Statistic("first", _at("first", 1), part="first"),
+    Statistic("first_time", _at("first", 0), parse_time, part="first"),
+    Statistic("last", _at("last", 1), part="last"),
+    Statistic("last_time", _at("last", 0), parse_time, part="last"),
+    Statistic("increase", _of_course("rises", lambda course, *_: increase(course)), _parse_sum, _of_value, "rises"),
+    Statistic("rate", _of_course("rises", rate), _parse_sum, _of_value, "rises"),
+    Statistic("time_weighted_mean", _of_course("held", held_mean), parse_value, _of_sum, "held"),
+    Statistic("coverage", _coverage),
+    # For merging only.
+    Statistic("sketch", _part("sketch"), Sketch.from_bytes, part="sketch", listed=False),
+    Statistic("rises", _part("rises"), Course.from_bytes, _of_value, "rises", listed=False),
+    Statistic("held", _part("held"), Course.from_bytes, _of_sum, "held", listed=False),
+    Statistic("sloped", _part("sloped"), Course.from_bytes, _of_sum, "sloped", listed=False),
+)
+_KNOWN = {statistic.name: statistic for statistic in (*_MOMENTS, *_OTHERS)}
+_WAYS = {  # of one statistic, which a schema chooses from
+    "time_weighted_mean:locf": _KNOWN["time_weighted_mean"],
+    "time_weighted_mean:linear": Statistic(
+        "time_weighted_mean", _of_course("sloped", sloped_mean), parse_value, _of_sum, "sloped"
+    ),
+}
+DEFAULT = tuple(statistic.name for statistic in _MOMENTS)
+"""The names of the statistics of metrics for which the schema declares none."""
+DEFAULT_STATISTICS = _MOMENTS
+_RANKS = {name: float(rank) for rank, name in enumerate(_KNOWN)}
+
+
+@lru_cache(maxsize=1024)
+def statistic(name: str) -> Statistic:
+    """Returns the statistic of that name. Raises ValueError for an unknown name."""
+    found = _KNOWN.get(name) or _WAYS.get(name)
+    if found is None and (quantile := _QUANTILE.fullmatch(name)):
+        found = Statistic(name, _quantile(float(quantile[1]) / 100), part="sketch", limited=True)
+    if found is None:
+        listed = ", ".join([*(known.name for known in _KNOWN.values() if known.listed), *_WAYS])
+        if re.fullmatch(r"p[0-9.]+", name):
+            raise ValueError(f"{name} is not a quantile; write p1 to p99, or p99.9 with up to three decimals")
+        raise ValueError(f"{name!r} is not a statistic; there are {listed}, and quantiles like p50 and p99.9")
+    return found
+
+
+def complete(names: tuple[str, ...]) -> tuple[Statistic, ...]:
+    """Returns the statistics whose cells are written for these names: they themselves, and what merges them.
+
+    The count is always written: it tells whether a row lacks readings.
+    """
+    wanted = {"count", *names}
+    for name in names:
+        found = statistic(name)
+        wanted |= {*found.needs, *(PARTS[found.part].cells if found.part else ())}
+    ordered = tuple(sorted(map(statistic, wanted), key=lambda each: each.rank))
+    return DEFAULT_STATISTICS if ordered == DEFAULT_STATISTICS else ordered
+
+
+@lru_cache(maxsize=1 << 14)
+def split_qualifier(qualifier: str) -> tuple[Statistic, str]:
+    """Splits ``"sum_temperature"`` into the statistic and the metric. Raises ValueError for any other text."""
+    for mark in ("@", "_"):
+        for end in range(len(qualifier) - 1, 0, -1):
+            if qualifier[end] == mark and (found := _found(qualifier[:end])):
+                return found, qualifier[end + 1 :]
+    raise ValueError(f"aggregate rows have no column {shown_bytes(qualifier.encode())}")
+
+
+@lru_cache(maxsize=1 << 14)
+def qualifier_of(name: str, metric: str) -> str:
+    """Returns the column of a statistic: ``sum_temperature``.
+
+    ``first_time_x`` is when the first reading of x came, so the first value of a metric ``time_x`` is ``first@time_x``.
+    """
+    qualifier = f"{name}_{metric}"
+    found, of_metric = split_qualifier(qualifier)
+    return qualifier if (found.name, of_metric) == (name, metric) else f"{name}@{metric}"
+
+
+def _found(name: str) -> Statistic | None:
+    try:
+        found = statistic(name)
+    except ValueError:
+        return None
+    return found if found.name == name else None
+
+
+_MOST_NAMES = 32  # of statistics for a glob
+OTHER = "other"
+"""Matches every metric, as ``*`` does."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Which statistics a table's aggregate rows contain: globs of metrics, each with the names of statistics; the first match counts.
+
+    A metric that no glob matches has the default statistics. The constructor raises ValueError for an unknown name.
+
+    Args:
+        globs: the globs, each with the names of statistics.
+        every_us: the declared time in µs from one event of a sensor to the next; None if none is declared.
+    """
+
+    globs: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    every_us: int | None = None
+
+    def __post_init__(self) -> None:
+        for glob, names in self.globs:
+            if len({statistic(name).name for name in names}) != len(names):
+                raise ValueError(f"{glob} has a statistic twice")
+            if len(names) > _MOST_NAMES:
+                raise ValueError(
+                    f"{glob} has {len(names)} statistics, more than {_MOST_NAMES}; its sketch gives every quantile"
+                )
+            for name in names:
+                check_declared(name)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all statistics that are declared."""
+        return frozenset(name for _, names in self.globs for name in names)
+
+    @property
+    def most_metrics(self) -> int:
+        """The most distinct metrics in a window: with more statistics for each, fewer fit in a row."""
+        return _most_metrics(self.globs)
+
+    @cached_property
+    def has_parts(self) -> bool:
+        """Whether any statistic is computed from more than counts, sums and the like."""
+        return any(statistic(name).part for name in self.names)
+
+    @cached_property
+    def has_quantiles(self) -> bool:
+        """Whether any statistic is a quantile."""
+        return any(statistic(name).part == "sketch" for name in self.names)
+
+    @cached_property
+    def carries(self) -> bool:
+        """Whether any statistic depends on the last reading before a window."""
+        return bool(self.carrying)
+
+    @cached_property
+    def carrying(self) -> str:
+        """The first statistic that depends on the last reading before a window; "" if none does."""
+        names = (name for _, names in self.globs for name in names)
+        return next((name for name in names if (part := statistic(name).part) and PARTS[part].carries), "")
+
+    def carries_to(self, metric: str) -> bool:
+        """Returns whether any statistic of a metric depends on the last reading before a window."""
+        return any(PARTS[part].carries for part in self.parts_of(metric))
+
+    def span(self, window: Window, start_us: int) -> WindowSpan:
+        """Returns the window that starts at ``start_us``, as statistics need it."""
+        end_us = window.end_of(start_us)
+        return WindowSpan(start_us, end_us, self.every_us and (end_us - start_us) / self.every_us)
+
+    def of(self, metric: str) -> tuple[Statistic, ...]:
+        """Returns the statistics that are written for a metric, in the order of their cells."""
+        return _of(self.globs, metric) if self.globs else DEFAULT_STATISTICS
+
+    def known_in(self, stats: WindowStats) -> bool:
+        """Returns whether all parts that the statistics need are known."""
+        return not self.has_parts or all(
+            (of_metric.parts or {}).keys() >= set(self.parts_of(metric)) for metric, of_metric in stats.metrics.items()
+        )
+
+    def stats_of(self, times_us: Sequence[int], columns: Mapping[str, Sequence[float]]) -> WindowStats:
+        """Returns the statistics of events, with their parts: times in µs, and each metric's values at these times."""
+        stats = WindowStats()
+        stats.extend(columns.items(), len(times_us))
+        add_parts(stats, self, [(times_us, columns)])
+        return stats
+
+    def parts_of(self, metric: str) -> tuple[str, ...]:
+        """Returns the names of the parts that a metric's statistics are computed from."""
+        return _parts_of(self.globs, metric)
+
+
+def check_declared(name: str) -> None:
+    """Raises ValueError unless a schema may declare a statistic of that name."""
+    if not statistic(name).listed:
+        raise ValueError(f"{name} is written with the statistics that need it; leave it out")
+
+
+def add_parts(
+    stats: WindowStats,
+    statistics: Statistics,
+    readings: Iterable[tuple[Sequence[int], Mapping[str, Sequence[float]]]],
+) -> None:
+    """Adds the parts that the metrics' statistics are computed from.
+
+    Args:
+        stats: the statistics of the same readings, which are changed in place.
+        statistics: the rules that tell which parts these are.
+        readings: the times in µs, with each metric's values at these times.
+    """
+    gathered: dict[str, MetricReadings] = {}
+    for times_us, columns in readings:
+        for metric, values in columns.items():
+            if statistics.parts_of(metric):
+                series = gathered.setdefault(metric, MetricReadings([], []))
+                series.times_us.extend(times_us)
+                series.values.extend(values)
+    for metric, series in gathered.items():
+        stats.metrics[metric].parts = {name: PARTS[name].of(series) for name in statistics.parts_of(metric)}
+
+
+@lru_cache(maxsize=1 << 14)
+def _of(globs: tuple[tuple[str, tuple[str, ...]], ...], metric: str) -> tuple[Statistic, ...]:
+    names = next((names for glob, names in globs if glob == OTHER or fnmatchcase(metric, glob)), DEFAULT)
+    return complete(names)
+
+
+@lru_cache(maxsize=64)
+def _most_metrics(globs: tuple[tuple[str, tuple[str, ...]], ...]) -> int:
+    most_cells = max(len(complete(names)) for _, names in (*globs, (OTHER, DEFAULT)))
+    return MAX_METRICS * len(DEFAULT) // most_cells
+
+
+@lru_cache(maxsize=1 << 14)
+def _parts_of(globs: tuple[tuple[str, tuple[str, ...]], ...], metric: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each.part for each in _of(globs, metric) if each.part))
+
+
+BY_DEFAULT = Statistics()

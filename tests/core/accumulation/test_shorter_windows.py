@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import merged
 from pipeline.core.statistics.member import Member
-from pipeline.core.statistics.rules import BY_DEFAULT
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import BY_DEFAULT, WindowStats
 
 HOUR_US = 3_600_000_000
 

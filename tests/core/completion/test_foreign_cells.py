@@ -9,7 +9,7 @@ from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, WINDOW_SIZE
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.member import Member
-from pipeline.core.statistics.rules import Statistics
+from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows.fixed import DAILY, HOURLY
 
 HOUR_US = HOURLY.length_us

@@ -3,8 +3,7 @@
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.courses import At
-from pipeline.core.statistics.parts import before_of, last_of
+from pipeline.core.statistics.parts import At, before_of, last_of
 from tests.support.groups import HOUR, MIDNIGHT, MINUTE, event
 from tests.support.memory import Memory
 

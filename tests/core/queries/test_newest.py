@@ -16,7 +16,7 @@ from pipeline.core.rows.newest_row import (
 )
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of, parse_schema, schema_of
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 from tests.support.exhaustive import examples
 from tests.support.groups import MINUTE, Group
 from tests.support.memory import Memory

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.rollups.sums import Sums, merge, moments_of, read_sums, sums_bytes, text_in, window_stats_of
-from pipeline.core.statistics.courses import Risen
+from pipeline.core.statistics.parts import Risen
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import MetricStats
 from tests.support.exact_stats import assert_exact, lists

@@ -23,9 +23,7 @@ from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.statistics.definitions import DEFAULT, split_qualifier
-from pipeline.core.statistics.rules import BY_DEFAULT, Statistics
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import BY_DEFAULT, DEFAULT, Statistics, WindowStats, split_qualifier
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.memory import Memory
 from tests.support.strategies import sensor_ids, spans, times

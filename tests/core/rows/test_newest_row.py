@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.core.rows.newest_row import LatestRecord, NewestReadings, TextAt, latest_range, parse_latest_row
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.statistics.courses import At
+from pipeline.core.statistics.parts import At
 from tests.support.rows import decoded
 
 MIDNIGHT = 20_501 * 86_400_000_000

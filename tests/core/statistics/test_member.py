@@ -21,8 +21,7 @@ from pipeline.core.statistics.member import (
     noted,
     parse_member,
 )
-from pipeline.core.statistics.rules import BY_DEFAULT
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import BY_DEFAULT, WindowStats
 from pipeline.core.windows.fixed import HOURLY
 
 FIELDS = ("model", "site")

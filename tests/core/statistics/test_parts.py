@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.statistics.courses import (
+from pipeline.core.statistics.parts import (
     HELD,
     RISES,
     SLOPED,
