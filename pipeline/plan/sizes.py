@@ -148,7 +148,7 @@ def _raw_rows(workload: Workload) -> list[tuple[str, list[_CellSize]]]:
 
 
 def _encoded_cell(cell: _CellSize) -> float:
-    """Returns the bytes of a ``Mutation`` (google/bigtable/v2/data.proto); ``core.rows.mutation_bytes`` writes them."""
+    """Returns the bytes of a ``Mutation`` (google/bigtable/v2/data.proto); ``core.rows.rows`` writes them."""
     family, qualifier, value = cell
     inner = _delimited(len(family)) + _delimited(qualifier) + 9 + (_delimited(value) if value else 0)
     return _delimited(_delimited(inner))

@@ -41,8 +41,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.dead_letters.refused_rows import RefusedRow
-from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD, encoded, entry_of
-from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
+from pipeline.core.rows.rows import ENTRY_OVERHEAD, EncodedRow, EncodedRows, Row, encoded, entry_of
 from pipeline.private_apis.replace import replace
 from pipeline.private_apis.service_calls import ServiceCalls
 

@@ -9,8 +9,7 @@ from apache_beam.coders import Coder, registry
 
 from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.panes.grouped_readings import RawRows, raw_rows_bytes, read_raw_rows
-from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
-from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.rows.rows import EncodedRows, read_rows, rows_bytes, rows_size
 from pipeline.core.statistics.window_stats import WindowStats
 
 
@@ -31,7 +30,7 @@ class StatsCoder(Coder):
 
 
 class RowsCoder(Coder):
-    """Encodes rows with :mod:`pipeline.core.rows.row_bytes`. Runners rarely store rows, but often ask for sizes."""
+    """Encodes rows with :mod:`pipeline.core.rows.rows`. Runners rarely store rows, but often ask for sizes."""
 
     def encode(self, value: EncodedRows) -> bytes:
         return rows_bytes(value)

@@ -14,8 +14,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.mutation_bytes import ENTRY_OVERHEAD
-from pipeline.core.rows.rows import Cell, Row, prefix_range
+from pipeline.core.rows.rows import ENTRY_OVERHEAD, Cell, Row, prefix_range
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, _EncodedEntry, _parts, _plain_responses

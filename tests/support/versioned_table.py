@@ -2,8 +2,7 @@
 
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
-from pipeline.core.rows.mutation_bytes import entry_of
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, entry_of
 
 _Entry = MutateRowsRequest.Entry.pb()
 

@@ -11,8 +11,7 @@ from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import EncodedRow
+from pipeline.core.rows.rows import EncodedRow, encoded
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text

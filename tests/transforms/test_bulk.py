@@ -20,9 +20,8 @@ from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rollup_rows import LEFT, Versioned, members_key, rollup_key, versioned_row
-from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
+from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats

@@ -11,8 +11,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import noted_id
 from pipeline.cloud.tables.table_guard import AnotherTable, TableGuard
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row
+from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import parse_schema

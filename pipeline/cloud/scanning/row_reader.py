@@ -37,8 +37,7 @@ from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.row_blocks import BlockOfRows, Part, RowStream, cells_in
-from pipeline.core.rows.rows import Cell, KeyRange, Row, disjoint
+from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Part, Row, RowStream, cells_in, disjoint
 from pipeline.core.schema.layouts import CellSelection
 
 _MAX_ALTERNATIVES = 10_000  # bytes; Bigtable accepts filters of up to 20 kB

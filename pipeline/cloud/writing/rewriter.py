@@ -9,8 +9,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.bulk_writer import BulkWriter
-from pipeline.core.rows.mutation_bytes import delete_column, delete_family, delete_row, mutations_of
-from pipeline.core.rows.rows import Cell, EncodedRow, Row
+from pipeline.core.rows.rows import Cell, EncodedRow, Row, delete_column, delete_family, delete_row, mutations_of
 
 _TIMEOUT_S = 60.0  # for a row with all retries
 _MAX_MUTATIONS = 50_000  # in a request of several rows; Bigtable accepts 100,000, more than any row has

@@ -33,8 +33,7 @@ from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import parse_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import to_datetime
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import Cell, EncodedRow, KeyRange, Row, encoded, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 
 FAMILY = "alert"

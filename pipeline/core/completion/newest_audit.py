@@ -10,10 +10,9 @@ from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.foreign import ForeignRow
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.queries.sweeps import Span, SpansInOrder, events_within, raw_ranges
-from pipeline.core.rows.mutation_bytes import delete_column, mutations_of
 from pipeline.core.rows.newest_row import NewestCell, latest_key, tells_metadata
 from pipeline.core.rows.records import RawRecord
-from pipeline.core.rows.rows import Cell, EncodedRow
+from pipeline.core.rows.rows import Cell, EncodedRow, delete_column, mutations_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 

@@ -21,8 +21,7 @@ from pipeline.core.rows.aggregate_rows import (
     aggregate_range,
     parse_aggregate_key,
 )
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded, prefix_range
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.fixed import Window
 

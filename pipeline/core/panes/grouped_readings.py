@@ -15,7 +15,7 @@ The readings of a group in one window, in the order in which they came. Little-e
 
 :class:`RawRows` are rows of events with the readings that count once these rows are written. Their bytes: version;
 number of readings; for each its group, its least event time in µs and its size, and then these bytes; the rows, as
-:func:`pipeline.core.rows.row_bytes.rows_bytes` serializes them, until the end.
+:func:`pipeline.core.rows.rows.rows_bytes` serializes them, until the end.
 """
 
 import struct
@@ -31,8 +31,7 @@ from pipeline.core.accumulation.reading_columns import Columns, event_key, time_
 from pipeline.core.dead_letters.refused_rows import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import is_latest_key
-from pipeline.core.rows.row_bytes import read_rows, rows_bytes, rows_size
-from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
+from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row, read_rows, rows_bytes, rows_size
 from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of, groups_for
 from pipeline.core.schema.table_schema import TableSchema

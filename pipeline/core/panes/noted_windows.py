@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
-from pipeline.core.rows.mutation_bytes import delete_row, encoded
-from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, KeyRange, Row, delete_row, encoded, prefix_range
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import Tier
 

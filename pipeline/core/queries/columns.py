@@ -12,8 +12,7 @@ from pipeline.core.events.event import name_of
 from pipeline.core.queries.events import Query, events_of, selections_of
 from pipeline.core.queries.seeks import ReadRows
 from pipeline.core.rows.records import RawRecord
-from pipeline.core.rows.row_blocks import BlockOfRows, in_parts
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import BlockOfRows, Row, in_parts
 from pipeline.core.schema.key_tokens import ReverseToken
 from pipeline.core.schema.layouts import Wide
 from pipeline.core.schema.table_schema import TableSchema

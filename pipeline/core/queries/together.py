@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pipeline.core.queries.seeks import MOST_RANGE_BYTES, MOST_RANGES, ReadRows, RowSelection
-from pipeline.core.rows.row_blocks import Part, RowStream, cells_in, in_parts, most_cells, one_by_one, split
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import Part, Row, RowStream, cells_in, in_parts, most_cells, one_by_one, split
 
 MOST_CELLS = 50_000
 """The cells that are in memory together, beside a page and the rows of one name. Each takes some 200 bytes."""

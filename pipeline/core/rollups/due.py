@@ -4,7 +4,7 @@ Little-endian:
 
     due       version; until the end, windows: index of the tier; start in µs; size of the names; they, as lines
     written   version; number of keys; for each the key, the size of what is due, and it; then rows, as in
-              :mod:`pipeline.core.rows.row_bytes`
+              :mod:`pipeline.core.rows.rows`
 
 The names are the metadata of sensors of a shard, or the groups of a bucket.
 """
@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from zlib import crc32
 
-from pipeline.core.rows.row_bytes import read_rows, rows_bytes
-from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.rows.rows import EncodedRows, read_rows, rows_bytes
 
 VERSION = 1
 

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 from pipeline.core.events.event import MAX_METADATA, Event, checked_sensor_id, name_of
 from pipeline.core.notation.cell_values import format_value, parse_value, shown_bytes
-from pipeline.core.rows.mutation_bytes import ColumnBytes, timestamp_of
 from pipeline.core.rows.records import by_name
-from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import ColumnBytes, EncodedRow, KeyRange, Row, prefix_range, timestamp_of
 from pipeline.core.statistics.parts import At
 from pipeline.core.statistics.window_stats import MAX_METRICS
 

@@ -27,9 +27,8 @@ from zlib import crc32
 
 from pipeline.core.notation.cell_values import format_values, parse_value, shown_bytes
 from pipeline.core.rows.aggregate_rows import READING_COUNT, parse_statistic
-from pipeline.core.rows.mutation_bytes import delete_column, replacing
 from pipeline.core.rows.records import MetricSummary, summary_of
-from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import EncodedRow, KeyRange, Row, delete_column, prefix_range, replacing
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import (
     MetricStats,

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from pipeline.core.events.event import Event, deserialized, name_of, serialized
 from pipeline.core.notation.cell_values import Values
-from pipeline.core.rows.mutation_bytes import ColumnBytes, encoded, mutations_of, timestamp_of
 from pipeline.core.rows.records import RawRecord, by_name, merge_parts
-from pipeline.core.rows.rows import Cell, EncodedRow, Row
+from pipeline.core.rows.rows import Cell, ColumnBytes, EncodedRow, Row, encoded, mutations_of, timestamp_of
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_template import KeyTemplate, RawKey

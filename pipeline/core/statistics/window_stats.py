@@ -494,7 +494,7 @@ OTHER = "other"
 
 @dataclass(frozen=True)
 class Statistics:
-    """Which statistics a table's aggregate rows contain: globs of metrics, each with the names of statistics; the first match counts.
+    """Which statistics a table's rows contain: globs of metrics with names of statistics; the first match counts.
 
     A metric that no glob matches has the default statistics. The constructor raises ValueError for an unknown name.
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.scanning import row_reader
 from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.rows.row_blocks import BlockOfRows, one_by_one, split
-from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Row, one_by_one, split
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import chunk, response
 from tests.support.served import Responses, blocks_in, parts_of, reader_of, terse_chunks

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cloud.scanning.row_reader import assembled_rows
-from pipeline.core.rows.row_blocks import one_by_one
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, one_by_one
 from tests.support.row_server import chunk, response
 from tests.support.served import parts_of
 

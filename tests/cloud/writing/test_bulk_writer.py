@@ -22,8 +22,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing import bulk_writer
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, MutateRowsResult, RateLimiter, RequestRetrier
-from pipeline.core.rows.mutation_bytes import mutations_of, request_header
-from pipeline.core.rows.rows import Cell, KeyRange, Row
+from pipeline.core.rows.rows import Cell, KeyRange, Row, mutations_of, request_header
 from pipeline.core.schema.gc_policies import Never
 from tests.faults.bigtable_proxy import (
     BigtableProxy,

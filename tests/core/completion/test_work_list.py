@@ -15,8 +15,7 @@ from pipeline.core.completion.work_list import (
 )
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Cell
+from pipeline.core.rows.rows import Cell, encoded
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
 from tests.support.strategies import sensor_ids

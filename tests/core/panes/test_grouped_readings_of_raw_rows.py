@@ -15,9 +15,8 @@ from pipeline.core.panes.grouped_readings import (
     raw_rows_bytes,
     read_raw_rows,
 )
-from pipeline.core.rows.mutation_bytes import encoded, entry_of
 from pipeline.core.rows.newest_row import NewestOfBundle
-from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, Row
+from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, Row, encoded, entry_of
 from pipeline.core.schema.toml import parse_schema
 from tests.support.rows import decoded
 

@@ -10,8 +10,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
 from pipeline.core.panes.noted_windows import NotedWindows, noted_row, notes_range, wakes_of, windows_of
 from pipeline.core.results.window_results import ResultRules
-from pipeline.core.rows.mutation_bytes import delete_row
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, delete_row
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group

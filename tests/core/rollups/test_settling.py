@@ -22,9 +22,8 @@ from pipeline.core.rollups.levels import (
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rollups.sums import NO_SUMS, Sums, read_sums, sums_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_key, encoded_aggregate_row, parse_window_stats
-from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.rollup_rows import PARTS, parse_rollup_row, versions_in
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, encoded
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.toml import parse_schema

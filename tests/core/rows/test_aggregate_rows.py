@@ -19,9 +19,8 @@ from pipeline.core.rows.aggregate_rows import (
     parse_aggregate_row,
     stats_of,
 )
-from pipeline.core.rows.mutation_bytes import encoded
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
-from pipeline.core.rows.rows import Cell
+from pipeline.core.rows.rows import Cell, encoded
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.window_stats import BY_DEFAULT, DEFAULT, Statistics, WindowStats, split_qualifier
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window

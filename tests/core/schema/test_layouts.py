@@ -11,8 +11,7 @@ from pipeline.core.events.event import Event, deserialized
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.times import from_datetime
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, Row, encoded
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
 from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named

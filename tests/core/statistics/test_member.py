@@ -9,8 +9,7 @@ from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.accumulation.reading_columns import event_key
 from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row, parse_aggregate_row
 from pipeline.core.rows.aggregate_rows import parse_window_stats as parsed
-from pipeline.core.rows.mutation_bytes import encoded
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import Row, encoded
 from pipeline.core.statistics.member import (
     Member,
     contradict,

@@ -3,8 +3,10 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.rows.mutation_bytes import (
+from pipeline.core.rows.rows import (
     ENTRY_OVERHEAD,
+    Cell,
+    Row,
     delete_column,
     delete_family,
     delete_row,
@@ -14,7 +16,6 @@ from pipeline.core.rows.mutation_bytes import (
     request_header,
     request_of,
 )
-from pipeline.core.rows.rows import Cell, Row
 
 Request = MutateRowsRequest.pb()
 
