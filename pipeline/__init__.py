@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.core.alerts.alert_rows import AlertRecord as AlertRecord
     from pipeline.core.answers.points import Points as Points
     from pipeline.core.events.refusals import RefusedMessage as RefusedMessage
-    from pipeline.core.queries.bounds import TooManyRows as TooManyRows
+    from pipeline.core.queries.reads import TooManyRows as TooManyRows
     from pipeline.core.rows.newest_row import LatestRecord as LatestRecord
     from pipeline.core.rows.records import AggregateRecord as AggregateRecord
     from pipeline.core.rows.records import GroupRecord as GroupRecord
@@ -59,7 +59,7 @@ else:
         "SensorGroup": "core.rows.records",
         "SensorTable": "cloud.reading.reader",
         "ServerProblem": "cloud.connection.problems",
-        "TooManyRows": "core.queries.bounds",
+        "TooManyRows": "core.queries.reads",
         "alert_records": "cloud.reading.alerts",
     }
     __all__ = list(_HOMES)

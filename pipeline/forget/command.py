@@ -15,9 +15,8 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
 from pipeline.core.panes.noted_windows import notes_range, without_sensors
-from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.reads import ForeignRows, RowSelection
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
-from pipeline.core.queries.seeks import RowSelection
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.forget.rollups import contribution_keys, remove_contributions

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.reads import ReadRows, RowSelection
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.levels import GroupWindow, ShardWindow
 from pipeline.core.rollups.settling import RollupSettling

@@ -10,7 +10,7 @@ from pipeline.charts.charts import BandPoint, Reading
 from pipeline.core.answers.record_json import group_json
 from pipeline.core.notation.text import counted, json_number, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import rollup_of, tier_of_rollup
+from pipeline.core.queries.windows import rollup_of, tier_of_rollup
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, SensorGroup
 from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows.fixed import HOURLY, Window

@@ -15,7 +15,7 @@ from pipeline.cli.extras import check_installed
 from pipeline.cli.options import AskedRange, Parsed
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.text import plain
-from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
+from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import SensorGroup
 from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows.calendars import CalendarWindow

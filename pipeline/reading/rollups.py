@@ -12,7 +12,7 @@ from pipeline.core.answers.gaps import Fill
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup, tiers_of
+from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup, tiers_of
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows.fixed import Window
 from pipeline.reading.absences import missing_before

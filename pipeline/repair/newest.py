@@ -15,7 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
-from pipeline.core.queries.seeks import RowSelection, in_batches
+from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span
 from pipeline.core.rows.newest_row import NewestCell, latest_key, latest_range
 from pipeline.core.rows.rows import Cell, KeyRange

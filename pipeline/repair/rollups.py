@@ -19,8 +19,7 @@ from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import Extent
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import RowSelection, in_batches
+from pipeline.core.queries.reads import ForeignRow, RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.rollups.audit import WrongGroup, audit_group
 from pipeline.core.rollups.contributions import NOTHING, Contributions

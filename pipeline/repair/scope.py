@@ -27,7 +27,7 @@ from pipeline.core.completion.auditable_windows import (
 )
 from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.reads import ForeignRows
 from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.schema.layouts import CellSelection

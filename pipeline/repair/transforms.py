@@ -20,7 +20,7 @@ from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
-from pipeline.core.queries.foreign import ForeignRow, ForeignRows
+from pipeline.core.queries.reads import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings

@@ -24,9 +24,8 @@ from pipeline.core.answers.record_json import (
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import tiers_of
-from pipeline.core.queries.sensor_locator import SensorLocator
-from pipeline.core.queries.windows import tier_of
+from pipeline.core.queries.events import SensorLocator
+from pipeline.core.queries.windows import tier_of, tiers_of
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows.calendars import parse_window

@@ -15,8 +15,7 @@ from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredR
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import ForeignRow, RowSelection
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
 from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import ROLLUP

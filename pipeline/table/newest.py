@@ -9,7 +9,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.queries.events import Query, events_of_all
-from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.reads import ForeignRows
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema

@@ -37,7 +37,7 @@ from pipeline.core.alerts.stored_alerts import (
     ValuesWanted,
 )
 from pipeline.core.notation.times import parse_time
-from pipeline.core.queries.seeks import RowSelection, in_batches
+from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
 from pipeline.core.rows.rows import KeyRange, Row

@@ -18,7 +18,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.panes.noted_windows import NotedWindows, wakes_of
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import groups_for

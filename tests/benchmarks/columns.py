@@ -18,7 +18,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import BlockReader, RowReader
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, WindowRows
 from pipeline.core.events.event import Event
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import ReadRows
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema

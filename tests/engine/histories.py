@@ -11,7 +11,7 @@ from pipeline.cloud.tables.alert_store import RULES_KEY
 from pipeline.core.alerts.alert_rows import FAMILY, alert_range, parse_alert_row
 from pipeline.core.completion.work_list import BACKFILLED
 from pipeline.core.events.event import LATEST_US, validate
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY

@@ -25,7 +25,7 @@ from pipeline.core.panes import grouped_readings
 from pipeline.core.panes.firing import END_US, MAX_COMMIT_BYTES, CommitLimits
 from pipeline.core.panes.group_windows import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
 from pipeline.core.rows.newest_row import is_latest_key

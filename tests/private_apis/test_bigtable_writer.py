@@ -13,7 +13,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.notation.times import to_datetime
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import ENTRY_OVERHEAD, Cell, Row, prefix_range
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.layouts import CellSelection

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.groups import event, restarted

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_key
 from pipeline.core.rows.rollup_rows import FAMILY, groups_range, parse_rollup_row
 from pipeline.core.rows.rows import KeyRange

@@ -4,7 +4,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import BlockOfRows, KeyRange, RowStream, in_parts
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import chunk, response

@@ -21,7 +21,7 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.panes.grouped_readings import RawRows
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row
 from pipeline.core.schema.retention import Retention

@@ -1,7 +1,7 @@
 """Compares the rows of roll-ups in a table with the merge of its aggregate rows."""
 
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix, parse_aggregate_key, parse_window_stats
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.layouts import CellSelection

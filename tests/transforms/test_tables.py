@@ -3,7 +3,7 @@
 from contextlib import contextmanager
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.transforms import tables

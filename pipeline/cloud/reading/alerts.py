@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_range, parse_alert_row
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import ForeignRow, RowSelection
 
 
 def alert_records(table: SensorTable, rule: str | None = None, *, lately: bool = False) -> Iterator[AlertRecord]:

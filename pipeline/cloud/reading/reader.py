@@ -23,9 +23,8 @@ from pipeline.core.answers.window_answers import WindowQuery, answers, incomplet
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.times import Time
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
-from pipeline.core.queries.foreign import ForeignRow, ForeignRows, OnForeign
 from pipeline.core.queries.newest import check_silence, longest_silent, newest_events, newest_of_all
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import ForeignRow, ForeignRows, OnForeign, RowSelection
 from pipeline.core.queries.windows import sensors_with_windows
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import RawRecord, newest_first

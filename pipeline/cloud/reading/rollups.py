@@ -13,9 +13,8 @@ from pipeline.core.answers.read_arguments import MAX_ROWS, named_metrics, within
 from pipeline.core.answers.window_answers import group_incomplete_before
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
-from pipeline.core.queries.bounds import BoundedReads
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.rollup_windows import (
+from pipeline.core.queries.reads import BoundedReads, ForeignRow
+from pipeline.core.queries.windows import (
     group_named,
     groups_with_rows,
     newest_windows,

@@ -36,7 +36,7 @@ from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import explained, is_transient
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Part, Row, RowStream, cells_in, disjoint
 from pipeline.core.schema.layouts import CellSelection
 
@@ -439,7 +439,7 @@ class RowReader:
         return cast(Iterator[Row], self._parts(remaining, cells, limit, page_rows))
 
     def read_selection(self, selection: RowSelection) -> RowStream:
-        """Reads selected rows: :meth:`read` as a :data:`~pipeline.core.queries.seeks.ReadRows`, also in blocks."""
+        """Reads selected rows: :meth:`read` as a :data:`~pipeline.core.queries.reads.ReadRows`, also in blocks."""
         _, cells, pattern, page_rows, reverse = selection
         passing = row_filter(cells, pattern)
         remaining = _Remaining(selection.ranges, reverse=reverse)

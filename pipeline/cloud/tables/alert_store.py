@@ -17,7 +17,7 @@ from pipeline.cloud.tables import tables
 from pipeline.core.alerts.alert_rows import FAMILY
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import RulesError, parse_rules
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.layouts import CellSelection

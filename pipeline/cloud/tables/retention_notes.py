@@ -24,7 +24,7 @@ from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.schema_store import IDS_KEY, SCHEMA_KEY
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.gc_policies import MaxAge, Policy, collected_after, counts_versions

@@ -8,8 +8,7 @@ from pipeline.core.alerts.machine import MOST_VALUES, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.alerts.stored_alerts import FOREVER_US, StoredValues, ValuesWanted
 from pipeline.core.queries.events import Query, events_of, selections_of
-from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
-from pipeline.core.queries.together import RowsTogether
+from pipeline.core.queries.reads import ReadRows, RowSelection, RowsTogether, in_batches
 from pipeline.core.rows.aggregate_rows import aggregate_range, as_read, parse_aggregate_key
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from pipeline.core.queries.events import Query, events_of, selections_of
-from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
-from pipeline.core.queries.together import RowsTogether
+from pipeline.core.queries.reads import ReadRows, RowSelection, RowsTogether, in_batches
 from pipeline.core.rows.newest_row import latest_key, parse_latest_row
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
+from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, in_batches
 from pipeline.core.rollups.contributions import is_contribution, texts_in
 from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, aggregate_range
 from pipeline.core.rows.records import SensorGroup

@@ -9,8 +9,7 @@ from datetime import timedelta
 from itertools import chain
 
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows
 from pipeline.core.queries.windows import selected, windows_of
 from pipeline.core.rows.aggregate_rows import aggregate_record, stats_of
 from pipeline.core.rows.records import AggregateRecord

@@ -16,10 +16,8 @@ from functools import partial
 from typing import NamedTuple
 
 from pipeline.core.completion.work_list import work_range_of
-from pipeline.core.queries.bounds import BoundedReads, TooManyRows
 from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.foreign import OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.reads import BoundedReads, OnForeign, ReadRows, RowSelection, TooManyRows
 from pipeline.core.queries.windows import windows_of
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.records import MetricSummary

@@ -8,9 +8,7 @@ from typing import NamedTuple
 from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.read_arguments import OPEN_FOR
 from pipeline.core.events.event import checked_sensor_id
-from pipeline.core.queries.bounds import BoundedReads
-from pipeline.core.queries.foreign import OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import BoundedReads, OnForeign, ReadRows
 from pipeline.core.queries.windows import tier_of, windows_of
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention

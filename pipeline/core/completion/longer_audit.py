@@ -6,7 +6,7 @@ from math import inf
 
 from pipeline.core.completion.audit import Finding, Recomputed, StoredRow, Untouched, finding_of
 from pipeline.core.completion.stored_windows import WindowRows
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import parse_window_stats
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier

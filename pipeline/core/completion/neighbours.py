@@ -10,8 +10,7 @@ from itertools import islice
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.reads import ForeignRow, ReadRows, RowSelection
 from pipeline.core.rows.aggregate_rows import aggregate_range, columns_of, parse_aggregate_row, stats_of
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.layouts import CellSelection

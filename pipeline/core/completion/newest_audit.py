@@ -7,8 +7,7 @@ from typing import NamedTuple
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import ForeignRow, ReadRows
 from pipeline.core.queries.sweeps import Span, SpansInOrder, events_within, raw_ranges
 from pipeline.core.rows.newest_row import NewestCell, latest_key, tells_metadata
 from pipeline.core.rows.records import RawRecord

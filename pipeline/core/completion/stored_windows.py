@@ -17,12 +17,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pipeline.core.accumulation.accumulator import WindowReadings, merged
 from pipeline.core.accumulation.reading_columns import Columns, event_key
 from pipeline.core.completion.neighbours import Neighbours
-from pipeline.core.queries.columns import EventColumns, columns_of
-from pipeline.core.queries.events import Query, selections_of
-from pipeline.core.queries.foreign import ForeignRow
-from pipeline.core.queries.seeks import ReadRows, RowSelection
-from pipeline.core.queries.sensor_locator import SensorLocator
-from pipeline.core.queries.together import RowsTogether
+from pipeline.core.queries.events import EventColumns, Query, SensorLocator, columns_of, selections_of
+from pipeline.core.queries.reads import ForeignRow, ReadRows, RowSelection, RowsTogether
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, parse_window_stats
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import FOR_EVER_US, Retention

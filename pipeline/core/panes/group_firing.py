@@ -50,7 +50,7 @@ from pipeline.core.panes.grouped_readings import (
     wakes,
 )
 from pipeline.core.panes.pane_outputs import PaneContributions, PaneResults
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.results.window_results import Kind
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from pipeline.core.completion.work_list import BACKFILLED, listing, parse_work_key, work_range
 from pipeline.core.panes.firing import IN_FLIGHT_US
 from pipeline.core.panes.noted_windows import Windows
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import Tier

@@ -2,22 +2,41 @@
 
 These functions are pure: the caller passes a function that reads rows, of a table or of a list. A row that the schema
 does not write goes to the caller's ``on_foreign``, which raises, or returns to leave the row out.
+
+Readings come also as columns of numbers, without an object for each event: blocks of rows become such columns at once
+if a row is an event, and its key ends with the event time in microseconds.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import chain, dropwhile, groupby, islice
+from typing import NamedTuple
 
-from pipeline.core.events.event import LATEST_US
-from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, raw_keys, skip_scan
+from pipeline.core.events.event import LATEST_US, name_of
+from pipeline.core.queries.reads import (
+    ForeignRow,
+    OnForeign,
+    ReadRows,
+    RowSelection,
+    raise_foreign,
+    raw_keys,
+    skip_scan,
+)
 from pipeline.core.rows.records import RawRecord, newest_first
-from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
+from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
 from pipeline.core.schema.key_space import KeyBindings, Scan
 from pipeline.core.schema.key_template import RawKey
-from pipeline.core.schema.key_tokens import HOUR_US, MetadataToken, MetricToken, SensorToken, TimeToken, Token
-from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.key_tokens import (
+    HOUR_US,
+    MetadataToken,
+    MetricToken,
+    ReverseToken,
+    SensorToken,
+    TimeToken,
+    Token,
+)
+from pipeline.core.schema.layouts import CellSelection, Wide
 from pipeline.core.schema.table_schema import TableSchema
 
 _PAGE_OF_BUCKETS_US = 8 * HOUR_US  # a bucket's row contains all events of a span of time
@@ -398,3 +417,199 @@ def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
 def _selection(schema: TableSchema, query: Query) -> CellSelection:
     found = schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)
     return found if query.with_metadata else found._replace(families=schema.metrics.families)
+
+
+class EventColumns(NamedTuple):
+    """Events of a sensor with the same metrics.
+
+    Attributes:
+        metrics: the metrics, sorted by name.
+        times_us: the event times, newest first.
+        values: the readings event by event, in the order of the metrics.
+        discriminator: the text that identifies these events besides their time; "" if the time alone does.
+        metadata: the metadata of each of these events.
+    """
+
+    metrics: tuple[str, ...]
+    times_us: list[int]
+    values: list[float]
+    discriminator: str
+    metadata: Mapping[str, str]
+
+
+def columns_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query) -> Iterator[EventColumns]:
+    """Yields one sensor's readings, newest first. Times are floored to the grain of the events' identity.
+
+    Rows that are in no block are read event by event.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows, which cost least in blocks.
+        sensor_id: the sensor.
+        query: the events: of all metrics, without a limit.
+
+    Raises:
+        ValueError: row keys contain metadata that the query does not have.
+        ForeignRow: the schema does not write a row.
+    """
+    selections = selections_of(schema, sensor_id, query) if _has_time_last(schema) else None
+    if selections is None:
+        yield from _by_event(schema, events_of(schema, read, sensor_id, query))
+        return
+
+    matches = _matcher(query)
+
+    def by_event(rows: Iterable[Row]) -> Iterator[EventColumns]:
+        parsed = _events_of_rows(parsed_rows(schema, rows, raise_foreign))
+        return _by_event(schema, filter(matches, chain.from_iterable(parsed)))
+
+    [selection] = selections
+    rows: list[Row] = []  # consecutive ones that are in no block
+    for part in in_parts(read(selection)):
+        if not isinstance(part, BlockOfRows):
+            rows.append(part)
+            continue
+        yield from by_event(rows)
+        rows.clear()
+        try:
+            found = _columns_in(schema, part)
+        except ValueError:  # a row may be foreign: the events tell which
+            yield from by_event(part.rows())
+        else:
+            yield from found
+    yield from by_event(rows)
+
+
+def _has_time_last(schema: TableSchema) -> bool:
+    """Whether a row is an event, and its key has the time once: at its end, in microseconds."""
+    key = schema.key
+    last = key.parts[-1]
+    in_us = isinstance(last, ReverseToken) and last.grain_us == 1
+    return schema.layout.name == Wide.name and in_us and len(key.times) == 1
+
+
+def _by_event(schema: TableSchema, events: Iterable[RawRecord]) -> Iterator[EventColumns]:
+    identity_of = schema.identity.of_record
+    latest: EventColumns | None = None
+    for event in events:
+        readings, (time_us, discriminator) = event.readings, identity_of(event)
+        if not readings:
+            continue  # of metadata alone
+        alike = (*readings,), discriminator, event.metadata
+        if latest is None or alike != (latest.metrics, latest.discriminator, latest.metadata):
+            if latest is not None:
+                yield latest
+            latest = EventColumns(alike[0], [], [], *alike[1:])
+        latest.times_us.append(time_us)
+        latest.values.extend(readings.values())
+    if latest is not None:
+        yield latest
+
+
+def _columns_in(schema: TableSchema, block: BlockOfRows) -> list[EventColumns]:
+    """Returns the events of a block. Raises ValueError if the schema may not write one of its rows."""
+    if block.family not in schema.metrics.families:
+        raise ValueError(f"{block.family} is no family of readings")
+    times_us = _times_of(schema, block.keys)
+    newest = schema.key.parse_key(block.keys[0])
+    metadata = dict(newest.metadata)
+    _, discriminator = schema.identity.of_record(RawRecord(newest.sensor_id, newest.time_us, {}, metadata))
+    names = [name_of(qualifier) for qualifier in block.qualifiers]
+    unpack_all = schema.values.unpack_all
+    found = []
+    for present, rows in _by_columns(block):
+        of_rows = times_us if rows is None else [times_us[index] for index in rows]
+        columns = [
+            unpack_all(block.values[column] if rows is None else [block.values[column][index] for index in rows])
+            for column in present
+        ]
+        values = list(chain.from_iterable(zip(*columns, strict=True)))
+        found.append(EventColumns(tuple(names[each] for each in present), of_rows, values, discriminator, metadata))
+    return found
+
+
+def _by_columns(block: BlockOfRows) -> Iterator[tuple[Sequence[int], list[int] | None]]:
+    """Yields indices of columns, and of the rows that have just these; None for all rows."""
+    everything = range(len(block.values))
+    if not any(b"" in column for column in block.values):
+        yield everything, None
+        return
+    rows: dict[tuple[bool, ...], list[int]] = {}
+    for index, has in enumerate(zip(*(map(bool, column) for column in block.values), strict=True)):
+        rows.setdefault(has, []).append(index)
+    for has, of_columns in rows.items():
+        yield [column for column in everything if has[column]], of_columns
+
+
+def _times_of(schema: TableSchema, keys: Sequence[bytes]) -> list[int]:
+    """Returns the event times of ascending keys with the time at their end. Raises ValueError for any other key."""
+    key, last = schema.key, keys[-1]
+    end_us = key.parse_key(last).time_us
+    digits = len(key.times[-1].render(end_us))
+    texts = [key[-digits:] for key in keys]
+    # Between two keys with the same start, all keys have that start.
+    if set(map(len, keys)) != {len(last)} or keys[0][:-digits] != last[:-digits] or not b"".join(texts).isdigit():
+        raise ValueError("not the keys of one sensor")
+    greatest = int(texts[-1]) + end_us
+    return [greatest - int(text) for text in texts]
+
+
+class SensorLocator:
+    """Looks up the metadata in a sensor's row keys, which locates its rows.
+
+    It may have several values: a sensor may have moved. Caches the results, and so may miss rows that are written later.
+    Skips rows whose keys the schema does not write.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+    """
+
+    def __init__(self, schema: TableSchema, read: ReadRows) -> None:
+        self._schema = schema
+        self._read = read
+        self._cache: dict[bytes, list[str]] = {}
+
+    def of(self, sensor_id: str) -> list[dict[str, str]]:
+        """Returns each combination of metadata before the time in the sensor's row keys; ``[{}]`` if keys have none.
+
+        Costs one seek for each value of each unknown token.
+        """
+        found: dict[tuple[tuple[str, str], ...], None] = {}
+        for known in self._complete(KeyBindings(sensor_id)):
+            found[tuple(sorted(known.metadata.items()))] = None
+        return [dict(metadata) for metadata in found]
+
+    def _complete(self, known: KeyBindings) -> Iterator[KeyBindings]:
+        if not self._schema.keys.missing_metadata(known):
+            yield known
+            return
+        token = self._schema.keys.first_unknown(known)
+        prefix = self._schema.keys.prefix(known)
+        match token:
+            case MetadataToken(name=name):
+                for text in self._texts(prefix, lambda key: key.metadata[name]):
+                    yield from self._complete(replace(known, metadata={**known.metadata, name: text}))
+            case MetricToken():
+                for text in self._texts(prefix, lambda key: key.metric):
+                    yield from self._complete(replace(known, metric=text))
+            case _:
+                raise TypeError(token)  # all other tokens follow from the sensor
+
+    def _texts(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> list[str]:
+        """Returns each text that follows the prefix in the keys of the table."""
+        texts = self._cache.get(prefix)
+        if texts is None:
+            texts = self._cache[prefix] = list(self._seek(prefix, text_of))
+        return texts
+
+    def _seek(self, prefix: bytes, text_of: Callable[[RawKey], str]) -> Iterator[str]:
+        def prefix_of(_: bytes, key: RawKey) -> bytes:
+            return prefix + f"{text_of(key)}#".encode()
+
+        found = skip_scan(self._read, prefix_range(prefix), self._schema.key.parse_key, prefix_of, _leave_out)
+        return (text_of(key) for _, key in found)
+
+
+def _leave_out(problem: ForeignRow) -> None:
+    """Skips the row."""

@@ -9,8 +9,7 @@ from operator import attrgetter
 
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.queries.events import places
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection
+from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection
 from pipeline.core.rows.newest_row import LatestRecord, TextAt, latest_range, parse_latest_row
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange

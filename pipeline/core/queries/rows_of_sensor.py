@@ -7,8 +7,7 @@ similar the ids, and no row of another program.
 import re
 from collections.abc import Iterator
 
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, raw_keys
+from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, raw_keys
 from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
 from pipeline.core.schema.key_space import KeyBindings

@@ -11,8 +11,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pipeline.core.queries.events import parsed_rows
-from pipeline.core.queries.foreign import ForeignRow, OnForeign, raise_foreign
-from pipeline.core.queries.seeks import KeyCursor, ReadRows, RowSelection, in_batches, skip_scan
+from pipeline.core.queries.reads import (
+    ForeignRow,
+    KeyCursor,
+    OnForeign,
+    ReadRows,
+    RowSelection,
+    in_batches,
+    raise_foreign,
+    skip_scan,
+)
 from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range

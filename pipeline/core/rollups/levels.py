@@ -14,7 +14,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
+from pipeline.core.queries.reads import ReadRows, RowSelection, in_batches
 from pipeline.core.rollups.contributions import is_contribution, texts_in
 from pipeline.core.rollups.due import Due, Window
 from pipeline.core.rollups.group_rules import Group, GroupRules

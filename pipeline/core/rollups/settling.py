@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import ReadRows
 from pipeline.core.rollups.contributions import NOTHING, Contribution, Contributions, is_contribution, texts_in
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import (

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.events.event import Event
-from pipeline.core.queries.bounds import TooManyRows
+from pipeline.core.queries.reads import TooManyRows
 from pipeline.core.rows.rollup_rows import FAMILY, rollup_key
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema

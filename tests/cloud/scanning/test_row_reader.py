@@ -13,7 +13,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning import row_reader
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import EVERYTHING, FAKE, numbered

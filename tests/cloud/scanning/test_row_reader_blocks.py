@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.scanning import row_reader
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Row, one_by_one, split
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import chunk, response

@@ -12,7 +12,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.notation.times import parse_time
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
     aggregate_row,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.answers.open_windows import FreshWindows
 from pipeline.core.events.event import LATEST_US, Event
-from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows.fixed import HOURLY, Window

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.answers.points import PointQuery, points_of
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.schema.retention import FOR_EVER_US, Retention

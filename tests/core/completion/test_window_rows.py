@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.accumulator import WindowReadings, window_bytes
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
-from pipeline.core.queries import together
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries import reads
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
@@ -78,7 +78,7 @@ def test_reading_together_is_reading_one_by_one(schema, stored, rows, most_cells
     for tier, start_us in ((TIERS[0], T), (TIERS[0], T + HOUR), (TIERS[1], MIDNIGHT)):
         expected = computed(schema, table, tier, SENSORS, start_us, one_by_one=True)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(together, "MOST_CELLS", most_cells)
+            patched.setattr(reads, "MOST_CELLS", most_cells)
             for read in (table, InBlocks(table, 50)):
                 assert computed(schema, read, tier, SENSORS, start_us) == expected
 

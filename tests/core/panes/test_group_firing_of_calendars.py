@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time, to_datetime
 from pipeline.core.panes.firing import END_US
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key, version_us
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.layouts import CellSelection

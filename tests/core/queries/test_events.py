@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS

@@ -5,8 +5,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
-from pipeline.core.queries.foreign import raise_foreign
 from pipeline.core.queries.newest import newest_rows
+from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.rows.newest_row import (
     LatestRecord,
     NewestOfBundle,

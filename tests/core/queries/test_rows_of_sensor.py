@@ -2,7 +2,7 @@
 
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.queries.rows_of_sensor import AGGREGATES, LATEST, LISTED, RAW, rows_of_sensor
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings

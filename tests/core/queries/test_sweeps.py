@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.queries.sweeps import Span, events_within, intersection, raw_ranges, window_rows
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,

@@ -12,8 +12,7 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of
-from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.events import Query, SensorLocator, events_of
 from pipeline.core.queries.sweeps import Span, events_within
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.accumulation.accumulator import Reader, read_stats, stats_bytes
+from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_row, stats_of
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
@@ -77,7 +77,7 @@ def test_merge_is_associative(a, b, c):
 
 def as_bytes(window):
     """Returns the window after serialization, as a runner does between steps."""
-    return read_stats(Reader(stats_bytes(window)))
+    return read_window(window_bytes(window))
 
 
 def as_row(window):

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.queries import together
-from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.queries.together import RowsTogether
+from pipeline.core.queries import reads
+from pipeline.core.queries.reads import RowSelection, RowsTogether
 from pipeline.core.rows.rows import Cell, KeyRange, Row, disjoint
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.memory import Memory
@@ -39,7 +38,7 @@ def test_answers_are_those_of_the_table(wanted, most_cells):
     """Whatever is read together, in either direction, and however little memory there is; also what overlaps."""
     rows = RowsTogether(TABLE)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(together, "MOST_CELLS", most_cells)
+        patched.setattr(reads, "MOST_CELLS", most_cells)
         for batch in rows.batches(wanted):
             for name in batch:
                 for each in wanted[name]:
@@ -49,7 +48,7 @@ def test_answers_are_those_of_the_table(wanted, most_cells):
 
 def test_memory_is_bounded(monkeypatch):
     """Names come in batches, of which none has more cells than it may but for its last name's."""
-    monkeypatch.setattr(together, "MOST_CELLS", 10)
+    monkeypatch.setattr(reads, "MOST_CELLS", 10)
     rows, table = RowsTogether(TABLE), TABLE.reads
     batches = list(rows.batches({str(n): [selection(4 * n, 4 * n + 4)] for n in range(20)}))
     assert [len(each) for each in batches] == [3, 3, 3, 3, 3, 3, 2]
@@ -61,7 +60,7 @@ def test_requests_are_bounded(monkeypatch):
     wanted = {str(n): [selection(n, n + 1)] for n in range(10)}
     for limit, most, requests in (("MOST_RANGES", 4, 3), ("MOST_RANGE_BYTES", 13, 5)):
         with monkeypatch.context() as patched:
-            patched.setattr(together, limit, most)
+            patched.setattr(reads, limit, most)
             before = TABLE.reads
             assert [name for batch in RowsTogether(TABLE).batches(wanted) for name in batch] == list(wanted)
             assert TABLE.reads - before == requests

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.events import Query, events_of, sensors_of
-from pipeline.core.queries.foreign import ForeignRow, ForeignRows
+from pipeline.core.queries.reads import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from pipeline.core.completion.stored_windows import WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
-from pipeline.core.queries.columns import columns_of
-from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.foreign import ForeignRow
+from pipeline.core.queries.events import Query, columns_of, events_of
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_space import KeyBindings

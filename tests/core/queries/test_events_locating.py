@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.events import SensorLocator
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
 from tests.support.memory import Memory
