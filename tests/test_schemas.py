@@ -10,7 +10,7 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.toml import document_of, parse_schema
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = {name: (DOCS / f"{name}.md").read_text() for name in ("schemas", "schema-reference")}

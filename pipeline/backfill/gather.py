@@ -16,7 +16,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
 from pipeline.core.schema.rate import groups_of_batch
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 _EXAMPLES = 3
 

@@ -58,7 +58,7 @@ from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 from pipeline.formats.files import Maker
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.mapped import MappedMaker

@@ -23,15 +23,15 @@ from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.stored_windows import Completed, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
-from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.queries.reads import ForeignRow
-from pipeline.core.rows.aggregate_rows import aggregate_row
+from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before
+from pipeline.core.windows import Window
 from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow

@@ -20,7 +20,7 @@ from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.times import local_text, parse_moment
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
 from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 Command = Callable[..., Any]
 

@@ -34,7 +34,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.rate import phases_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.job.flag_values import (
     ATTRIBUTE,
     FILES,

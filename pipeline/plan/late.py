@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pipeline.core.panes.group_sizes import MARK_BYTES
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 from pipeline.plan.sizes import raw_size, window_events, window_us
 from pipeline.plan.workload import LATE_FIRING_US, Workload
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable

@@ -13,7 +13,7 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.queries.windows import rollup_of, tier_of_rollup
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, SensorGroup
 from pipeline.core.statistics.window_stats import statistic
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 from pipeline.reading.absences import missing_before
 from pipeline.reading.options import usage_errors
 

@@ -27,7 +27,7 @@ from pipeline.core.notation.text import parse_pair
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable

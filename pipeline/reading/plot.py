@@ -18,8 +18,7 @@ from pipeline.core.notation.text import plain
 from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import SensorGroup
 from pipeline.core.statistics.window_stats import statistic
-from pipeline.core.windows.calendars import CalendarWindow
-from pipeline.core.windows.fixed import DAILY, Window
+from pipeline.core.windows import DAILY, CalendarWindow, Window
 from pipeline.reading.absences import no_readings
 from pipeline.reading.curves import Curve
 from pipeline.reading.options import (

@@ -14,7 +14,7 @@ from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup, tiers_of
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.reading.absences import missing_before
 from pipeline.reading.options import (
     OpenTable,

@@ -8,7 +8,7 @@ from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_L
 from pipeline.core.queries.sweeps import Span, SpansInOrder
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 from pipeline.repair.longer import WindowsAbove
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import RETRY_S, TableReadingFn

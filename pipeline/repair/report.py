@@ -19,7 +19,7 @@ from pipeline.core.completion.longer_audit import UNSURE
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import AggregateKey
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 AROUND = "contains wrong windows"
 LEFT = (OPEN, COLLECTED_ROWS, UNSURE)

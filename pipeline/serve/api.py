@@ -28,7 +28,7 @@ from pipeline.core.queries.events import SensorLocator
 from pipeline.core.queries.windows import tier_of, tiers_of
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 from pipeline.serve import answers
 from pipeline.serve.answers import Forms, latest_arrow, names_arrow, rendered, rendered_points
 from pipeline.serve.pages import page_by_time, searched_page

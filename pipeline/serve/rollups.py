@@ -18,8 +18,7 @@ from pipeline.core.queries.windows import group_of, rollup_of, tier_of_rollup, t
 from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 from pipeline.serve import answers, api
 from pipeline.serve.answers import Forms, names_arrow, rendered
 from pipeline.serve.api import AnswerFormat, TheReads

@@ -25,7 +25,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text
-from pipeline.core.windows.tier_sources import chains
+from pipeline.core.windows import chains
 from pipeline.table.fitting import (
     Mismatch,
     aggregate_window,

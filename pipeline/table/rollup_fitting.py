@@ -14,7 +14,7 @@ from pipeline.core.rows.rollup_rows import (
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.table.fitting import Mismatch
 
 KINDS = {ROLLUP: "rows of roll-ups", PARTS: "rows of their parts", MEMBERS: "rows of their sensors"}

@@ -21,7 +21,7 @@ from pipeline.core.schema.sizing import check_sizes
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import Statistics
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 _ANY = ("*",)
 _FIELDS = (

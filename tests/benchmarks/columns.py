@@ -24,7 +24,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.support.row_server import response
 from tests.support.served import terse_chunks
 from tests.support.tables import window_row

@@ -32,7 +32,7 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 EVENTS = 100_000
 SENSORS = 100

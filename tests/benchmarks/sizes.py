@@ -10,7 +10,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 _T = 1_771_324_200_123_456
 

@@ -16,7 +16,7 @@ from pipeline.charts.charts import BandPoint, Chart, PngPath, Reading, Series, c
 from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.core.notation.times import parse_time
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 T = parse_time("2026-02-17")
 SECOND = 1_000_000

@@ -18,7 +18,7 @@ from pipeline.core.events.publishing import message_of
 from pipeline.core.events.wire import sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from pipeline.local.fleet import Fleet, simulate
 from pipeline.local.proof import Expectation
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch

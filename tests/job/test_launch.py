@@ -19,7 +19,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.job.launch import main
 from tests.job.running import PROJECT
 from tests.support.preloaded import JOB

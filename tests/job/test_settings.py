@@ -8,7 +8,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.panes.firing import CommitLimits
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.result_flags import ResultFlags
 from pipeline.job.settings import MessageFlags, is_flex_launch, parse_flags, runs_here, settings_of

@@ -34,8 +34,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, Tier
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.tier_sources import sources, tier_problem
+from pipeline.core.windows import parse_window, sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import claims, following, joining, recompute_longer, report, scope, settling

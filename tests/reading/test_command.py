@@ -20,8 +20,7 @@ from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window, parse_window
 from tests.reading.running import run, run_json
 from tests.support.lasting import lasting
 from tests.support.tables import created, foreign_raw_rows, foreign_windows, raw_row, window_row, write

@@ -11,7 +11,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from pipeline.reading import plot as read_plot
 from tests.reading.running import run
 from tests.support.tables import created, write

@@ -8,7 +8,7 @@ from rich.console import Console
 from pipeline.cli import tables
 from pipeline.cli.output import Output
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from pipeline.reading.views import AGGREGATES, RAW, print_records
 
 NAME = "a[red]\x9b\x7f\u202e"

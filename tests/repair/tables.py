@@ -16,7 +16,7 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.support import bare_tables
 from tests.support.lasting import lasting
 

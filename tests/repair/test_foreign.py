@@ -6,7 +6,7 @@ from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, version_us
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.repair.tables import (
     DAY,
     HOUR,

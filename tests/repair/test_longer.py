@@ -14,7 +14,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.repair.tables import (
     DAY,
     HOUR,

@@ -7,7 +7,7 @@ import pytest
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 from pipeline.repair import run as job
 from tests.repair.tables import (
     BOTH_TIERS,

@@ -9,7 +9,7 @@ from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.events.event import Event
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.statistics.parts import At
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from pipeline.repair import run as job
 from pipeline.repair import scope
 from tests.repair.tables import (

@@ -13,7 +13,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.schema.gc_policies import parse_policy
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from pipeline.repair import run as job
 from tests.repair.tables import (
     BOTH_TIERS,

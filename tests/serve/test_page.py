@@ -15,7 +15,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.serve.browsing import opened, violations
 from tests.serve.serving import serving, table_of, token_file
 from tests.support.rows import decoded

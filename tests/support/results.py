@@ -4,7 +4,7 @@ from google.protobuf import json_format
 
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from pipeline.proto.window_result_pb2 import WindowResult
 
 

@@ -14,7 +14,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 from tests.support.lasting import lasting
 
 T = parse_time("2026-02-17T10:00:00Z")

@@ -32,8 +32,7 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 
 if TYPE_CHECKING:
     from pipeline.core.answers.points import Points

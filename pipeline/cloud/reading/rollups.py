@@ -26,8 +26,7 @@ from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 
 Values = str | Iterable[str] | SensorGroup
 """The values of a group's fields, in the order of the roll-up; a text for one field; or the group of a record."""

@@ -17,7 +17,7 @@ from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import shown
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import statistic
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 MAX_RULES = 100
 MAX_BYTES = 100_000  # of the text that a table stores

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, summary_of
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 MAX_WINDOWS = 100_000
 """The most windows in a range whose gaps are filled."""

@@ -13,7 +13,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import member_fields, parse_member
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 _CELLS = CellSelection((FAMILY,), versions=1)
 

@@ -16,7 +16,7 @@ from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, covers
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -24,7 +24,7 @@ from pipeline.core.rows.records import MetricSummary
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 FROM_READINGS = "raw"
 """The source of points that are readings."""

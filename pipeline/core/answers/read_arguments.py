@@ -6,7 +6,7 @@ from datetime import timedelta
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, format_time, to_us
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 OPEN_FOR = timedelta(minutes=15)
 """The time after its end in which a window counts as open: the job's allowed lateness, and time for its panes."""

@@ -13,7 +13,7 @@ from pipeline.core.queries.windows import tier_of, windows_of
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pipeline.core.completion.audit import Extent
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.tier_sources import chains
+from pipeline.core.windows import chains
 
 COLLECTED = "may be collected"  # the windows' raw rows
 COLLECTED_ROWS = "of windows that may be collected"  # shorter ones, of which longer windows consist

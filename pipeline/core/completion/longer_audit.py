@@ -11,7 +11,7 @@ from pipeline.core.rows.aggregate_rows import parse_window_stats
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats, at_least
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 UNSURE = "its shorter windows lack something"
 

@@ -18,7 +18,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.parts import At, before_of, carried, last_of, order_of
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 _MOST_PAGE_ROWS = 100
 

@@ -26,8 +26,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text, of_fields, tells
 from pipeline.core.statistics.parts import same_readings
 from pipeline.core.statistics.window_stats import MetricStats, Statistics, WindowStats, copied, covers
-from pipeline.core.windows.fixed import Window
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import Window, sources
 
 MOST_SENSORS = 200
 """The sensors whose windows are read together."""

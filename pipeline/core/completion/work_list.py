@@ -23,7 +23,7 @@ from pipeline.core.rows.aggregate_rows import (
 )
 from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded, prefix_range
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 LATE = b"late"
 BACKFILLED = b"backfill"

@@ -8,8 +8,7 @@ from pipeline.core.panes.firing import FiringRules
 from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.fixed import Window
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import Window, sources
 
 _MANY = 48  # windows of the shortest tier
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 MAX_COMMIT_BYTES = 180_000_000
 """What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""

@@ -36,7 +36,7 @@ from pipeline.core.schema.identity import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import Member, contradict, later, member_text
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 VERSION = 1
 

@@ -24,7 +24,7 @@ from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import ALL, Rollup, decoded_values, encoded_value, is_shortened
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 Record = TypeVar("Record", AggregateRecord, GroupRecord)
 

@@ -31,7 +31,7 @@ from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, named_values
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.proto.window_result_pb2 import WindowResult
 
 RESULT_TYPE = "tidetable.v1.WindowResult"

@@ -38,7 +38,7 @@ from pipeline.core.statistics.window_stats import (
     qualifier_of,
     split_qualifier,
 )
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 READING_COUNT, WINDOW_SIZES, MEMBER = "reading_count", "window_sizes", "member"
 _READING_COUNT, _WINDOW_SIZES, _MEMBER = READING_COUNT.encode(), WINDOW_SIZES.encode(), MEMBER.encode()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pipeline.core.statistics.parts import PARTS, Course
 from pipeline.core.statistics.sketch import Sketch
 from pipeline.core.statistics.window_stats import DEFAULT, limited, statistic
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 _Value = TypeVar("_Value")
 

@@ -40,7 +40,7 @@ from pipeline.core.statistics.window_stats import (
     qualifier_of,
     split_qualifier,
 )
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 FAMILY = "rollup"
 """The family of all rows of roll-ups."""

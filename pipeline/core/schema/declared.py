@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.table_schema import TableSchema, canonical
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from zlib import crc32
 
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 _SECOND_US = 1_000_000
 _HOUR_US = 3600 * _SECOND_US

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from urllib.parse import quote, unquote
 
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 
 ALL = "all"
 """The value of the group of a roll-up of all sensors."""

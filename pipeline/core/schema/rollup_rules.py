@@ -10,8 +10,7 @@ from pipeline.core.notation.text import shown
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 
 SHARDS = "shards"
 """The key of the number of shards among the roll-ups of a schema."""

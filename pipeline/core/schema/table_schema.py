@@ -24,8 +24,7 @@ from pipeline.core.schema.rate import Rate, shards_for
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
 from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
-from pipeline.core.windows.tier_sources import tier_problem
+from pipeline.core.windows import DAILY, HOURLY, Window, tier_problem
 
 SCHEMA_FAMILY = "tidetable"
 """The family of the table's own rows; never collected."""
@@ -77,7 +76,7 @@ class TableSchema:
         metrics: the families of readings; in a serializing layout, the one family of events.
         metadata: the families of metadata; none in a serializing layout.
         tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
-            its windows consist: see :mod:`pipeline.core.windows.tier_sources`.
+            its windows consist: see :mod:`pipeline.core.windows`.
         policies: garbage-collection policies by family; others have the default of their kind. Those of tiers
             are :meth:`completed`.
         rate: the expected rate of a sensor, if known.

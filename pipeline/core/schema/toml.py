@@ -59,7 +59,7 @@ from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.rollup_rules import SHARDS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.window_stats import Statistics
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 
 _T = TypeVar("_T")
 

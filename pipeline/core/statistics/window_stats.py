@@ -37,7 +37,7 @@ from pipeline.core.statistics.parts import (
     sloped_mean,
 )
 from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 # Scaled by _DOWN, no sum of fewer than 2^64 doubles overflows.
 _DOWN, _UP = 2.0**-64, 2.0**64

@@ -16,8 +16,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY, parse_window
 from pipeline.formats.tabular import write_csv, write_parquet
 
 T = parse_time("2026-02-17T10:30:00.123456Z")

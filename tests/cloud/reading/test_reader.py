@@ -12,7 +12,7 @@ from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.tables import HOUR, T, created, event, foreign_raw_rows, foreign_windows, raw_row, window_row, write
 
 pytestmark = [pytest.mark.on_both, pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")]

@@ -11,7 +11,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.support.exhaustive import cases
 from tests.support.tables import created, write
 

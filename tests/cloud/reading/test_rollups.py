@@ -10,7 +10,7 @@ from pipeline.core.queries.reads import TooManyRows
 from pipeline.core.rows.rollup_rows import FAMILY, rollup_key
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.rollups import table_with_rollups
 from tests.support.tables import HOUR, T, write
 

@@ -25,7 +25,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 DEFAULT = TableSchema.default()
 TALL = parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')

@@ -24,7 +24,7 @@ from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 pytestmark = pytest.mark.on_both
 

@@ -9,8 +9,7 @@ from pipeline.core.answers.gaps import MAX_WINDOWS, Fill, check_fill, filled
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.records import AggregateRecord, summary_of
-from pipeline.core.windows.calendars import CalendarWindow, parse_window
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY, CalendarWindow, parse_window
 
 HOUR = 3_600_000_000
 START = parse_time("2026-03-01")

@@ -11,7 +11,7 @@ from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 from tests.support.courses import SCHEMA as COURSES
 from tests.support.courses import check
 from tests.support.exhaustive import examples

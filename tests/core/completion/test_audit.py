@@ -25,7 +25,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import DEFAULT, Statistics, WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.support.exact_stats import GREATEST, LEAST, lists
 from tests.support.exhaustive import examples
 

@@ -10,7 +10,7 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import Statistics
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 
 HOUR_US = HOURLY.length_us
 T = parse_time("2026-02-17T00:00:00Z")

@@ -17,7 +17,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY
+from pipeline.core.windows import DAILY, HOURLY
 from tests.core.queries.feeds import each_schema
 from tests.support.exhaustive import examples
 from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE

@@ -17,7 +17,7 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rows import Cell, encoded
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.strategies import sensor_ids
 
 START_US = parse_time("2026-02-17T10:00:00Z")

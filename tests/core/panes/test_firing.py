@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules, Schedule, Timers
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 HOUR = HOURLY.length_us
 MINUTE = HOUR // 60

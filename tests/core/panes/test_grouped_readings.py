@@ -9,8 +9,7 @@ from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
 from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.rate import Rate, group_of, groups_for, groups_of_batch
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY, parse_window
 
 T = 1_771_322_400_000_000
 HOUR = HOURLY.length_us

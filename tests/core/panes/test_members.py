@@ -14,7 +14,7 @@ from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, Group, restarted
 
 TIERS = tuple(Tier(parse_window(text), f"of_{text}") for text in ("1h", "1d", "1mo"))

@@ -12,7 +12,7 @@ from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.exhaustive import cases
 from tests.support.memory import Memory
 

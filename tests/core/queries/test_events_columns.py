@@ -19,7 +19,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.core.queries.feeds import DAY_US, SECOND_US, START_US, each_schema, feeds, table_of
 from tests.support.exhaustive import examples
 from tests.support.memory import Memory

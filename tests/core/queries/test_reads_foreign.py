@@ -23,7 +23,7 @@ from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.core.queries.feeds import DAY_US, SCHEMAS, SENSORS, START_US, each_schema, expected_record, feeds, table_of
 from tests.support.memory import Memory
 

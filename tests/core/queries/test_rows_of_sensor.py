@@ -7,7 +7,7 @@ from pipeline.core.queries.rows_of_sensor import AGGREGATES, LATEST, LISTED, RAW
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.windows.calendars import parse_window
+from pipeline.core.windows import parse_window
 from tests.core.queries.feeds import SCHEMAS, each_schema
 from tests.support.memory import Memory
 from tests.support.rows import decoded

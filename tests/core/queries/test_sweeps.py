@@ -19,7 +19,7 @@ from pipeline.core.rows.rows import KeyRange, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.core.queries.feeds import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, each_schema, expected_record, feeds
 from tests.support.memory import Memory
 

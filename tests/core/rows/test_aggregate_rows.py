@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline.core.windows.fixed import Window
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import from_datetime
-from pipeline.core.queries.seeks import RowSelection
+from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
     aggregate_prefix,
@@ -23,7 +24,7 @@ from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.rows.rows import Cell, encoded
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.statistics.window_stats import BY_DEFAULT, DEFAULT, Statistics, WindowStats, split_qualifier
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.memory import Memory
 from tests.support.strategies import sensor_ids, spans, times
 

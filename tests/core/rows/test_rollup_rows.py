@@ -8,7 +8,7 @@ from pipeline.core.rows.rollup_rows import (
     versioned_row,
     versions_in,
 )
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.rollups import set_cells
 from tests.support.versioned_table import VersionedTable
 

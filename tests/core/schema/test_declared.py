@@ -3,7 +3,7 @@ import pytest
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 
 TWO_TIERS = parse_schema('[tiers]\n1d = "days"\n1h = "hours"')
 

@@ -22,7 +22,7 @@ from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import TemplateError
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.exhaustive import cases
 from tests.support.memory import Memory
 

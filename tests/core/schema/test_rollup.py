@@ -2,7 +2,7 @@ import pytest
 
 from pipeline.core.rows.rollup_rows import parse_rollup_key, rollup_key
 from pipeline.core.schema.rollup import Rollup, decoded_values, encoded_value
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.sizing import check_sizes, rollup_problem, state_problem, warnings
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 SECOND_US = 1_000_000
 RAW = FamilyRules((("raw", ("*",)),))

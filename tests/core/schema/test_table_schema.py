@@ -21,7 +21,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import MAX_GROWTH, SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.strategies import events
 
 TEN_THIRTY = from_datetime(datetime(2026, 2, 17, 10, 30, 0, 123456, tzinfo=UTC))

@@ -11,7 +11,7 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window
 
 DEFAULT = """\
 key = "{sensor_id}#{reverse_us}"

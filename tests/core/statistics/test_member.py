@@ -21,7 +21,7 @@ from pipeline.core.statistics.member import (
     parse_member,
 )
 from pipeline.core.statistics.window_stats import BY_DEFAULT, WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 
 FIELDS = ("model", "site")
 START_US = HOURLY.start_of(2**50)

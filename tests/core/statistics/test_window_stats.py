@@ -13,7 +13,7 @@ from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.rows.aggregate_rows import aggregate_row, stats_of
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
-from pipeline.core.windows.fixed import HOURLY
+from pipeline.core.windows import HOURLY
 from tests.support.exact_stats import GREATEST, LEAST, any_finite, assert_exact, lists
 from tests.support.exhaustive import examples
 

@@ -4,8 +4,7 @@ import pytest
 
 from pipeline.core.schema.table_schema import SchemaError
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.tier_sources import chains, sources
+from pipeline.core.windows import chains, parse_window, sources
 
 
 def schema(*windows):

@@ -15,9 +15,7 @@ from pipeline.core.events.event import EARLIEST_US, LATEST_US
 from pipeline.core.notation.times import format_time, from_datetime, parse_time, to_datetime
 from pipeline.core.notation.zones import zone_names, zone_of
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_range, parse_aggregate_key
-from pipeline.core.windows import calendars
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY, Window, _starts, parse_window
 
 ZONES = (
     "Europe/Berlin",
@@ -233,7 +231,7 @@ def test_zones_come_from_the_package(monkeypatch):
 
 def test_zones_agree_with_those_of_the_package():
     """Starts agree with the standard library's arithmetic on the package's data, where midnight exists."""
-    calendars._starts.cache_clear()
+    _starts.cache_clear()
     window, zone = parse_window("1d@America/New_York"), zone_of("America/New_York")
     for day in (FIRST + timedelta(number) for number in range((LAST - FIRST).days)):
         midnight = datetime(day.year, day.month, day.day, tzinfo=zone).astimezone(UTC)

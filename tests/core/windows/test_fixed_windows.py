@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 
 windows = st.sampled_from(["1s", "90s", "15m", "1h", "60m", "6h", "1d"]).map(Window.parse)
 
