@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pipeline.cloud.reading.reader import SensorTable as SensorTable
     from pipeline.core.alerts.alert_rows import AlertRecord as AlertRecord
     from pipeline.core.answers.points import Points as Points
-    from pipeline.core.events.refusals import RefusedMessage as RefusedMessage
+    from pipeline.core.events.reasons import RefusedMessage as RefusedMessage
     from pipeline.core.queries.reads import TooManyRows as TooManyRows
     from pipeline.core.rows.newest_row import LatestRecord as LatestRecord
     from pipeline.core.rows.records import AggregateRecord as AggregateRecord
@@ -54,7 +54,7 @@ else:
         "MetricSummary": "core.rows.records",
         "Points": "core.answers.points",
         "RawRecord": "core.rows.records",
-        "RefusedMessage": "core.events.refusals",
+        "RefusedMessage": "core.events.reasons",
         "SensorEvent": "proto.sensor_event_pb2",
         "SensorGroup": "core.rows.records",
         "SensorTable": "cloud.reading.reader",

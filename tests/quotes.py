@@ -24,8 +24,7 @@ from google.protobuf.json_format import MessageToJson
 import pipeline
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.events.event import deserialized
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.results.window_results import PaneResult, batches_of, read_batch
 from pipeline.core.results.window_results import message_of as message_of_result

@@ -20,9 +20,8 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.tables import tables
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.quotes import rows_of_the_event

@@ -23,8 +23,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters.records import Replay
 from pipeline.core.events.dead_letter import dead_letter
-from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
 from pipeline.formats.files import Maker, block_file, in_order, is_block_format, records_of

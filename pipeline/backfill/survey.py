@@ -14,8 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.backfill.files import open_file, records_in
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import MESSAGE_TYPE, Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of
 from pipeline.formats.files import Maker
 from pipeline.formats.lines import MappedRecord
 from pipeline.proto.sensor_event_pb2 import SensorEvent

@@ -23,10 +23,8 @@ from pipeline.core.decoding.mapping.language.paths import Field, Root
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
-from pipeline.core.events.message import MESSAGE_TYPE, Message
-from pipeline.core.events.publishing import identified
+from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sensor_event
 from pipeline.core.events.reasons import BadData
-from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long

@@ -16,8 +16,8 @@ from pipeline.core.events.event import (
     MAX_READINGS,
     validate,
 )
+from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float_of
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import from_datetime, parse_time

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from pipeline.core.events.dead_letter import RENAMED_ENCODING
 from pipeline.core.events.event import MAX_METADATA, MAX_METADATA_BYTES, MAX_READINGS
-from pipeline.core.events.message import MESSAGE_TYPE, Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
 from pipeline.core.events.reasons import Reason
-from pipeline.core.events.wire import sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MAX_SENSORS = 100_000  # each takes 5 KiB and has an event in transit

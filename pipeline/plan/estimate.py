@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.firing import follow_every_us
 from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from pipeline.core.completion.work_list import parse_work_key, work_key
 from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, validate
+from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData
-from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import (

@@ -19,8 +19,7 @@ from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event, validate
-from pipeline.core.events.message import Message
-from pipeline.core.events.wire import decode, sensor_event
+from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.mapped import MappedMaker

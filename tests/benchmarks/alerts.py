@@ -25,8 +25,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import parse_rules
 from pipeline.core.alerts.stored_alerts import StoredAlerts, StoredValues
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph

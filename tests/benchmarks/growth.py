@@ -33,7 +33,7 @@ from apache_beam.transforms.core import RestrictionProvider
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent

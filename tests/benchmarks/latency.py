@@ -27,8 +27,7 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, Ro
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema

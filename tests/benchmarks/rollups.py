@@ -18,8 +18,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.engine.job import Job, job_of

@@ -4,8 +4,7 @@ Run with ``.venv/bin/python -m tests.benchmarks.sizes``.
 """
 
 from pipeline.core.events.event import Event, validate
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema

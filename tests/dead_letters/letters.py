@@ -11,9 +11,8 @@ from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.core.events.dead_letter import dead_letter, event_alone
 from pipeline.core.events.event import validate
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import parse_time
 from tests.support.pubsub import Inbox
 

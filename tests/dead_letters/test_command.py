@@ -17,9 +17,8 @@ from click.testing import CliRunner
 from pipeline.cli.root import main
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.events.dead_letter import dead_letter
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from tests.dead_letters.letters import NOW, T, command, of_sensor, publish, refused, waiting
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox

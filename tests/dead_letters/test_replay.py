@@ -17,10 +17,8 @@ from pipeline.cli.root import main
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.events.message import ENCODING, Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import ENCODING, Message, decode, message_of, sensor_event
 from pipeline.core.events.reasons import Reason
-from pipeline.core.events.wire import decode, sensor_event
 from tests.dead_letters.letters import T, command, of_sensor, publish, refused, waiting
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox

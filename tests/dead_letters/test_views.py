@@ -6,8 +6,7 @@ from rich.console import Console
 from pipeline.cli import tables
 from pipeline.core.dead_letters.records import DeadLetter, LetterGroups
 from pipeline.core.events.event import MAX_SENSOR_ID
-from pipeline.core.events.message import Message
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import Message, sensor_event
 from pipeline.dead_letters.views import print_groups, print_letter
 
 SENSOR, EVENT_ID, MESSAGE_ID = "s" * MAX_SENSOR_ID, "e" * 300, "1" * 20

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 from apache_beam.runners.worker import data_plane
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes import group_windows, grouped_readings
 from pipeline.core.panes.aggregation import Aggregation
 from pipeline.core.panes.firing import CommitLimits, FiringRules

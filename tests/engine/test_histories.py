@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.firing import CommitLimits
 from pipeline.job import settings
 from tests.engine.histories import ALL_FAULTS, ROLLUPS, History, published

@@ -10,7 +10,7 @@ from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_rows import alert_range, parse_alert_row
 from pipeline.core.alerts.machine import Value, transitions
 from pipeline.core.alerts.rules import parse_rules
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from tests.faults.feed import Feed, batches, now_us
 from tests.job.running import running_job

@@ -3,7 +3,7 @@
 from google.cloud.bigtable import data
 
 from pipeline.core.events.event import validate
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import message_of
 from pipeline.core.schema.toml import parse_schema
 from tests.faults import judge
 from tests.faults.feed import HOUR_US, MINUTE_US, now_us, series, tidetable

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import google.cloud.bigtable
 import pytest
 
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from tests.faults import judge
 from tests.job.running import PROJECT
 

@@ -8,7 +8,7 @@ from itertools import cycle
 
 import pytest
 
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.schema.toml import parse_schema
 from tests.faults import judge
 from tests.faults.feed import HOUR_US, Feed, batches, fleet_messages, now_us, series

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import message_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
 from tests.faults import judge

@@ -5,9 +5,7 @@ from collections import Counter
 from contextlib import contextmanager
 
 from pipeline.core.events.dead_letter import MAX_RETURNS, replays_of
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import Message, message_of, sensor_event
 from tests.faults.feed import now_us
 from tests.job import foreign as types
 from tests.job.running import running_job

@@ -5,9 +5,7 @@ from collections import Counter
 
 import pytest
 
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import Message, message_of, sensor_event
 from pipeline.local.fleet import Simulated
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge

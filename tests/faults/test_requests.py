@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy
 from tests.faults.feed import MINUTE_US, Feed, batches, now_us

@@ -5,8 +5,7 @@ import time
 import pytest
 
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.schema.toml import parse_schema
 from tests.job.running import running_job
 from tests.model.judge import Judge

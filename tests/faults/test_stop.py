@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import message_of
 from pipeline.local.emulators import BIGTABLE, running_emulator
 from tests.faults.feed import HOUR_US, now_us, series
 from tests.job.running import Resources, running_job

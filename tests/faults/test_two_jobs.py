@@ -4,8 +4,7 @@ import re
 import signal
 import subprocess
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.schema.toml import parse_schema
 from tests.faults import judge
 from tests.faults.feed import HOUR_US, MINUTE_US, Feed, batches, fleet_messages, now_us, repair, series

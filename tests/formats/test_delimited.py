@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import proto
 
 from pipeline.core.events.event import Event
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Record, Refusal, UnreadableFile
 from tests.formats.reading import MORNING_US, events, maker, refusals, too_long

@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.events.message import Message
-from pipeline.core.events.refusals import RefusedMessage
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import Message, sensor_event
+from pipeline.core.events.reasons import RefusedMessage
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 

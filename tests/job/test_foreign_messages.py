@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main as toolbox
 from pipeline.cloud.tables import tables
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import Message, message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.checks import read_types
 from pipeline.job.flag_values import BadFlag

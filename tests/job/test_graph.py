@@ -1,7 +1,6 @@
 """The real graph on a scripted stream: which panes fire, what they contain, and what else is written."""
 
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import Message, message_of
 from pipeline.core.statistics.window_stats import Statistics
 from tests.support.streams import HOUR, MINUTE, Script, event_at, key_at
 

@@ -13,9 +13,7 @@ from pipeline.cloud.tables.alert_store import add_families
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import BACKFILLED, listing, work_row
 from pipeline.core.events.event import validate
-from pipeline.core.events.message import BATCH_TYPE, Message
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import BATCH_TYPE, Message, message_of, sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import HOURLY

@@ -10,7 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from pipeline.cli.root import main
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.record_json import latest_json
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.notation.times import to_datetime
 from tests.repair.tables import delete_rows, repaired, rows_of, table_of
 from tests.support.lasting import lasting

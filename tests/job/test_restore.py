@@ -6,7 +6,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.events.event import validate
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention

@@ -17,8 +17,7 @@ from apache_beam.metrics.cells import DistributionData, DistributionResult
 from apache_beam.metrics.execution import MetricKey, MetricResult
 from apache_beam.metrics.metricbase import MetricName
 
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.job import foreground, status
 from pipeline.job.status import ShownStatus, Status, StatusOf
 from pipeline.transforms import metrics

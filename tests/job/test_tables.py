@@ -1,6 +1,6 @@
 """Several tables and longer windows on a scripted stream."""
 
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from tests.support.streams import HOUR, MINUTE, NOON, Script, event_at, key_at

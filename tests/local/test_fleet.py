@@ -3,8 +3,8 @@ from collections import Counter
 import pytest
 
 from pipeline.core.events.event import validate
+from pipeline.core.events.message import decode
 from pipeline.core.events.reasons import BadData
-from pipeline.core.events.wire import decode
 from pipeline.local.fleet import MALFORMED, Fleet, simulate
 
 START = 1_771_286_400_000_000  # a midnight

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.local.proof import Expectation
 
 T = 1_771_324_200_000_000  # 2026-02-17T10:30

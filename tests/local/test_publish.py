@@ -19,9 +19,8 @@ from pipeline.cloud.tables import tables
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event, validate
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.core.schema.table_schema import TableSchema

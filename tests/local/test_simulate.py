@@ -11,7 +11,7 @@ from google.cloud import pubsub_v1
 
 from pipeline.cli.root import main
 from pipeline.cloud.pubsub.publisher import Pacer
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.local.fleet import MALFORMED
 from pipeline.local.simulate import LiveClock
 from pipeline.proto.sensor_event_pb2 import SensorEvent

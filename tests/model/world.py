@@ -25,8 +25,7 @@ from pipeline.cloud.tables.schema_store import SCHEMA_KEY
 from pipeline.core.completion.newest_audit import NewestAudit
 from pipeline.core.completion.work_list import BACKFILLED, REPAIRED, listing, work_row
 from pipeline.core.events.event import LATEST_US, validate
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.newest_row import latest_key
 from pipeline.core.schema.changes import changes

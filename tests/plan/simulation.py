@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from pipeline.core.events.event import Event
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_row, encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row

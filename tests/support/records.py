@@ -7,7 +7,7 @@ from pathlib import Path
 from google.protobuf import proto
 
 from pipeline.core.events.event import Event
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 
 
 def delimited(*events: Event) -> bytes:

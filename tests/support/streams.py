@@ -17,9 +17,7 @@ from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import Message, message_of, sensor_event
 from pipeline.core.panes.grouped_readings import RawRows
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.newest_row import is_latest_key

@@ -10,8 +10,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import MessageTypes
-from pipeline.core.events.message import BATCH_TYPE
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import BATCH_TYPE, message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch

@@ -8,8 +8,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.core.events.event import LATEST_US, Event, validate
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema

@@ -11,11 +11,9 @@ from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events import dead_letter
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.events.message import ENCODING, Message
+from pipeline.core.events.message import ENCODING, Message, decode, message_of, sensor_event
 from pipeline.core.events.protobuf_json import event_json, parse_json
-from pipeline.core.events.publishing import message_of
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time, from_datetime, parse_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent

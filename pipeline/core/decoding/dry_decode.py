@@ -11,10 +11,9 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.values.plain import parse_plain
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import MESSAGE_TYPE, Message
+from pipeline.core.events.message import MESSAGE_TYPE, Message, parse
 from pipeline.core.events.protobuf_json import event_json
 from pipeline.core.events.reasons import BadData
-from pipeline.core.events.wire import parse
 from pipeline.core.notation.times import format_time
 
 

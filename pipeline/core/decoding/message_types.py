@@ -21,10 +21,8 @@ from pipeline.core.decoding.mapping.compiling.scope import MAX_ELEMENTS
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.dead_letter import event_alone
 from pipeline.core.events.event import Event, validate
-from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.refusals import RefusedMessage
-from pipeline.core.events.wire import parse
+from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, MESSAGE_TYPE, Message, parse
+from pipeline.core.events.reasons import BadData, Reason, RefusedMessage
 from pipeline.core.notation.text import error_line, shown
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 

@@ -33,8 +33,8 @@ from pipeline.core.events.message import (
     MESSAGE_TYPE,
     SCHEMA_REVISION,
     Message,
+    event_time_of,
 )
-from pipeline.core.events.publishing import event_time_of
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.times import format_time, from_datetime, parse_time, to_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEvent

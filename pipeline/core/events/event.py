@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.cell_values import shown_bytes
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time

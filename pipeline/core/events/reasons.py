@@ -77,3 +77,7 @@ class BadData(Exception):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class RefusedMessage(Exception):
+    """Raised by a decoder function for a message that it cannot read. ``str()`` becomes the dead letter's detail."""

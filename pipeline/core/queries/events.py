@@ -557,7 +557,7 @@ def _times_of(schema: TableSchema, keys: Sequence[bytes]) -> list[int]:
 class SensorLocator:
     """Looks up the metadata in a sensor's row keys, which locates its rows.
 
-    It may have several values: a sensor may have moved. Results are cached, so rows that are written later may be missed.
+    It may have several values: a sensor may have moved. Results are cached, so later rows may be missed.
     Rows whose keys the schema does not write are skipped.
 
     Args:

@@ -11,8 +11,7 @@ from functools import cached_property
 
 from apache_beam.io.gcp.pubsub import PubsubMessage
 
-from pipeline.core.events.message import Message
-from pipeline.core.events.publishing import message_of
+from pipeline.core.events.message import Message, message_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 HOUR_US = 3_600_000_000

@@ -20,9 +20,18 @@ from pipeline.core.dead_letters.records import (
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter, replay_of
-from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.events.message import (
+    BATCH_TYPE,
+    ENCODING,
+    EVENT_ID,
+    EVENT_TIME,
+    EVENT_TYPE,
+    MESSAGE_TYPE,
+    Message,
+    decode,
+    sensor_event,
+)
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import BuiltIn
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
-from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message
+from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import sensor_event
 from pipeline.proto import sensor_event_pb2
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 from tests.core.decoding.mapping.protos import descriptor_set

@@ -3,8 +3,7 @@
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, sensor_event
 from pipeline.core.notation.times import parse_time
 from tests.core.decoding.mapping.protos import descriptor_set
 

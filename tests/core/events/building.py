@@ -3,9 +3,8 @@
 import pytest
 
 from pipeline.core.events.event import validate
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, sensor_event
 from pipeline.core.events.reasons import BadData
-from pipeline.core.events.wire import sensor_event
 
 NOW_US = 1_771_324_200_000_000
 HOUR_US = 3_600_000_000

@@ -25,9 +25,17 @@ from pipeline.core.events.dead_letter import (
     replays_of,
     returns_too_often,
 )
-from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, SCHEMA_REVISION, Message
+from pipeline.core.events.message import (
+    BATCH_TYPE,
+    ENCODING,
+    EVENT_TYPE,
+    MESSAGE_TYPE,
+    SCHEMA_REVISION,
+    Message,
+    decode,
+    sensor_event,
+)
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.core.notation.times import format_time, from_datetime
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 

@@ -18,8 +18,8 @@ from pipeline.core.events.event import (
     serialized,
     validate,
 )
+from pipeline.core.events.message import decode
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.events.building import HOUR_US, NOW_US, check, event, message, refusal
 

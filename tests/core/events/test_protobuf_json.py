@@ -11,10 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import validate
-from pipeline.core.events.message import BATCH_TYPE, ENCODING, MESSAGE_TYPE, Message
+from pipeline.core.events.message import BATCH_TYPE, ENCODING, MESSAGE_TYPE, Message, decode, sensor_event
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode, sensor_event
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
 
 FAR = 2**62

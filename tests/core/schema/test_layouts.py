@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event, deserialized
-from pipeline.core.events.wire import sensor_event
+from pipeline.core.events.message import sensor_event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.times import from_datetime
 from pipeline.core.rows.rows import Cell, Row, encoded

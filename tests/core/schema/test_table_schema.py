@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event, serialized, validate
+from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import sensor_event
 from pipeline.core.notation.cell_values import Values, format_value
 from pipeline.core.notation.times import from_datetime
 from pipeline.core.rows.rows import Cell

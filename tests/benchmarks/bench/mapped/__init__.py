@@ -9,8 +9,7 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from grpc_tools import protoc
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.events.message import Message
-from pipeline.core.events.wire import decode
+from pipeline.core.events.message import Message, decode
 from tests.benchmarks.bench import tidetable
 
 _HERE = Path(__file__).parent

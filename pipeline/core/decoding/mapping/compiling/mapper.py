@@ -21,9 +21,8 @@ from pipeline.core.decoding.mapping.language.paths import Names, Path, Root
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Node, Plain, Record
 from pipeline.core.decoding.mapping.values.plain import parse_plain
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, encoding_of
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import encoding_of
 
 
 class Mapper:

@@ -1,6 +1,4 @@
-from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE
-from pipeline.core.events.publishing import message_of
-from pipeline.core.events.wire import decode, sensor_event
+from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, decode, message_of, sensor_event
 
 T = 1_771_324_200_123_456
 

@@ -9,9 +9,8 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message
+from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_TYPE, MESSAGE_TYPE, Message, decode
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.events.wire import decode
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.core.events.building import NOW_US, check, event, message, refusal
 
