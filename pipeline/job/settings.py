@@ -26,9 +26,14 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.decoding.message_types import UnknownFields
 from pipeline.core.events.message import EVENT_TYPE
 from pipeline.core.notation.durations import parse_duration
-from pipeline.core.panes.aggregation import Aggregation, first_waiting
-from pipeline.core.panes.firing import MOST_SPREAD_US, CommitLimits, FiringRules
-from pipeline.core.panes.pane_outputs import RollupRules
+from pipeline.core.panes.firing import (
+    MOST_SPREAD_US,
+    Aggregation,
+    CommitLimits,
+    FiringRules,
+    RollupRules,
+    first_waiting,
+)
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.rate import phases_for

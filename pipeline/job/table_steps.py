@@ -14,7 +14,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.core.panes.aggregation import Aggregation
+from pipeline.core.panes.firing import Aggregation
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target, runs_here

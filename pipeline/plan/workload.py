@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.core.panes.aggregation import Aggregation, first_waiting
-from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.firing import Aggregation, FiringRules, first_waiting
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
 

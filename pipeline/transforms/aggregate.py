@@ -28,8 +28,7 @@ from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
-from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Schedule, Timers
+from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Aggregation, Schedule, Timers
 from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
@@ -287,9 +286,9 @@ class _AggregateFn(StatefulFn, CompletingFn):
         firing.fire(of_group.readings, of_group.marks)
         self._fired.add(group)
         schedule.done(due)
-        of_group.write(firing, group)
+        of_group.write(firing.left, group)
         if HERE.watched:
-            HERE.fired((self._name, group), due, firing.left, windows)
+            HERE.fired((self._name, group), due, firing.left.readings, windows)
         timers = schedule.rearm(self._firing, group)
         _set(timers, state.watermark, state.clock)
         if schedule.is_over:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_state import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings
 
 Group = tuple[Hashable, int]  # a step, and a group of sensors

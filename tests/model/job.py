@@ -23,7 +23,7 @@ from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes import grouped_readings
 from pipeline.core.panes.firing import END_US, MAX_COMMIT_BYTES, CommitLimits
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.group_state import GroupWindows
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.results.window_results import read_batch

@@ -4,8 +4,7 @@ from collections import Counter
 
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
-from pipeline.core.panes.aggregation import Aggregation, first_waiting
-from pipeline.core.panes.firing import END_US, FiringRules
+from pipeline.core.panes.firing import END_US, Aggregation, FiringRules, first_waiting
 from pipeline.core.panes.group_firing import GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings, wakes
@@ -148,7 +147,7 @@ class Group:
         if firing.contributions:
             self.contributed += firing.contributions.batches()
         schedule.firings += 1
-        state.write(firing, 1)
+        state.write(firing.left, 1)
         schedule.rearm(self.aggregation.firing)
         self.schedule = schedule_bytes(schedule)
         assert len({row.key for row in firing.rows}) == len(firing.rows)

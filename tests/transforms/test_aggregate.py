@@ -6,8 +6,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.event import Event
-from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.firing import Aggregation, FiringRules
 from pipeline.core.panes.grouped_readings import GroupedReadings
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.retention import Retention

@@ -1,17 +1,22 @@
 """Decides when the panes of a group's windows fire: at the watermark, and at times of the clock in between.
 
-It also limits what a firing commits.
+The rules limit what a firing commits, and are a part of :class:`Aggregation`, all settings of a table's windows.
 
 A runner may deliver a timer twice, and clear it each time, even if it was set again in between: the DirectRunner does.
 So a timer that fires counts as not set, whatever it was set to, and :meth:`Schedule.rearm` sets it again.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
-from pipeline.core.windows import Window
+from pipeline.core.results.window_results import ResultRules
+from pipeline.core.rollups.contributions import Contributions
+from pipeline.core.rollups.group_rules import GroupRules
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.windows import Window, sources
 
 MAX_COMMIT_BYTES = 180_000_000
 """What Dataflow commits for a work item, here the firing of a group; it refuses more, again and again."""
@@ -327,3 +332,95 @@ def _share_of(phase: int, time_us: int) -> int:
 
 def _up_to_ms(time_us: int) -> int:
     return min(-(-time_us // _MS) * _MS, NEVER_US)
+
+
+_MANY = 48  # windows of the shortest tier
+
+
+def waiting(tiers: Sequence[Tier]) -> tuple[bool, ...]:
+    """Returns for each tier whether its windows are computed from so many of the shortest that they wait for several.
+
+    Args:
+        tiers: the table's tiers, shortest first.
+    """
+    shortest = tiers[0].window
+    return tuple(
+        not source and shortest.count(start_us := tier.window.first_start(0), tier.window.end_of(start_us)) > _MANY
+        for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True)
+    )
+
+
+def first_waiting(tiers: Sequence[Tier]) -> Window | None:
+    """Returns the window of the first tier that waits; None if none does."""
+    return next((tier.window for tier, waits in zip(tiers, waiting(tiers), strict=True) if waits), None)
+
+
+class RollupRules(NamedTuple):
+    """The rules by which panes contribute to roll-ups.
+
+    Attributes:
+        tiers: the table's tiers, shortest first.
+        shards: the number of shards of sensors.
+        of_tier: the contributions of each tier; None for a tier without roll-ups.
+    """
+
+    tiers: tuple[Tier, ...]
+    shards: int
+    of_tier: tuple[Contributions | None, ...]
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> "RollupRules | None":
+        """Returns the rules for a table; None for one without roll-ups."""
+        if not schema.rollups:
+            return None
+        rules = GroupRules(schema)
+        of_tier = [Contributions(rules, tier) if rules.rollups_of(tier) else None for tier in range(len(schema.tiers))]
+        return cls(schema.tiers, rules.shards, tuple(of_tier))
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """The settings by which a table's windows are aggregated. Part of a DoFn, so it pickles.
+
+    Args:
+        tiers: the table's tiers, shortest first.
+        firing: the rules by which panes fire and windows close.
+        before_us: the time before which windows start that the table may store already; None if it stores none.
+        latest: the family of the newest readings; None if the table has no rows of them.
+        results: the rules by which results are published; None for a job that publishes none.
+        rollups: the rules by which panes contribute to roll-ups; None for a table without any.
+    """
+
+    tiers: tuple[Tier, ...]
+    firing: FiringRules
+    before_us: int | None = None
+    latest: str | None = None
+    results: ResultRules | None = None
+    rollups: RollupRules | None = None
+
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """The index of each tier's source; -1 for the shortest."""
+        return sources(tuple(tier.window for tier in self.tiers))
+
+    @cached_property
+    def waits(self) -> tuple[bool, ...]:
+        """Whether the windows of each tier wait for several of the shortest; see :func:`waiting`."""
+        return waiting(self.tiers)
+
+    @property
+    def tells_ends(self) -> bool:
+        """Whether each longer window has a pane when it is over, even if nothing came for long."""
+        return self.results is not None or not self.firing.early_us
+
+    @property
+    def noted(self) -> tuple[Tier, ...]:
+        """The tiers of whose open windows a process on one machine keeps notes: the table may lack what they count."""
+        if self.tells_ends:
+            return self.tiers
+        return tuple(tier for tier, waits in zip(self.tiers, self.waits, strict=True) if tier == self.tiers[0] or waits)
+
+    @cached_property
+    def carries(self) -> bool:
+        """Whether statistics continue from the window before, so that a window needs the ones around it."""
+        return self.tiers[0].statistics.carries

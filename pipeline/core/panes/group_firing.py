@@ -38,9 +38,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Schedule
-from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows
+from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation, Schedule
+from pipeline.core.panes.group_state import GroupWindows, Left, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import (
     Readings,
     encoded_readings,
@@ -89,10 +88,7 @@ class GroupFiring:
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
-        left: readings that wait for another firing, encoded as they came, and without values for open windows that a
-            late one wakes.
-        left_marks: sensors whose closed windows wait for another firing, by the windows' start.
-        left_open: starts of open windows of which some wait for another firing.
+        left: what waits for another firing.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
         results: the results to publish; None for a job that publishes none.
@@ -135,9 +131,7 @@ class GroupFiring:
         self._carry_in = _CarryIn(self) if aggregation.carries else None
         self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
-        self.rows, self.left = EncodedRows(), list[bytes]()
-        self.left_marks: dict[int, list[str]] = {}
-        self.left_open: set[int] = set()
+        self.rows, self.left = EncodedRows(), Left()
         self._rows_bytes, self._limits = 0, aggregation.firing.commit
         self.incomplete = list[tuple[str, int]]()
         self.counts = Counter[str]()
@@ -177,7 +171,7 @@ class GroupFiring:
         if self._carry_in and self._carry_in.woken:
             stored = self._tiers[0].window.starts(self._open_from_us, self._written_until_us)
             for start_us in {self._open_from_us, *stored}:
-                self.left += wakes(start_us, sorted(self._carry_in.woken))
+                self.left.readings += wakes(start_us, sorted(self._carry_in.woken))
         self._windows.drop(NEVER_US if self._drained else closed_us)
 
     def _add(self, start_us: int, received: list[Readings]) -> None:
@@ -189,7 +183,7 @@ class GroupFiring:
                 new.setdefault(each.sensor_id, []).append(each)
         left = self._begin_in_time(start_us, window, new)
         if left:
-            self.left += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
+            self.left.readings += encoded_readings(start_us, [each for each in received if each.sensor_id in left])
             received = [each for each in received if each.sensor_id not in left]
         for sensor_id, metrics, times, values, members in received:
             entry = window.entries[sensor_id]
@@ -357,9 +351,9 @@ class GroupFiring:
     def _leave(self, start_us: int, window: StartWindows, sensor_ids: list[str]) -> None:
         """Leaves windows to the next firing; those that close are computed from the table then."""
         if self._closes(start_us):
-            self.left_marks[start_us] = sensor_ids
+            self.left.marks[start_us] = sensor_ids
             return
-        self.left_open.add(start_us)
+        self.left.open.add(start_us)
         for sensor_id in sensor_ids:
             window.entries[sensor_id].moved |= window.entries[sensor_id].finished
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from pipeline.core.accumulation.accumulator import SEAL_AT
 from pipeline.core.accumulation.reading_columns import FEW
-from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import CommitLimits
-from pipeline.core.panes.group_windows import PACKED_BYTES
+from pipeline.core.panes.firing import Aggregation, CommitLimits
+from pipeline.core.panes.group_state import PACKED_BYTES
 from pipeline.core.schema.rate import Rate, groups_for
 
 MARK_BYTES = 25

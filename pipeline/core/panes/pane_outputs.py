@@ -3,44 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
 
-from pipeline.core.panes.firing import Schedule
-from pipeline.core.panes.group_windows import GroupWindows
+from pipeline.core.panes.firing import RollupRules, Schedule
+from pipeline.core.panes.group_state import GroupWindows
 from pipeline.core.results.window_results import Kind, PaneResult, ResultRules
-from pipeline.core.rollups.contributions import Contribution, Contributions
+from pipeline.core.rollups.contributions import Contribution
 from pipeline.core.rollups.due import MOST_BYTES, Due, RowsThenDue, due_bytes, written_bytes
-from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rows.rollup_rows import members_key, versioned_row
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats
 
 _MOST_SENSORS = 1000  # in a mutation of a row of members
-
-
-class RollupRules(NamedTuple):
-    """The rules by which panes contribute to roll-ups.
-
-    Attributes:
-        tiers: the table's tiers, shortest first.
-        shards: the number of shards of sensors.
-        of_tier: the contributions of each tier; None for a tier without roll-ups.
-    """
-
-    tiers: tuple[Tier, ...]
-    shards: int
-    of_tier: tuple[Contributions | None, ...]
-
-    @classmethod
-    def of(cls, schema: TableSchema) -> "RollupRules | None":
-        """Returns the rules for a table; None for one without roll-ups."""
-        if not schema.rollups:
-            return None
-        rules = GroupRules(schema)
-        of_tier = [Contributions(rules, tier) if rules.rollups_of(tier) else None for tier in range(len(schema.tiers))]
-        return cls(schema.tiers, rules.shards, tuple(of_tier))
 
 
 class PaneContributions:

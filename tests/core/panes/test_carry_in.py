@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.panes.pane_outputs import RollupRules
+from pipeline.core.panes.firing import RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import Retention

@@ -8,9 +8,8 @@ from collections import Counter
 import pytest
 
 from pipeline.core.panes import group_firing
-from pipeline.core.panes.firing import END_US, CommitLimits
+from pipeline.core.panes.firing import END_US, CommitLimits, RollupRules
 from pipeline.core.panes.group_state import Bags
-from pipeline.core.panes.pane_outputs import RollupRules
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.window_result_pb2 import WindowResult

@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes.aggregation import Aggregation
-from pipeline.core.panes.firing import FiringRules
+from pipeline.core.panes.firing import Aggregation, FiringRules
 from pipeline.core.panes.group_sizes import commit_problem, group_sizes, largest_group, sensor_bytes
 from pipeline.core.panes.group_state import Bags
 from pipeline.core.schema.rate import Rate, group_of

@@ -3,8 +3,7 @@
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US
-from pipeline.core.panes.pane_outputs import RollupRules
+from pipeline.core.panes.firing import END_US, RollupRules
 from pipeline.core.rollups.due import read_written
 from pipeline.core.rollups.levels import Members
 from pipeline.core.rollups.sums import read_sums, window_stats_of

@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.core.accumulation.accumulator import WindowReadings
-from pipeline.core.panes import group_windows
-from pipeline.core.panes.group_windows import GroupWindows, SensorWindow, StartWindows, sensors_of, window_of
+from pipeline.core.panes import group_state
+from pipeline.core.panes.group_state import GroupWindows, SensorWindow, StartWindows, sensors_of, window_of
 from pipeline.core.schema.toml import parse_schema
 
 TIERS = parse_schema("tiers = { 1h = 'hours', 1d = 'days' }").tiers
@@ -46,7 +46,7 @@ def contents(windows):
 @pytest.mark.parametrize("chunk_bytes", [1, 4 << 20], ids=["an entry a chunk", "a window a chunk"])
 def test_round_trip(monkeypatch, chunk_bytes):
     """Windows and entries come back, however the state is cut."""
-    monkeypatch.setattr(group_windows, "_CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(group_state, "_CHUNK_BYTES", chunk_bytes)
     windows = filled()
     chunks = list(windows.chunks())
     assert len(chunks) == (5 if chunk_bytes == 1 else 3)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from pipeline.core.panes.aggregation import Aggregation, first_waiting
-from pipeline.core.panes.firing import FiringRules, follow_every_us
+from pipeline.core.panes.firing import Aggregation, FiringRules, first_waiting, follow_every_us
 from pipeline.core.schema.toml import parse_schema
 
 SECOND = 1_000_000
