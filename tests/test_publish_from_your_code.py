@@ -16,7 +16,7 @@ from apache_beam.utils.timestamp import Timestamp
 from pipeline.core.events.message import BATCH_TYPE, ENCODING, EVENT_ID, EVENT_TIME, EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.transforms.decode import Decoder
+from pipeline.transforms.process import Decoder
 from tests.support.pubsub import Inbox
 
 ROOT = Path(__file__).parent.parent

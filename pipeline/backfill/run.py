@@ -65,10 +65,9 @@ from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import Target, runs_here
-from pipeline.transforms.decode import DecodeMessages
-from pipeline.transforms.rows import FormatRawRows
+from pipeline.transforms.process import DecodeMessages
 from pipeline.transforms.settle_rollups import SettleRollups
-from pipeline.transforms.write import WriteRows
+from pipeline.transforms.write import FormatRawRows, WriteRows
 
 MAX_REPORTED = 20
 _MOST_SHOWN = 3

@@ -14,7 +14,7 @@ from pipeline.cli.options import schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
-from pipeline.core.panes.noted_windows import notes_range, without_sensors
+from pipeline.core.panes.woken_windows import notes_range, without_sensors
 from pipeline.core.queries.reads import ForeignRows, RowSelection
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
 from pipeline.core.schema.declared import DeclaredSchema

@@ -24,8 +24,8 @@ from pipeline.job.status import ShownStatus, StatusOf
 from pipeline.private_apis.direct_runner import PullGate, patched_direct_runner
 from pipeline.private_apis.job_failures import cause_of, hide
 from pipeline.transforms.metrics import results_of, totals_of
-from pipeline.transforms.noted_windows import NOTES_HERE
 from pipeline.transforms.windows_here import HERE
+from pipeline.transforms.woken_windows import NOTES_HERE
 
 # A stop may take 40 seconds. The rest is for the runner's threads to end.
 _DRAIN_TIMEOUT_S = 33.0

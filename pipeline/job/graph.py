@@ -25,11 +25,9 @@ from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.job.settings import Settings, Target, runs_here
 from pipeline.job.table_steps import TableSteps
 from pipeline.transforms.alerts import PublishAlerts
-from pipeline.transforms.confirm import Written
-from pipeline.transforms.decode import Clock
 from pipeline.transforms.process import ProcessMessages
-from pipeline.transforms.results import PublishResults
-from pipeline.transforms.write import WriteDeadLetters
+from pipeline.transforms.tables import Clock
+from pipeline.transforms.write import PublishResults, WriteDeadLetters, Written
 
 
 class DerivedRows(NamedTuple):

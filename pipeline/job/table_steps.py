@@ -19,15 +19,13 @@ from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.rate import groups_for
 from pipeline.job.settings import Settings, Target, runs_here
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
-from pipeline.transforms.aggregate import AggregateWindows, Clock, always
+from pipeline.transforms.aggregate import AggregateWindows, always
 from pipeline.transforms.alert_table import WatchedTable, may_watch_windows
 from pipeline.transforms.alerts import WatchAlerts, Watched
-from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
-from pipeline.transforms.confirm import WriteRawRows, Written
-from pipeline.transforms.listed_windows import WakeListed
-from pipeline.transforms.noted_windows import NoteWindows, NotingTable
 from pipeline.transforms.rollups import RolledUp, RollUp, WriteThenDueFn, WrittenRows, write_then_due
-from pipeline.transforms.write import CELLS_PER_REQUEST, WriteRows
+from pipeline.transforms.tables import Clock
+from pipeline.transforms.woken_windows import NoteWindows, NotingTable, WakeListed
+from pipeline.transforms.write import CELLS_PER_REQUEST, BulkWriteFn, BulkWriteRows, WriteRawRows, WriteRows, Written
 
 _MICROSECOND = timedelta(microseconds=1)
 # In each process of a worker: a thousand of them read one row 500 times a second, and a check takes 0.5 ms of CPU.

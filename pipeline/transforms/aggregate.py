@@ -39,12 +39,9 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.timer_holds import set_clock_timer
 from pipeline.transforms import metrics
-from pipeline.transforms.bulk import BulkWriteFn
-from pipeline.transforms.stateful import StatefulFn
-from pipeline.transforms.tables import CompletingFn
+from pipeline.transforms.tables import Clock, CompletingFn, StatefulFn
 from pipeline.transforms.windows_here import HERE
-
-Clock = Callable[[], float]
+from pipeline.transforms.write import BulkWriteFn
 
 # Output tags, which an update of a job compares.
 _LISTED, _RESULTS, _ROLLUPS, _DEAD_LETTERS = "listed", "results", "rollups", "dead_letters"

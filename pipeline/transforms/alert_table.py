@@ -46,8 +46,7 @@ from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.proto.window_result_pb2 import WindowResult
-from pipeline.transforms.decode import Clock
-from pipeline.transforms.tables import RETRY_S, TableReadingFn
+from pipeline.transforms.tables import RETRY_S, Clock, TableReadingFn
 from pipeline.transforms.windows_here import HERE
 
 _RULES_EVERY_S = 30.0

@@ -31,8 +31,7 @@ from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.private_apis.timer_holds import clock_is_set_forward, set_clock_timer, watermark_is_clock
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
-from pipeline.transforms.decode import Clock
-from pipeline.transforms.stateful import StatefulFn
+from pipeline.transforms.tables import Clock, StatefulFn
 
 _ROWS, _ALERTS = "rows", "alerts"  # output tags, which an update of a job compares
 _TOGETHER_S = 1.0  # the time for which alerts of a rule wait for each other

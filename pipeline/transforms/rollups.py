@@ -47,9 +47,7 @@ from pipeline.core.rollups.levels import Derived, Levels
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.timer_holds import set_clock_timer
-from pipeline.transforms.aggregate import Clock
-from pipeline.transforms.stateful import StatefulFn
-from pipeline.transforms.tables import RETRY_S, TableReadingFn
+from pipeline.transforms.tables import RETRY_S, Clock, StatefulFn, TableReadingFn
 
 _DEAD_LETTERS = "dead_letters"
 _MEMBERS_S = 1.5  # the time for which what the sensors of a shard contribute waits for each other

@@ -1,7 +1,7 @@
-"""The base of steps that read a table while they process elements."""
+"""The bases of steps: those with state and timers, and those that read a table while they process elements."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Lock
 
@@ -14,6 +14,20 @@ from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.private_apis import state_cache, timer_holds
+
+
+class StatefulFn(beam.DoFn):
+    """A step with state or timers, in a process whose cache of state and whose timers are as this job needs them."""
+
+    def setup(self) -> None:
+        super().setup()
+        state_cache.prepare()
+        timer_holds.check()
+
+
+Clock = Callable[[], float]
+"""Returns the current time in seconds since the epoch."""
 
 RETRY_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
 

@@ -15,7 +15,7 @@ from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.mapped import MappedMaker
-from pipeline.transforms.decode import DecodeMessages, Decoder
+from pipeline.transforms.process import DecodeMessages, Decoder
 from tests.core.decoding.mapping.protos import descriptor_set
 
 NOW_US = parse_time("2026-02-17T12:00:00Z")

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent.parent
 # What the job, its launch and the workers of every job import.
 IN_THE_IMAGE = (
     "pipeline.job.launch",
-    "pipeline.transforms.bulk",
+    "pipeline.transforms.write",
     "pipeline.backfill.run",
     "pipeline.repair.run",
     "pipeline.formats.avro_records",

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.core.completion.work_list import BACKFILLED, listing, work_row
 from pipeline.core.schema.toml import parse_schema
-from pipeline.transforms import listed_windows
+from pipeline.transforms import woken_windows
 from tests.engine.histories import ROLLUPS, History, published
 from tests.engine.job import job_of, schema_of, spec_of
 from tests.model.reference import HOUR, MINUTE, SECOND
@@ -71,7 +71,7 @@ def test_the_next_job_has_what_was_backfilled_before_it_began():
 
 def test_a_long_list_is_read_in_bundles(monkeypatch):
     """Each bundle wakes a few windows, and the next one follows at once."""
-    monkeypatch.setattr(listed_windows, "_MOST_ROWS", 2)
+    monkeypatch.setattr(woken_windows, "_MOST_ROWS", 2)
     history = history_of("1h")
     hour_us, sensors = START_US // HOUR * HOUR, "abcde"
     history.publish(*(each for sensor in sensors for each in events(sensor, hour_us, 1)))

@@ -11,7 +11,7 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.panes.noted_windows import noted_row, notes_range, windows_of
+from pipeline.core.panes.woken_windows import noted_row, notes_range, windows_of
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema

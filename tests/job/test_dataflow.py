@@ -30,7 +30,7 @@ from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
 from pipeline.private_apis.graph_steps import steps_of
-from pipeline.transforms.bulk import BulkWriteFn
+from pipeline.transforms.write import BulkWriteFn
 from tests.job import foreign
 from tests.support.google_cloud import (
     BUCKET,

@@ -9,7 +9,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.job.table_steps import TableSteps
-from pipeline.transforms.confirm import Written
+from pipeline.transforms.write import Written
 
 ROWS = "written"
 """The tag of the rows that the step would have written."""

@@ -31,9 +31,8 @@ from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.option_views import kept_views
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms.alerts import AlertMessages
-from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
-from pipeline.transforms.confirm import WriteRawRows, Written
 from pipeline.transforms.tables import TableReadingFn
+from pipeline.transforms.write import BulkWriteFn, BulkWriteRows, WriteRawRows, Written
 from tests.support.confirming import confirming
 from tests.support.memory import Memory
 from tests.support.rows import decoded

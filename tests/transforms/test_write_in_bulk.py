@@ -25,8 +25,8 @@ from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.transforms import bulk, metrics
-from pipeline.transforms.bulk import BulkWriteFn, BulkWriteRows
+from pipeline.transforms import metrics, write
+from pipeline.transforms.write import BulkWriteFn, BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 
 NOW_S = 1_771_329_600.0
@@ -205,11 +205,11 @@ def test_one_client_for_a_process(name):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(bulk._clients) == 1
+    assert len(write._clients) == 1
     for number, instance in enumerate(instances):
         assert written(instance, [ROWS[number]]) == []
         instance.teardown()
-    assert not bulk._clients
+    assert not write._clients
     assert keys_of(name) == [row.key for row in ROWS[:5]]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
-from pipeline.core.panes.noted_windows import NotedWindows, noted_row, notes_range, wakes_of, windows_of
+from pipeline.core.panes.woken_windows import NotedWindows, noted_row, notes_range, wakes_of, windows_of
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.rows.rows import Cell, Row, delete_row
 from pipeline.core.schema.rate import group_of

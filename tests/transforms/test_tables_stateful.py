@@ -7,7 +7,7 @@ from importlib import import_module
 import apache_beam as beam
 
 import pipeline
-from pipeline.transforms.stateful import StatefulFn
+from pipeline.transforms.tables import StatefulFn
 
 
 def test_every_step_with_state_prepares_its_process():

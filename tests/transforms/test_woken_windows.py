@@ -9,11 +9,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
-from pipeline.core.panes.noted_windows import NotedWindows, noted_row
+from pipeline.core.panes.woken_windows import NotedWindows, noted_row
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.transforms.noted_windows import NOTES_HERE, NotingTable, _WakeFn
+from pipeline.transforms.woken_windows import NOTES_HERE, NotingTable, _WakeFn
 
 HOUR_US = 3_600_000_000
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n30m = "halves"\n1h = "hours"')

@@ -3,8 +3,7 @@
 from pipeline.core.completion.work_list import BACKFILLED, LATE, REPAIRED, listing, work_row
 from pipeline.core.panes import group_firing
 from pipeline.core.panes.firing import IN_FLIGHT_US
-from pipeline.core.panes.listed_windows import Look, listed_windows
-from pipeline.core.panes.noted_windows import wakes_of
+from pipeline.core.panes.woken_windows import Look, listed_windows, wakes_of
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.toml import parse_schema
 from tests.support.groups import DAY, HOUR, LATENESS, MIDNIGHT, MINUTE, SECOND, Group, event, rows_of

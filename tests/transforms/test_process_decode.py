@@ -15,7 +15,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from pipeline.transforms import metrics
-from pipeline.transforms.decode import DecodeMessages
+from pipeline.transforms.process import DecodeMessages
 from tests.support.exhaustive import cases
 from tests.support.streams import NOON, clock, event_at, pubsub_message
 

@@ -22,8 +22,7 @@ from pipeline.core.rows.rows import EncodedRows, KeyRange
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
-from pipeline.transforms.bulk import BulkWriteFn
-from pipeline.transforms.confirm import WriteRawRows, _WriteRawFn
+from pipeline.transforms.write import BulkWriteFn, WriteRawRows, _WriteRawFn
 from tests.faults.bigtable_proxy import BigtableProxy, failing
 
 NOON = parse_time("2026-02-17T12:00:00Z")

@@ -17,8 +17,7 @@ from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.graph import assemble
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.transforms.bulk import BulkWriteRows
-from pipeline.transforms.write import WriteRows
+from pipeline.transforms.write import BulkWriteRows, WriteRows
 from tests.support.lasting import lasting
 from tests.support.tables import created
 

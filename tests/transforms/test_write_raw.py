@@ -6,7 +6,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from pipeline.core.events.event import Event
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import metrics
-from pipeline.transforms.rows import FormatRawRows
+from pipeline.transforms.write import FormatRawRows
 from tests.support.streams import NOON
 
 
