@@ -477,5 +477,4 @@ class PublishResults(beam.PTransform):
 
 def _messages_of(batch: bytes, encoding: Encoding) -> Iterator[PubsubMessage]:
     for serialized in read_batch(batch):
-        message = message_of(serialized, encoding)
-        yield PubsubMessage(message.data, dict(message.attributes))
+        yield _pubsub_message(message_of(serialized, encoding))

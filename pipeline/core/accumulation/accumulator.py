@@ -85,11 +85,15 @@ if [array(type_code).itemsize for type_code in (SHORT, LONG, _METRIC_INDEX)] != 
 
 
 class Reader:
-    """Reads values from bytes, one after the other."""
+    """Reads values from bytes, one after the other.
+
+    Attributes:
+        position: the number of bytes read so far.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._position = 0
+        self.position = 0
 
     def take(self, size: int) -> bytes:
         """Reads the next ``size`` bytes."""
@@ -115,21 +119,16 @@ class Reader:
 
     def counted(self) -> bytes:
         """Reads the next bytes, whose size is before them."""
-        begin = self._position + _COUNT.size
-        end = begin + _COUNT.unpack_from(self._data, self._position)[0]
+        begin = self.position + _COUNT.size
+        end = begin + _COUNT.unpack_from(self._data, self.position)[0]
         if end > len(self._data):
             raise ValueError("the accumulator is cut off")
-        self._position = end
+        self.position = end
         return self._data[begin:end]
 
     def names(self, size: int) -> tuple[str, ...]:
         """Reads names that take ``size`` bytes."""
         return _names(self.take(size))
-
-    @property
-    def position(self) -> int:
-        """The number of bytes read so far."""
-        return self._position
 
     def chosen(self, names: Sequence[str], count: int) -> tuple[str, ...]:
         """Reads so many indexes, and returns the names at these."""
@@ -140,18 +139,18 @@ class Reader:
 
     def end(self) -> None:
         """Raises ValueError if bytes are left."""
-        if self._position < len(self._data):
+        if self.position < len(self._data):
             raise ValueError("the accumulator has bytes after its end")
 
     def expect(self, size: int) -> None:
         """Raises ValueError if fewer bytes are left."""
-        if self._position + size > len(self._data):
+        if self.position + size > len(self._data):
             raise ValueError("the accumulator is cut off")
 
     def _move(self, size: int) -> int:
-        begin = self._position
+        begin = self.position
         self.expect(size)
-        self._position += size
+        self.position += size
         return begin
 
 

@@ -253,12 +253,8 @@ def start_of_readings(data: bytes) -> int:
 def read_group_readings(data: bytes) -> Iterator[Readings]:
     """Yields the readings by sensor and set of metrics. Raises ValueError for other bytes."""
     start_of_readings(data)
-    reader = Reader(data)
-    _, _, count = reader.unpack(_HEADER)
-    sets = [reader.names(reader.count()) for _ in range(count & ~_HAVE_TEXTS)]
-    encoded = reader.counted().decode().split("\n") if count & _HAVE_TEXTS else []
-    texts = [each.split("\t") for each in encoded]
-    end = reader.position
+    sets, encoded, end = _read_head(data)
+    texts = [each.split("\t") for each in encoded.decode().split("\n")]
     while end < len(data):
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
         sensor_id = end + _BLOCK.size
@@ -282,12 +278,17 @@ def read_group_readings(data: bytes) -> Iterator[Readings]:
         yield Readings(data[sensor_id:begin].decode(), metrics, times, numbers[first + events :], members)
 
 
-def read_group_values(data: bytes) -> Iterator[tuple[str, tuple[str, ...], Sequence[float]]]:
-    """Yields the sensor, metrics and values of what :func:`read_group_readings` yields, in half the time."""
+def _read_head(data: bytes) -> tuple[list[tuple[str, ...]], bytes, int]:
+    """Returns the sets of metrics, the encoded texts, and the position of the first block."""
     reader = Reader(data)
     _, _, count = reader.unpack(_HEADER)
     sets = [reader.names(reader.count()) for _ in range(count & ~_HAVE_TEXTS)]
-    end = reader.position + (reader.count() + _SIZE.size if count & _HAVE_TEXTS else 0)
+    return sets, reader.counted() if count & _HAVE_TEXTS else b"", reader.position
+
+
+def read_group_values(data: bytes) -> Iterator[tuple[str, tuple[str, ...], Sequence[float]]]:
+    """Yields the sensor, metrics and values of what :func:`read_group_readings` yields, in half the time."""
+    sets, _, end = _read_head(data)
     while end < len(data):
         id_size, index, events, size = _BLOCK.unpack_from(data, end)
         begin = end + _BLOCK.size + id_size
