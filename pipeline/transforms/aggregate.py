@@ -33,7 +33,6 @@ from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
 from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of
-from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRows, parts_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
@@ -299,8 +298,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
         for batch in firing.contributions.batches() if firing.contributions else ():
             size += len(batch)
             yield TaggedOutput(_ROLLUPS, batch)
+        self._rows.inc(sum(firing.counts[kind] for kind in (fired.EARLY, fired.ON_TIME, fired.LATE)))
         for rows in parts_of(firing.rows):
-            self._rows.inc(sum(not is_latest_key(row.key) for row in rows))
             for letter in self.writer.process(rows):
                 yield TaggedOutput(_DEAD_LETTERS, letter)
         schedule.firings += 1
