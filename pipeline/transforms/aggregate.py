@@ -28,9 +28,9 @@ from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time
 from pipeline.core.panes import group_firing as fired
-from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Aggregation, Schedule, Timers
+from pipeline.core.panes.firing import MAX_COMMIT_BYTES, NEVER_US, Aggregation
 from pipeline.core.panes.group_firing import INCOMPLETE, RESTORED, GroupFiring
-from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
+from pipeline.core.panes.group_state import Bags, GroupState, Schedule, Timers, read_schedule
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.rows import EncodedRows, parts_of
@@ -217,7 +217,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             HERE.wait((self._name, group), part, late=is_late)
         timers = of_group.expect(start_us, self._now_us(), self._firing, group)
         if timers is not None:
-            self._schedules[group] = schedule_bytes(of_group)
+            self._schedules[group] = of_group.to_bytes()
             schedule.write(self._schedules[group])
             _set(timers, watermark, clock)
 
@@ -303,7 +303,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             for letter in self.writer.process(rows):
                 yield TaggedOutput(_DEAD_LETTERS, letter)
         schedule.firings += 1
-        self._schedules[group] = schedule_bytes(schedule)
+        self._schedules[group] = schedule.to_bytes()
         state.schedule.write(self._schedules[group])
         if firing.incomplete:
             column = listing(LATE, now_us)

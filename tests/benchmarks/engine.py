@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes.firing import Schedule
-from pipeline.core.panes.group_state import Bags
+from pipeline.core.panes.group_state import Bags, Schedule
 from pipeline.core.results.window_results import PaneResult, ResultRules, batches_of, message_of, read_batch
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 
 from pipeline.core.events.event import Event
-from pipeline.core.panes.firing import Schedule
+from pipeline.core.panes.group_state import Schedule
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema

@@ -19,7 +19,7 @@ from google.cloud.bigtable_v2.types import ReadRowsResponse
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.events.event import Event
-from pipeline.core.panes.firing import Schedule
+from pipeline.core.panes.group_state import Schedule
 from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.rate import Rate, groups_for

@@ -6,7 +6,7 @@ from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import END_US, Aggregation, FiringRules, first_waiting
 from pipeline.core.panes.group_firing import GroupFiring
-from pipeline.core.panes.group_state import Bags, GroupState, read_schedule, schedule_bytes
+from pipeline.core.panes.group_state import Bags, GroupState, read_schedule
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings, wakes
 from pipeline.core.results.window_results import batches_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_row
@@ -98,7 +98,7 @@ class Group:
             else:
                 self.bags.parts.add(part)
             schedule.expect(start_us, self.now_us, self.aggregation.firing)
-        self.schedule = schedule_bytes(schedule)
+        self.schedule = schedule.to_bytes()
 
     def store(self, *events):
         for event in events:
@@ -149,7 +149,7 @@ class Group:
         schedule.firings += 1
         state.write(firing.left, 1)
         schedule.rearm(self.aggregation.firing)
-        self.schedule = schedule_bytes(schedule)
+        self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)
         for row in map(decoded, firing.rows):
             self.table.write(row)

@@ -38,8 +38,8 @@ from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation, Schedule
-from pipeline.core.panes.group_state import GroupWindows, Left, SensorWindow, StartWindows
+from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation
+from pipeline.core.panes.group_state import GroupWindows, Left, Schedule, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import (
     Readings,
     encoded_readings,

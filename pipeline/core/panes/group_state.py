@@ -10,6 +10,8 @@ marks       closed windows that are due                                   late p
 open        open windows                                                  panes that are early, on time or last
 ==========  ============================================================  ==========================================
 
+The :class:`Schedule` is read for every element.
+
 The open windows are bytes: a sequence of chunks, of which none is much larger than :data:`_CHUNK_BYTES` unless a single
 sensor's window is. An accumulator stays bytes until its sensor sends something. Little-endian, without padding:
 
@@ -25,6 +27,7 @@ Any release can read a chunk without its entries: they are a cache, and the tabl
 """
 
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +37,14 @@ from zlib import compress, decompress
 from pipeline.core.accumulation import accumulator
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.stored_windows import Completion
-from pipeline.core.panes.firing import END_US, NEVER_US, Aggregation, CommitLimits, Schedule
+from pipeline.core.panes.firing import (
+    END_US,
+    NEVER_US,
+    Aggregation,
+    CommitLimits,
+    FiringRules,
+    follow_every_us,
+)
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.parts import At
@@ -304,7 +314,181 @@ def _read_before(chunk: bytes, position: int, before: dict[str, At | None]) -> i
 
 
 _SOON_US = 1_000_000
-_FORMATS = bytes([VERSION, accumulator.VERSION])
+_MS = 1000  # in µs; runners round timers down to it
+_VERSIONS = bytes([6, VERSION, accumulator.VERSION])  # of the schedule, of windows, and of their accumulators
+
+
+class Timers(NamedTuple):
+    """The times that a group's timers have to be set to. None for a timer that stays as it is."""
+
+    watermark_us: int | None
+    clock_us: int | None
+
+
+@dataclass
+class Schedule:
+    """The part of a group's state that is read for every element: it is small.
+
+    A runner may deliver a timer twice, and clear it each time, even if it was set again in between: the DirectRunner
+    does. So a timer that fires counts as not set, whatever it was set to, and :meth:`rearm` sets it again.
+
+    Attributes:
+        passed_us: an event time that the group's watermark has certainly passed.
+        closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
+            what is late, not a runner. It never decreases, even if an update of the job allows more lateness. It is
+            ahead of the watermark if windows had to close that did not fit into the state.
+        watermark_us: the time of the watermark's timer; :data:`NEVER_US` if it is not set.
+        clock_us: the time of the clock's timer; :data:`NEVER_US` if it is not set.
+        firings: the number of firings so far.
+        follow_us: the time from which on a firing of open windows makes longer ones follow those in progress.
+        lags: whether longer windows lack what panes of windows in progress count.
+        open_watermark_us: the next watermark at which an open window fires or closes; :data:`NEVER_US` without one.
+        due_us: the time at which waiting readings or marks have to be in a pane, by the start of their window;
+            :data:`NEVER_US` if the watermark alone decides it.
+        passed_before_us: the same as ``passed_us``, before the timer that fires now.
+        closed_before_us: the same as ``closed_us``, before the timer that fires now.
+    """
+
+    passed_us: int = -NEVER_US
+    closed_us: int = -NEVER_US
+    watermark_us: int = NEVER_US
+    clock_us: int = NEVER_US
+    firings: int = 0
+    follow_us: int = -NEVER_US
+    lags: bool = False
+    open_watermark_us: int = NEVER_US
+    due_us: dict[int, int] = field(default_factory=dict)
+    passed_before_us: int = field(init=False, compare=False)
+    closed_before_us: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the watermark has passed the end of time, and nothing waits."""
+        return self.passed_us >= END_US and not self.due_us
+
+    def expect(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> Timers | None:
+        """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed.
+
+        Early panes of a group fire at times of its own, or of its phase, ``early_us`` apart, and so do late ones,
+        ``late_us`` apart: all groups together make an even load, and one firing reads the state for many windows.
+        """
+        if start_us in self.due_us:
+            return None if self.is_armed else self.rearm(firing, group)
+        if firing.window.end_of(start_us) <= self.passed_us:
+            due_us = firing.next_us(group, now_us, firing.late_us) if firing.late_us else now_us
+        else:
+            due_us = firing.next_us(group, now_us, firing.early_us) if firing.early_us else NEVER_US
+        self.due_us[start_us] = due_us
+        if not self.is_armed:  # others may be due, if another release wrote the state
+            return self.rearm(firing, group)
+        return self.arm(self._next_watermark_us(start_us, firing), due_us, firing.lag_us(group))
+
+    def rearm(self, firing: FiringRules, group: int = 0) -> Timers:
+        """Makes the timers fire when windows, or what waits, need it."""
+        clock_us = min([*self.due_us.values(), self.follow_us if self.lags else NEVER_US])
+        # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
+        watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
+        watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
+        return self.arm(min([watermark_us, *watermarks_us]), clock_us, firing.lag_us(group))
+
+    def arm(self, watermark_us: int, clock_us: int, lag_us: int = 0) -> Timers:
+        """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early.
+
+        Args:
+            watermark_us: the group's watermark.
+            clock_us: the time of the clock.
+            lag_us: the time by which the group's watermark is behind the job's.
+        """
+        watermark_us += lag_us if watermark_us < END_US else 0
+        watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
+        sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
+        self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
+        return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
+
+    def pass_watermark(self, time_us: int, firing: FiringRules, group: int = 0) -> set[int]:
+        """Notes that the watermark's timer fired. Returns the starts of the windows whose panes fire now."""
+        time_us -= firing.lag_us(group) if time_us < END_US else 0
+        before = self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
+        self.passed_us = max(self.passed_us, time_us)
+        self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
+        self.watermark_us = NEVER_US
+        steps = list(zip(before, (self.passed_us, self.closed_us), strict=True))
+        return {
+            start_us
+            for start_us in self.due_us
+            if self.passed_us >= END_US
+            or any(first_us < firing.window.end_of(start_us) <= last_us for first_us, last_us in steps)
+        }
+
+    def pass_time(self, time_us: int) -> set[int]:
+        """Notes that the clock's timer fired. Returns the starts of the windows whose panes fire now."""
+        self.clock_us = NEVER_US
+        return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
+
+    def follow(self, now_us: int, firing: FiringRules, group: int = 0) -> None:
+        """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
+        every_us = follow_every_us(firing.window, firing.early_us, firing.waiting)
+        self.follow_us = firing.next_us(group, now_us, every_us)
+
+    def done(self, starts_us: Iterable[int]) -> None:
+        """Notes that nothing waits for these windows any more."""
+        for start_us in starts_us:
+            del self.due_us[start_us]
+
+    def _next_watermark_us(self, start_us: int, firing: FiringRules) -> int:
+        """Returns the next watermark at which readings of a window may fire; otherwise the last watermark of all.
+
+        At the last watermark, a job that is drained writes what waits.
+        """
+        end_us = firing.window.end_of(start_us)
+        times_us = (end_us, end_us + firing.lateness_us, END_US)
+        return next(time_us for time_us in times_us if time_us > self.passed_us or time_us == END_US)
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether a timer is set."""
+        return min(self.watermark_us, self.clock_us) < NEVER_US
+
+    def to_bytes(self) -> bytes:
+        """Serializes the schedule: the versions of all formats of the state in one byte each, and 64-bit integers.
+
+        Any other release can read the first three of these: what has passed, what is closed, and the number of firings.
+        """
+        pairs = [number for pair in self.due_us.items() for number in pair]
+        known, timers = [self.passed_us, self.closed_us, self.firings], [self.watermark_us, self.clock_us]
+        rest = [self.follow_us, self.lags, self.open_watermark_us, *pairs]
+        return _VERSIONS + array("q", [*known, *timers, *rest]).tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Schedule | None":
+        """Parses what :meth:`to_bytes` wrote; None if another release wrote the state, or some of it."""
+        if data[: len(_VERSIONS)] != _VERSIONS:
+            return None
+        known, rest = _numbers(data)
+        watermark_us, clock_us, follow_us, lags, open_us, *pairs = rest
+        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        passed_us, closed_us, firings = known
+        times_us = passed_us, closed_us, watermark_us, clock_us
+        return cls(*times_us, firings, follow_us, bool(lags), open_us, due_us)
+
+    @classmethod
+    def of_another_release(cls, data: bytes) -> "Schedule":
+        """Returns what another release's schedule tells. Timers may be set that it does not know."""
+        (passed_us, closed_us, firings), _ = _numbers(data)
+        return cls(passed_us, closed_us, firings=firings)
+
+
+def _numbers(data: bytes) -> tuple[list[int], list[int]]:
+    """Returns the numbers of a schedule that any release can read, and the others."""
+    numbers = array("q", data[len(_VERSIONS) :])
+    return list(numbers[:3]), list(numbers[3:])
+
+
+def _up_to_ms(time_us: int) -> int:
+    return min(-(-time_us // _MS) * _MS, NEVER_US)
 
 
 class Bag(Protocol):
@@ -343,11 +527,6 @@ class Left:
     open: set[int] = field(default_factory=set)
 
 
-def schedule_bytes(schedule: Schedule) -> bytes:
-    """Serializes a group's schedule, with the versions of all formats of its state."""
-    return schedule.to_bytes(_FORMATS)
-
-
 def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_us: int) -> Schedule:
     """Parses a group's schedule; None for a new group.
 
@@ -356,10 +535,10 @@ def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_
     """
     if data is None:
         return Schedule()
-    known = Schedule.from_bytes(data, _FORMATS)
+    known = Schedule.from_bytes(data)
     if known is not None:
         return known
-    schedule = Schedule.of_another_release(data, _FORMATS)
+    schedule = Schedule.of_another_release(data)
     longer = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
     for chunk in bags.open.read():
         (tier, start_us), sensor_ids = window_of(chunk), sensors_of(chunk)

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from pipeline.core.panes.firing import RollupRules, Schedule
-from pipeline.core.panes.group_state import GroupWindows
+from pipeline.core.panes.firing import RollupRules
+from pipeline.core.panes.group_state import GroupWindows, Schedule
 from pipeline.core.results.window_results import Kind, PaneResult, ResultRules
 from pipeline.core.rollups.contributions import Contribution
 from pipeline.core.rollups.due import MOST_BYTES, Due, RowsThenDue, due_bytes, written_bytes

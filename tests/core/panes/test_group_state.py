@@ -62,8 +62,8 @@ def test_days_have_no_state():
 
 def updated(group, monkeypatch):
     """Goes on with a release whose formats of state are others, and can't read what the one before kept."""
-    version, *others = group_state._FORMATS
-    monkeypatch.setattr(group_state, "_FORMATS", bytes([version % 255 + 1, *others]))
+    version, *others = group_state._VERSIONS
+    monkeypatch.setattr(group_state, "_VERSIONS", bytes([version % 255 + 1, *others]))
     for number, chunk in enumerate(group.bags.open):
         group.bags.open[number] = chunk[:-1]
 
