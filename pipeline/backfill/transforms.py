@@ -32,7 +32,6 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before
 from pipeline.core.windows import Window
-from pipeline.core.windows.fixed import Window
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import CompletingFn, now_us

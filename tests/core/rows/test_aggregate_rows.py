@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline.core.windows.fixed import Window
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.times import from_datetime
