@@ -13,10 +13,10 @@ import pytest
 from google.api_core.exceptions import AlreadyExists
 from google.cloud.pubsub_v1 import PublisherClient
 
-from pipeline import SensorTable
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.cloud.pubsub.subscriber import subscriber_client
+from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event

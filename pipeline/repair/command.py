@@ -16,9 +16,9 @@ from pipeline.core.completion.auditable_windows import (
     COLLECTED_ROWS,
     KEPT_NO_LONGER,
     OPEN,
+    UNSURE,
     SkippedWindows,
 )
-from pipeline.core.completion.longer_audit import UNSURE
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain

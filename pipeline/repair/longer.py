@@ -1,14 +1,39 @@
-"""The longer windows around rewritten ones that a repair does not audit, and so computes again from shorter windows."""
+"""Brings longer windows in line with rewritten windows in them, if a repair does not audit them itself."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
 
-from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, Bounds
+import apache_beam as beam
+from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+
+from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, finding_of
+from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, UNSURE, Bounds
+from pipeline.core.completion.work_list import work_row
+from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.queries.sweeps import Span, SpansInOrder
+from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import Tier
+from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import sources
+from pipeline.transforms.settle_rollups import WrittenWindow
+from pipeline.transforms.tables import CompletingFn, now_us
+
+_MOST_SENSORS = 1000  # whose windows are computed together
+_MOST_TIMES = 3  # that windows are computed, if their shorter ones keep changing
+_COMPUTED = "computed"
+
+_Window = tuple[str, int]  # sensor and start
+_Shorter = dict[int, WindowStats | None]
+"""Shorter windows that are right, by start: see :meth:`CompletionFromShorterWindows.completed`."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +86,13 @@ class WindowsAbove:
         return extent is not None and start_us in extent and spans.include(sensor_id, start_us)
 
     def why_left(self, tier: int, start_us: int) -> str | None:
-        """Returns why a longer window can't be computed from shorter ones; None if it can."""
+        """Returns why a longer window is not computed, whatever the table has of it; None if it is."""
         of_tier = self.tiers[tier]
         if self.bounds is None:
             return None
         if start_us < self.bounds[of_tier].kept_us:
             return KEPT_NO_LONGER
-        if of_tier.window.end_of(start_us) > self.bounds[of_tier].latest_us:
-            return OPEN
-        return COLLECTED_ROWS if start_us < self.from_us[of_tier] else None
+        return OPEN if of_tier.window.end_of(start_us) > self.bounds[of_tier].latest_us else None
 
     def follow(self, tier: int, start_us: int, sensor_id: str) -> bool:
         """Returns whether a window that is rewritten changes longer ones that the repair does not audit."""
@@ -79,6 +102,214 @@ class WindowsAbove:
         )
 
     def computes(self, tier: Tier, start_us: int) -> bool:
-        """Returns whether the repair computes a longer window from shorter ones if these change."""
+        """Returns whether the repair certainly computes a longer window if shorter ones change."""
         index = self.tiers.index(tier)
-        return index > 0 and self.why_left(index, start_us) is None
+        certain = self.bounds is None or start_us >= self.from_us[tier]
+        return index > 0 and certain and self.why_left(index, start_us) is None
+
+
+class Changed(NamedTuple):
+    """A window that was rewritten, or is listed.
+
+    Attributes:
+        sensor_id: the sensor.
+        tier: the tier's index.
+        start_us: the start.
+        rewritten: whether it was rewritten.
+        cells: the cells that a dry run would have written; None if the table has them.
+        right: whether its row is right by then; if not, a longer window must not count less of it than before.
+    """
+
+    sensor_id: str
+    tier: int
+    start_us: int
+    rewritten: bool = True
+    cells: tuple[Cell, ...] | None = None
+    right: bool = True
+
+
+def is_followed(window: WrittenWindow, longer: WindowsAbove, rolled_up: Collection[int]) -> bool:
+    """Returns whether longer windows or roll-ups follow a rewritten window, which is listed until then.
+
+    Args:
+        window: the rewritten window.
+        longer: the longer windows of the repair.
+        rolled_up: the indexes of the tiers whose roll-ups follow.
+    """
+    return window.tier in rolled_up or longer.follow(*window)
+
+
+class LongerOutputs(NamedTuple):
+    """The outputs of :class:`RecomputeLonger`.
+
+    Attributes:
+        found: a :class:`Finding` for each longer window whose row was wrong, and an :class:`Untouched` for each that
+            stays as it is.
+        computed: a :class:`WrittenWindow` for each that was computed again.
+    """
+
+    found: PCollection
+    computed: PCollection
+
+
+@dataclass(eq=False)
+class RecomputeLonger(beam.PTransform):
+    """Brings longer windows in line with :class:`Changed` windows in them, all of which the table has by then.
+
+    Writes the windows that stay as they are to the work list. A dry run writes nothing.
+
+    Args:
+        table: the table's name.
+        schema: the table's schema.
+        retention: the retention of the table's cells.
+        longer: the longer windows of the repair.
+        dry_run: whether to write nothing.
+    """
+
+    table: TableName
+    schema: TableSchema
+    retention: Retention
+    longer: WindowsAbove
+    dry_run: bool
+
+    def expand(self, changed: PCollection) -> Any:  # LongerOutputs; Beam takes the annotation for a type hint and warns
+        recompute_fn = _RecomputeFn(self.table, self.schema, self.retention, self.longer, dry_run=self.dry_run)
+        found = (
+            changed
+            | "BySensor" >> beam.Map(lambda each: (each.sensor_id, tuple(each))).with_output_types(tuple[str, Any])
+            | "GatherChanged" >> beam.GroupByKey()
+            | "RecomputeLonger" >> beam.ParDo(recompute_fn).with_outputs(_COMPUTED, main="found")
+        )
+        return LongerOutputs(found["found"], found[_COMPUTED])
+
+
+class _RecomputeFn(CompletingFn):
+    def __init__(
+        self, table: TableName, schema: TableSchema, retention: Retention, longer: WindowsAbove, *, dry_run: bool
+    ) -> None:
+        super().__init__(table, schema, retention, search=True)
+        self._longer, self._dry_run = longer, dry_run
+
+    def setup(self) -> None:
+        super().setup()
+        self._rewriter: Rewriter | None = None
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._waiting: dict[str, list[Changed]] = {}
+
+    def process(self, element: tuple[str, Iterable[tuple[Any, ...]]]) -> Iterator[Any]:
+        sensor_id, changed = element
+        self._waiting[sensor_id] = [Changed(*each) for each in changed]
+        if len(self._waiting) >= _MOST_SENSORS:
+            yield from self._computed()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """Computes what is waiting. Beam asks for windowed values here."""
+        for each in self._computed():
+            if isinstance(each, TaggedOutput):
+                yield TaggedOutput(each.tag, GlobalWindows.windowed_value(each.value))
+            else:
+                yield GlobalWindows.windowed_value(each)
+
+    def _computed(self) -> Iterator[Any]:
+        waiting, self._waiting = self._waiting, {}
+        tiers = self._schema.tiers
+        changed: dict[int, dict[_Window, Changed]] = defaultdict(dict)
+        for each in (each for of_sensor in waiting.values() for each in of_sensor):
+            known = changed[each.tier].get((each.sensor_id, each.start_us))
+            if known is None or not known.rewritten:
+                changed[each.tier][each.sensor_id, each.start_us] = each
+        for tier, source in enumerate(sources(tuple(tier.window for tier in tiers))):
+            if not changed[source]:
+                continue
+            within: dict[_Window, list[Changed]] = defaultdict(list)
+            for (sensor_id, start_us), each in changed[source].items():
+                within[sensor_id, tiers[tier].window.start_of(start_us)].append(each)
+            todo = dict[_Window, _Shorter]()
+            for (sensor_id, start_us), shorter in within.items():
+                rewritten = any(each.rewritten for each in shorter)
+                mark = Changed(sensor_id, tier, start_us, rewritten, right=False)
+                changed[tier].setdefault((sensor_id, start_us), mark)
+                if self._longer.are_audited(tier, sensor_id, start_us):
+                    continue
+                why = self._longer.why_left(tier, start_us)
+                if why is None:
+                    todo[sensor_id, start_us] = {
+                        each.start_us: self._stats_of(each, tiers[source]) for each in shorter if each.right
+                    }
+                elif why != KEPT_NO_LONGER and rewritten:
+                    yield from self._left([Untouched(tiers[tier], sensor_id, start_us, why)])
+            for key in todo:
+                changed[tier][key] = changed[tier][key]._replace(right=True)
+            for found in self._brought_in_line(tiers[tier], todo):
+                yield found
+                key = found.sensor_id, found.start_us
+                if isinstance(found, Untouched):
+                    changed[tier][key] = changed[tier][key]._replace(right=False)
+                elif self._dry_run:
+                    changed[tier][key] = changed[tier][key]._replace(cells=found.cells)
+            yield from (TaggedOutput(_COMPUTED, WrittenWindow(tier, start_us, each)) for each, start_us in todo)
+
+    def _stats_of(self, changed: Changed, tier: Tier) -> WindowStats | None:
+        if changed.cells is None:
+            return None
+        row = Row(aggregate_key(tier.window, changed.sensor_id, changed.start_us), list(changed.cells))
+        return parse_window_stats(tier.window, row, tier.statistics)[1] if row.cells else WindowStats()
+
+    def _brought_in_line(self, tier: Tier, todo: Mapping[_Window, _Shorter]) -> Iterator[Finding | Untouched]:
+        """Rewrites wrong windows, and looks at them again: others may write them, or those in them."""
+        for number in range(_MOST_TIMES):
+            found = list(self._found(tier, todo))
+            wrong = [each for each in found if isinstance(each, Finding)]
+            if not number:
+                yield from wrong
+            yield from self._left([each for each in found if isinstance(each, Untouched)])
+            if self._dry_run or not wrong:
+                break
+            self._writer.replace(Replacement(each.key, each.tier.family, each.cells) for each in wrong)
+            todo = {key: todo[key] for key in ((each.sensor_id, each.start_us) for each in wrong)}
+
+    def _found(self, tier: Tier, todo: Mapping[_Window, _Shorter]) -> Iterator[Finding | Untouched]:
+        """Yields what is wrong with windows, or that their rows stay as they are, for want of shorter windows."""
+        table, by_start = self._completion, defaultdict[int, list[str]](list)
+        for sensor_id, start_us in todo:
+            by_start[start_us].append(sensor_id)
+        for start_us, sensors in by_start.items():
+            end_us = tier.window.end_of(start_us)
+            with table.together.kept(table.row_selection(tier, each, start_us, end_us) for each in sensors):
+                compared = partial(self._compared, tier, start_us, todo)
+                found = table.tiers[tier].each(compared, sensors, start_us, now_us())
+                yield from (each for each in found.values() if each is not None)
+
+    def _compared(
+        self, tier: Tier, start_us: int, todo: Mapping[_Window, _Shorter], sensor_id: str
+    ) -> Finding | Untouched | None:
+        table, now = self._completion, now_us()
+        completion, right = table.tiers[tier], todo[sensor_id, start_us]
+        why = UNSURE if completion.is_certain(start_us, now) else COLLECTED_ROWS
+        try:
+            completed = completion.completed(sensor_id, start_us, now, {}, right)
+        except ForeignRow:
+            return Untouched(tier, sensor_id, start_us, UNSURE)
+        if completed is None:
+            return Untouched(tier, sensor_id, start_us, why)
+        stats = completed.stats
+        if stats.events and not (tier.statistics.known_in(stats) and table.tells_members(stats)):
+            return Untouched(tier, sensor_id, start_us, UNSURE)  # they were declared later
+        magnitudes = dict.fromkeys(stats.metrics, inf)  # rows don't tell them
+        found = Recomputed(stats, magnitudes, sizes=stats.sizes or {}) if stats.events else None
+        selection = table.row_selection(tier, sensor_id, start_us, tier.window.end_of(start_us))
+        row = next(table.together(selection), None)
+        return finding_of(tier, sensor_id, start_us, found, StoredRow() if row is None else StoredRow.of(row))
+
+    def _left(self, windows: list[Untouched]) -> list[Untouched]:
+        if windows and not self._dry_run:
+            self._writer.add(work_row(self._schema.tiers[0], each.sensor_id, each.start_us) for each in windows)
+        return windows
+
+    @property
+    def _writer(self) -> Rewriter:
+        if self._rewriter is None:
+            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
+        return self._rewriter

@@ -16,8 +16,7 @@ from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.repair.longer import WindowsAbove
-from pipeline.repair.recompute_longer import Changed, RecomputeLonger, is_followed
+from pipeline.repair.longer import Changed, RecomputeLonger, WindowsAbove, is_followed
 from pipeline.repair.rollups import ignore
 from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow
 from pipeline.transforms.tables import RETRY_S, TableReadingFn

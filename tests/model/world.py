@@ -36,7 +36,8 @@ from pipeline.core.schema.table_schema import SchemaError, Tier
 from pipeline.core.windows import parse_window, sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, following, joining, recompute_longer, report, scope, settling
+from pipeline.repair import claims, following, joining, report, scope, settling
+from pipeline.repair import longer as longer_windows
 from pipeline.repair import newest as newest_repair
 from pipeline.repair import run as repair
 from pipeline.repair import transforms as repairing
@@ -115,8 +116,11 @@ class World(Judge):
         )
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, following)),
-            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, recompute_longer, settling)),
-            *((module, "now_us", lambda: self.now_us) for module in (backfilling, newest_rows, repairing)),
+            *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
+            *(
+                (module, "now_us", lambda: self.now_us)
+                for module in (backfilling, newest_rows, repairing, longer_windows)
+            ),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, following)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
@@ -534,9 +538,7 @@ class World(Judge):
         schema, by_sensor = scope.schema, defaultdict(list)
         for each in changed:
             by_sensor[each.sensor_id].append(tuple(each))
-        recompute = recompute_longer._RecomputeFn(
-            request.table, schema, scope.retention, longer, dry_run=request.dry_run
-        )
+        recompute = longer_windows._RecomputeFn(request.table, schema, scope.retention, longer, dry_run=request.dry_run)
         recompute.setup()
         recompute.start_bundle()
         for element in by_sensor.items():

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.tables import tables
-from pipeline.core.completion.longer_audit import LongerAudit
+from pipeline.core.completion.stored_windows import CompletionFromShorterWindows
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
@@ -158,16 +158,11 @@ def test_a_window_that_a_job_may_still_write(bigtable):
     assert not [key for key in rows_of(name) if key.startswith(b"repair#")]
 
 
-@pytest.mark.parametrize("kind", ["foreign", "missing"])
-def test_an_hour_beside_it_that_is_wrong(table, kind):
-    """Where another hour's row can't be read, or lacks what the day counts, the day stays as it is and is listed:
-    a repair of the list computes it from raw rows."""
+def test_an_hour_beside_it_that_is_foreign(table):
+    """Where another hour's row can't be read, the day stays as it is and is listed: a repair of the list computes it
+    from raw rows."""
     name, schema = table
-    key = aggregate_key(HOURLY, "a", T + DAY)
-    if kind == "foreign":
-        write(name, [Row(key, [Cell("hours", b"sum_t", T + 2 * DAY, b"junk")])])
-    else:
-        delete_rows(name, [key])
+    write(name, [Row(aggregate_key(HOURLY, "a", T + DAY), [Cell("hours", b"sum_t", T + 2 * DAY, b"junk")])])
     before = rows_of(name)
     found, sums = repaired(name, *ONE_HOUR)
     assert of_longer(found, "its shorter windows lack something")[0] == LONGER[0]
@@ -180,6 +175,17 @@ def test_an_hour_beside_it_that_is_wrong(table, kind):
     assert not [key for key in rows_of(name) if key.startswith(b"repair#")]
 
 
+def test_an_hour_beside_it_without_a_row(table):
+    """An interrupted backfill leaves such an hour: what is around it counts the hour's raw rows, as everywhere."""
+    name, schema = table
+    key = aggregate_key(HOURLY, "a", T + DAY)
+    missing = rows_of(name)[key]
+    delete_rows(name, [key])
+    assert repaired(name, *ONE_HOUR, "--dry-run")[0] == repaired(name, *ONE_HOUR)[0] != []
+    write(name, [Row(key, missing)])
+    assert_right(name, schema, without(SPIKE))
+
+
 def test_a_repair_that_was_stopped_in_between(table, monkeypatch):
     """The hour is on the work list until all that follows is written: the same command does the rest."""
     name, schema = table
@@ -188,7 +194,7 @@ def test_a_repair_that_was_stopped_in_between(table, monkeypatch):
         def failing(*_):
             raise ServerProblem("the server went away")
 
-        patched.setattr(LongerAudit, "audit", failing)
+        patched.setattr(CompletionFromShorterWindows, "completed", failing)
         assert run(name, *ONE_HOUR).stderr == "Error: the server went away\n"
     assert work_key(HOURLY, "a", HOUR_OF_SPIKE) in rows_of(name)
     findings, sums = repaired(name, *ONE_HOUR)
@@ -204,17 +210,17 @@ def test_another_writer_meanwhile(table, monkeypatch):
     stats = WindowStats()
     stats.add(late.readings)
     hours = schema.tiers[0]
-    original, written = LongerAudit.audit, []
+    original, written = CompletionFromShorterWindows.completed, []
 
     def overtaken(*arguments):
-        found = list(original(*arguments))
+        found = original(*arguments)
         if not written:
             written.append(late)
             write(name, raw_rows(schema, written))
             write(name, [aggregate_row(HOURLY, "a", T + DAY + HOUR, stats, hours.family)])
-        return iter(found)
+        return found
 
-    monkeypatch.setattr(LongerAudit, "audit", overtaken)
+    monkeypatch.setattr(CompletionFromShorterWindows, "completed", overtaken)
     repaired(name, *ONE_HOUR)
     assert_right(name, schema, [*without(SPIKE), late])
 

@@ -11,6 +11,7 @@ from pipeline.core.windows import chains
 
 COLLECTED = "may be collected"  # the windows' raw rows
 COLLECTED_ROWS = "of windows that may be collected"  # shorter ones, of which longer windows consist
+UNSURE = "its shorter windows lack something"
 KEPT_NO_LONGER = "kept no longer"  # the windows' aggregate rows
 OPEN = "still open"
 

@@ -1,4 +1,4 @@
-"""Completes windows from what a table stores. Jobs, backfills and readers of open windows share this code.
+"""Completes windows from what a table stores. Jobs, backfills, repairs and readers of open windows share it.
 
 A window of the shortest tier is computed from its raw rows, and a longer one from the rows of its shorter windows. If
 Bigtable may have collected some of these rows, the window's own row tells whether something is missing. Nothing here
@@ -8,7 +8,7 @@ calls a server: the caller passes the function that reads rows.
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isnan
 from operator import neg
@@ -25,7 +25,7 @@ from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text, of_fields, tells
 from pipeline.core.statistics.parts import same_readings
-from pipeline.core.statistics.window_stats import MetricStats, Statistics, WindowStats, copied, covers
+from pipeline.core.statistics.window_stats import MetricStats, Statistics, WindowStats, at_least, copied, covers
 from pipeline.core.windows import Window, sources
 
 MOST_SENSORS = 200
@@ -34,6 +34,8 @@ MOST_SENSORS = 200
 _LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
 _MOST_ROWS = 5000  # aggregate rows that are read together
 _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may differ
+
+_NONE: Mapping[int, WindowStats | None] = {}
 
 A = TypeVar("A")
 ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
@@ -380,22 +382,36 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
         return self._table.keeps_readings(start_us, now_us) or keeps_shorter
 
     def completed(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: Mapping[int, WindowStats],
+        right: Mapping[int, WindowStats | None] = _NONE,
     ) -> Completed[Mapping[int, WindowStats]] | None:
         """Merges the stored shorter windows with fresh ones, each of which replaces its row unless that counts more.
 
         Where raw rows may have been collected, the window is complete only if these include all that its own row
         counts: an interrupted backfill may have left a shorter window without a row. If there is no own row, it is
         complete if all shorter rows are there, or if there never was an own row.
+
+        Args:
+            sensor_id: the sensor.
+            start_us: the window's start.
+            now_us: the current time.
+            fresh: statistics of shorter windows, by start.
+            right: the shorter windows that a repair puts right, by start, whatever the window's own row counts of them:
+                the statistics that replace a row, without events if there will be none; None if the table has them.
         """
         try:
-            shorter = self._stored(sensor_id, start_us, now_us, fresh)
+            shorter = self._stored(sensor_id, start_us, now_us, fresh, right)
         except _TooWide:
             return None
         if self._reads_row(start_us, now_us):
             row, certain = self._table.row(self._tier, sensor_id, start_us), self.is_certain(start_us, now_us)
             if row.events:
-                whole = _include(shorter, row.sizes) if row.sizes else certain
+                told = not right or at_least(shorter.values(), row)  # an older row does not tell what it counts
+                whole = self._include(shorter, row.sizes, right) if row.sizes else certain and told
             else:
                 whole = certain or self._never_had_row(start_us, now_us)
             if not whole:
@@ -426,11 +442,18 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
         return found
 
     def _stored(
-        self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats]
+        self,
+        sensor_id: str,
+        start_us: int,
+        now_us: int,
+        fresh: Mapping[int, WindowStats],
+        right: Mapping[int, WindowStats | None],
     ) -> dict[int, WindowStats]:
         """Reads the statistics of a window's shorter windows by start, in µs. Raises _TooWide."""
         table, statistics, end_us = self._table, self._tier.statistics, self._tier.window.end_of(start_us)
-        found = larger(dict(table.rows(self._source, sensor_id, start_us, end_us)), fresh)
+        rows = dict(table.rows(self._source, sensor_id, start_us, end_us))
+        rows |= {each_us: stats for each_us, stats in right.items() if stats is not None}
+        found = larger({each_us: stats for each_us, stats in rows.items() if stats.events}, fresh)
         if not table.keeps_readings(start_us, now_us):
             return found
         # Rows that were written before a statistic or a roll-up was declared lack it.
@@ -455,15 +478,24 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
             table.neighbours.carry(sensor_id, found, now_us)
         return found
 
+    def _include(self, shorter: Mapping[int, WindowStats], sizes: Mapping[int, int], right: Collection[int]) -> bool:
+        """Returns whether shorter windows include all that the own row counts of each, by start in µs.
+
+        A row from before its source was added tells of shorter windows than those of the source.
+        """
+        counted: dict[int, int] = defaultdict(int)
+        for each_us, size in sizes.items():
+            counted[self._source.window.start_of(each_us)] += size
+        return all(
+            each_us in shorter and shorter[each_us].size >= size
+            for each_us, size in counted.items()
+            if each_us not in right
+        )
+
     def _raw_end_us(self, start_us: int) -> int:
         """Returns the end of the part of a window in which shorter ones may lack a row."""
         end_us = self._tier.window.end_of(start_us)
         return min(end_us, self._source.window.first_start(min(end_us, self._raw_until_us)))
-
-
-def _include(shorter: Mapping[int, WindowStats], sizes: Mapping[int, int]) -> bool:
-    """Returns whether shorter windows include all that a longer window's row counts of each, by start in µs."""
-    return all(each_us in shorter and shorter[each_us].size >= size for each_us, size in sizes.items())
 
 
 class Completion(WindowRows):
