@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
@@ -23,7 +23,6 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.repair.joining import gathered
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import RETRY_S, TableReadingFn, now_us
 
@@ -34,6 +33,20 @@ _MOST_TIMES = 3  # that the readings of a row are looked up, if a job keeps writ
 
 NewestOfSensors = tuple[int, list[tuple[str, list[NewestCell]]]]
 """A group of sensors, and the newest readings of each, as far as they were read together."""
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def gathered(pairs: Iterable[tuple[K, V]], most: int) -> Iterator[tuple[K, list[V]]]:
+    """Yields keys with their values, of at most so many pairs at a time: a key may come again."""
+    pairs = iter(pairs)
+    while some := list(islice(pairs, most)):
+        found: dict[K, list[V]] = defaultdict(list)
+        for key, value in some:
+            found[key].append(value)
+        yield from found.items()
 
 
 def by_group(cells: Iterable[tuple[str, list[NewestCell]]]) -> Iterable[NewestOfSensors]:

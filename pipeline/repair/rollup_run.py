@@ -38,8 +38,7 @@ from pipeline.repair.report import WriteReport, read_findings
 from pipeline.repair.request import Request
 from pipeline.repair.rollups import AuditRollups, tasks_of
 from pipeline.repair.run import SliceResult, carry_out
-from pipeline.repair.scope import MOST_SLICES, SLICE_BYTES, scope_of
-from pipeline.repair.spans import slices_of
+from pipeline.repair.scope import MOST_SLICES, SLICE_BYTES, scope_of, slices_of
 from pipeline.transforms import metrics
 
 _MICROSECOND = timedelta(microseconds=1)

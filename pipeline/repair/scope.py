@@ -1,9 +1,10 @@
 """The scope of a repair: the windows that it audits, the listed windows that it settles, and its slices."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -38,7 +39,6 @@ from pipeline.job.settings import runs_here
 from pipeline.repair.claims import ListedWindow
 from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.request import Request
-from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
 
 MOST_LISTED = 20_000
 """The maximum number of listed windows for one Dataflow job, whose graph contains them."""
@@ -255,3 +255,65 @@ def _enclosing_span(starts: list[int], tiers: Sequence[Tier], sensors: frozenset
     windows = [tier.window for tier in tiers]
     first_us = min(window.start_of(min(starts)) for window in windows)
     return Span(first_us, max(window.end_of(window.start_of(max(starts))) for window in windows), sensors)
+
+
+def slices_of(extents: Sequence[Extent], most: int, sensors: frozenset[str] | None = None) -> list[Span]:
+    """Returns the spans to read for these windows, in time order; each slice covers whole windows of the longest tier.
+
+    Args:
+        extents: the windows to audit, of tiers that nest.
+        most: the maximum number of slices, at least one.
+        sensors: the sensors to audit; None for all.
+    """
+    inspected = [extent for extent in extents if extent.start_us < extent.end_us]
+    if not inspected:
+        return []
+    start_us, end_us = min(extent.start_us for extent in inspected), max(extent.end_us for extent in inspected)
+    longest = extents[-1].tier.window
+    cuts = {longest.start_of(start_us + (end_us - start_us) * part // most) for part in range(1, most)}
+    bounds = [start_us, *sorted(cut for cut in cuts if cut > start_us), end_us]
+    return [Span(*each, sensors) for each in pairwise(bounds)]
+
+
+def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[Span]:
+    """Returns the spans to read for listed windows, each widened to the longest window that contains it.
+
+    Skips a span that contains no window of the extents.
+    """
+    longest = extents[-1].tier.window
+    sensors: dict[int, set[str]] = {}
+    for sensor_id, start_us in listed:
+        sensors.setdefault(longest.start_of(start_us), set()).add(sensor_id)
+    return [
+        Span(start_us, longest.end_of(start_us), frozenset(sensors[start_us]))
+        for start_us in sorted(sensors)
+        if any(extent.start_us < longest.end_of(start_us) and start_us < extent.end_us for extent in extents)
+    ]
+
+
+def settles(
+    start_us: int,
+    extents: Iterable[Extent],
+    bounds: Mapping[Tier, Bounds] | None,
+    computes: Callable[[Tier, int], bool] = lambda _tier, _start_us: False,
+) -> bool:
+    """Whether auditing the extents settles a window of the shortest tier, which starts at ``start_us``.
+
+    It does if the extents cover that window and every longer window around it, but for those that are computed from
+    shorter ones. Windows whose aggregate rows have expired need no audit.
+    """
+    return all(
+        extent.tier.window.start_of(start_us) in extent
+        or computes(extent.tier, extent.tier.window.start_of(start_us))
+        or _is_expired(extent.tier, start_us, bounds)
+        for extent in extents
+    )
+
+
+def aggregates_expired(start_us: int, tiers: Iterable[Tier], bounds: Mapping[Tier, Bounds] | None) -> bool:
+    """Whether every tier's aggregate row for this time has expired."""
+    return all(_is_expired(tier, start_us, bounds) for tier in tiers)
+
+
+def _is_expired(tier: Tier, start_us: int, bounds: Mapping[Tier, Bounds] | None) -> bool:
+    return bounds is not None and tier.window.start_of(start_us) < bounds[tier].kept_us

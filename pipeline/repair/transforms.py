@@ -15,23 +15,24 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
+from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, audit
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
+from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, start_of_readings
 from pipeline.core.queries.reads import ForeignRow, ForeignRows
 from pipeline.core.queries.sweeps import Span, events_within, window_rows
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.rate import groups_of_batch
+from pipeline.core.schema.rate import group_of, groups_for, groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.repair.joining import Joining, Key, by_sensor, gathered, recompute
-from pipeline.repair.longer import WindowsAbove
-from pipeline.repair.newest import by_group
+from pipeline.repair.longer import WindowsAbove, is_followed
+from pipeline.repair.newest import by_group, gathered
 from pipeline.repair.recompute_longer import is_followed
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
@@ -51,6 +52,12 @@ _MOST_HELD = 50_000  # events in memory, before a worker emits its accumulators
 _MOST_ROWS = 20_000  # of aggregates, as well
 
 
+Key = tuple[int, int]
+"""A group of sensors, and the start of a window."""
+
+_Window = tuple[str, int, bytes, dict[str, float], bool]  # as bytes: Beam would pickle objects
+
+
 class ReadTask(NamedTuple):
     """The rows of a key range that belong to a span. One worker reads them in one scan.
 
@@ -63,6 +70,28 @@ class ReadTask(NamedTuple):
     keys: KeyRange
     span: int
     extent: Extent | None = None
+
+
+class Joining(NamedTuple):
+    """What is joined: the windows of a group of sensors in one of the longest windows.
+
+    Attributes:
+        groups: the number of groups.
+        longest: the tier of the longest windows.
+    """
+
+    groups: int
+    longest: Tier
+
+    @classmethod
+    def of(cls, schema: TableSchema, last: Extent) -> "Joining":
+        """Returns groups that are the smaller, the more of the shortest windows are in one of the longest."""
+        end_us = last.tier.window.end_of(last.start_us)
+        return cls(groups_for(schema.rate) * schema.tiers[0].window.count(last.start_us, end_us), last.tier)
+
+    def key(self, sensor_id: str, start_us: int) -> Key:
+        """Returns the key of a window, given its sensor and start."""
+        return group_of(sensor_id.encode(), self.groups), self.longest.window.start_of(start_us)
 
 
 class AuditOutputs(NamedTuple):
@@ -291,6 +320,28 @@ class _ReadAggregatesFn(_ReadFn):
         )
         yield from gathered(found, _MOST_ROWS)
         yield from self._report(foreign)
+
+
+def recompute(element: tuple[Key, Iterable[bytes]], joining: Joining) -> Iterable[tuple[Key, list[_Window]]]:
+    """Returns the recomputed windows to join, given the readings of a group in one of the shortest windows.
+
+    The longest windows may have more readings than fit in memory.
+    """
+    (_, start_us), parts = element
+    found: dict[Key, list[_Window]] = defaultdict(list)
+    for sensor_id, windows in accumulators_of(parts).items():
+        each = Recomputed.of(windows[start_us], joining.longest.statistics)
+        window = sensor_id, start_us, window_bytes(each.stats), each.magnitudes, each.too_wide
+        found[joining.key(sensor_id, start_us)].append(window)
+    return found.items()
+
+
+def by_sensor(recomputed: Iterable[list[_Window]]) -> dict[str, dict[int, Recomputed]]:
+    """Returns recomputed windows by sensor and start."""
+    found: dict[str, dict[int, Recomputed]] = defaultdict(dict)
+    for sensor_id, start_us, stats, magnitudes, too_wide in chain.from_iterable(recomputed):
+        found[sensor_id][start_us] = Recomputed(read_window(stats), magnitudes, too_wide)
+    return found
 
 
 class _CompareFn(TableReadingFn):

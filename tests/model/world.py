@@ -36,7 +36,7 @@ from pipeline.core.schema.table_schema import SchemaError, Tier
 from pipeline.core.windows import parse_window, sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, following, joining, report, scope, settling
+from pipeline.repair import claims, report, scope, settling
 from pipeline.repair import longer as longer_windows
 from pipeline.repair import newest as newest_repair
 from pipeline.repair import run as repair
@@ -115,13 +115,13 @@ class World(Judge):
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
         patches = [
-            *((module, "RowReader", rows) for module in (reading, scope, following)),
+            *((module, "RowReader", rows) for module in (reading, scope, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
             *(
                 (module, "now_us", lambda: self.now_us)
                 for module in (backfilling, newest_rows, repairing, longer_windows)
             ),
-            *((module, "time", clock) for module in (retention_notes, checks, repair, scope, following)),
+            *((module, "time", clock) for module in (retention_notes, checks, repair, scope)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
             (checks, "read_schema", self.schemas.get),
@@ -480,7 +480,7 @@ class World(Judge):
     def _inspect(self, request, scope, longer, part, options, prefix):
         tasks = list(repair._tasks(scope, part, []))
         extents, spans = tuple(part.extents), tuple(part.spans)
-        joined_by = joining.Joining.of(scope.schema, extents[-1])
+        joined_by = repairing.Joining.of(scope.schema, extents[-1])
         raw = repairing._ReadRawFn(request.table, spans, scope.schema, joined_by)
         stored = repairing._ReadAggregatesFn(request.table, spans, joined_by, extents)
         compare = repairing._CompareFn(request.table, scope.schema, scope.retention, extents)
@@ -498,7 +498,7 @@ class World(Judge):
                 key, element = output
                 (readings[key] if task.extent is None else joined[key][repairing._STORED]).append(element)
         for pieces in readings.items():
-            for key, recomputed in joining.recompute(pieces, joined_by):
+            for key, recomputed in repairing.recompute(pieces, joined_by):
                 joined[key][repairing._RECOMPUTED].append(recomputed)
         meanwhile, self._meanwhile = self._meanwhile, None
         if meanwhile is not None:

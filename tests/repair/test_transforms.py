@@ -18,7 +18,6 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.job.bounded import beam_options, run
-from pipeline.repair import joining
 from pipeline.repair import transforms as repair
 from pipeline.repair.longer import WindowsAbove
 from pipeline.repair.transforms import FindWrongWindows, ReadTask, RewriteWindows
@@ -106,7 +105,7 @@ def test_readings_of_one_window_are_in_memory(table, monkeypatch):
         held.append({start_of_readings(part) for part in parts})
         return accumulators_of(parts)
 
-    monkeypatch.setattr(joining, "accumulators_of", accumulators)
+    monkeypatch.setattr(repair, "accumulators_of", accumulators)
     find(table, [])
     assert sorted(held, key=min) == [{T}, {T + HOUR}]
 

@@ -30,7 +30,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import DAILY, HOURLY, Window
-from pipeline.repair.spans import aggregates_expired, settles, slices_of, spans_of
+from pipeline.repair.scope import aggregates_expired, settles, slices_of, spans_of
 
 HOURS, DAYS = Tier(HOURLY, "hours"), Tier(DAILY, "days")
 TIERS = (HOURS, DAYS)
