@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -15,6 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, finding_of
 from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, UNSURE, Bounds
+from pipeline.core.completion.stored_windows import CompletionFromShorterWindows
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.queries.sweeps import Span, SpansInOrder
@@ -286,7 +287,7 @@ class _RecomputeFn(CompletingFn):
         self, tier: Tier, start_us: int, todo: Mapping[_Window, _Shorter], sensor_id: str
     ) -> Finding | Untouched | None:
         table, now = self._completion, now_us()
-        completion, right = table.tiers[tier], todo[sensor_id, start_us]
+        completion, right = cast(CompletionFromShorterWindows, table.tiers[tier]), todo[sensor_id, start_us]
         why = UNSURE if completion.is_certain(start_us, now) else COLLECTED_ROWS
         try:
             completed = completion.completed(sensor_id, start_us, now, {}, right)
@@ -298,7 +299,7 @@ class _RecomputeFn(CompletingFn):
         if stats.events and not (tier.statistics.known_in(stats) and table.tells_members(stats)):
             return Untouched(tier, sensor_id, start_us, UNSURE)  # they were declared later
         magnitudes = dict.fromkeys(stats.metrics, inf)  # rows don't tell them
-        found = Recomputed(stats, magnitudes, sizes=stats.sizes or {}) if stats.events else None
+        found = Recomputed(stats, magnitudes, sizes=dict(stats.sizes or {})) if stats.events else None
         selection = table.row_selection(tier, sensor_id, start_us, tier.window.end_of(start_us))
         row = next(table.together(selection), None)
         return finding_of(tier, sensor_id, start_us, found, StoredRow() if row is None else StoredRow.of(row))

@@ -7,7 +7,7 @@ aggregates are right. A late event that arrives in between lists the window agai
 
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,7 +19,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import split_points, split_range
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import FOREIGN, Extent
 from pipeline.core.completion.neighbours import Neighbours
@@ -29,8 +28,6 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span, raw_ranges
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.rows.rows import KeyRange, prefix_range
-from pipeline.core.schema.retention import Retention
-from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.definitions import split_qualifier
 from pipeline.job import bounded
 from pipeline.job.settings import runs_here
@@ -142,11 +139,7 @@ class _RepairRun:
             ]
             yield self._repair(part, prefixes)
             if self._scope.schema.statistics.carries and not self._request.dry_run:
-                table, scope = self._request.table, self._scope
-                rewritten = read_findings(prefixes[0], in_order=False)
-                self._following |= set(
-                    windows_after(table, scope.schema, scope.retention, part.extents, rewritten, scope.open_us)
-                )
+                self._following.update(self._after(part, read_findings(prefixes[0], in_order=False)))
 
     def _slices(self) -> Iterator[Slice]:
         self._longer = self._scope.longer.beside(self._scope.slices)
@@ -158,6 +151,33 @@ class _RepairRun:
             list_windows(self._request.table, self._shortest, left, time.time_ns() // 1000)
             self._longer = self._scope.longer.beside(slices)
             yield from slices
+
+    def _after(self, part: Slice, rewritten: Iterable[dict[str, Any]]) -> Iterator[AggregateKey]:
+        """Yields windows of the shortest tier whose rows may not continue from the last readings before them.
+
+        These are rows that the table has, and those of a running job that may be on their way.
+        """
+        schema, open_us, shortest = self._scope.schema, self._scope.open_us, part.extents[0]
+        window, longest = self._shortest.window, part.extents[-1].tier.window
+        names: dict[tuple[str, int], set[str]] = {}  # of metrics, by sensor and end of the audited windows
+        for finding in rewritten:
+            if finding["window"] == window.text:
+                end_us = min(longest.end_of(longest.start_of(parse_time(finding["start"]))), shortest.end_us)
+                of_window = names.setdefault((finding["sensor_id"], end_us), set())
+                for name in finding["differences"].keys() - {READING_COUNT}:
+                    with suppress(ValueError):  # another program's column
+                        of_window.add(split_qualifier(name)[1])
+        now_us = time.time_ns() // 1000
+        with RowReader.open(self._request.table) as reader:
+            neighbours = Neighbours(schema, self._scope.retention, reader.read_selection, LOOKBACK_US)
+            for (sensor_id, end_us), metric_names in names.items():
+                carried = [name for name in metric_names if schema.statistics.carries_to(name)]
+                lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
+                found, until_us = neighbours.following(sensor_id, lasts, end_us)
+                after = {start_us for start_us, continues in found.items() if not continues}
+                if lasts and open_us is not None:
+                    after.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
+                yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(after))
 
     def _repair(self, part: Slice, prefixes: list[str]) -> SliceResult:
         """Repairs a slice, then audits the rewritten windows again: a backfill may have written raw rows meanwhile.
@@ -273,46 +293,3 @@ def _aggregate_ranges(extent: Extent, span: Span, at: list[bytes]) -> list[KeyRa
     if span.sensors is None:
         return split_range(prefix_range(aggregate_prefix(window).encode()), at)
     return [aggregate_range(window, sensor_id, start_us, end_us) for sensor_id in sorted(span.sensors)]
-
-
-def windows_after(
-    table: TableName,
-    schema: TableSchema,
-    retention: Retention,
-    extents: Sequence[Extent],
-    rewritten: Iterable[dict[str, Any]],
-    open_us: int | None = None,
-) -> Iterator[AggregateKey]:
-    """Yields windows of the shortest tier whose rows may not continue from the last readings before them.
-
-    These are rows that the table has, and those of a running job that may be on their way.
-
-    Args:
-        table: the table's name.
-        schema: the table's schema.
-        retention: the retention of the table's cells.
-        extents: the windows that were audited, of tiers that nest, the shortest first.
-        rewritten: findings; see :meth:`pipeline.core.completion.audit.Finding.record`.
-        open_us: the start of the first window that a job may still write; None without a job.
-    """
-    window, longest = schema.tiers[0].window, extents[-1].tier.window
-    metrics: dict[tuple[str, int], set[str]] = {}  # by sensor and end of the audited windows
-    for finding in rewritten:
-        if finding["window"] == window.text:
-            start_us = parse_time(finding["start"])
-            end_us = min(longest.end_of(longest.start_of(start_us)), extents[0].end_us)
-            names = metrics.setdefault((finding["sensor_id"], end_us), set())
-            for name in finding["differences"].keys() - {READING_COUNT}:
-                with suppress(ValueError):  # another program's column
-                    names.add(split_qualifier(name)[1])
-    now_us = time.time_ns() // 1000
-    with RowReader.open(table) as reader:
-        neighbours = Neighbours(schema, retention, reader.read_selection, LOOKBACK_US)
-        for (sensor_id, end_us), names in metrics.items():
-            carried = [name for name in names if schema.statistics.carries_to(name)]
-            lasts = neighbours.before(sensor_id, carried, 0, end_us, now_us)
-            found, until_us = neighbours.following(sensor_id, lasts, end_us)
-            after = {start_us for start_us, continues in found.items() if not continues}
-            if lasts and open_us is not None:
-                after.update(window.starts(max(open_us, end_us), min(until_us, now_us + MAX_FUTURE_US + 1)))
-            yield from (AggregateKey(sensor_id, start_us) for start_us in sorted(after))
