@@ -130,6 +130,26 @@ def test_an_hour_that_an_interrupted_backfill_left_without_a_row():
         assert (found and found.stats.events) == events
 
 
+@pytest.mark.parametrize(
+    ("row", "right", "events"),
+    [
+        (shift({T: 2, T + HOUR: 1}), {T: None}, 2),  # the first hour's row counts one event: that is right now
+        (shift({T: 2, T + HOUR: 1}), {T: WindowStats()}, 1),  # a dry run would delete it
+        (shift({T: 2, T + HOUR: 1}), {}, None),
+        (shift({T: 1, T + HOUR: 2}), {T: None}, None),  # another hour lacks something
+        (shift({T: 1, T + HOUR: 1, T + HOUR + 30 * MINUTE: 1}), {T: None}, None),  # from before there were hours
+        (counted(SHIFTS, event(1), event(2), event(70)), {T: None}, None),  # it does not tell which hours it counts
+    ],
+)
+def test_hours_that_a_repair_puts_right(row, right, events):
+    """They count whatever the longer window's own row counted of them; all others must not count less."""
+    rows = [row, counted(HOURS, event(1)), counted(HOURS, event(70), start_us=T + HOUR)]
+    schema = parse_schema(f"{TIERS}\npolicies = {{ raw = 'maxage=2d', hours = 'never', shifts = 'never' }}")
+    completion = Completion(schema, Retention.of(schema), Memory(rows))
+    found = completion.tiers[schema.tiers[1]].completed("a", SHIFT, LONG_AFTER, {}, right)
+    assert (found and found.stats.events) == events
+
+
 THREE = parse_schema(
     "tiers = { 1h = 'hours', 6h = 'shifts', 1d = 'days' }\n"
     "policies = { raw = 'maxage=2d', shifts = 'never', days = 'never' }"
