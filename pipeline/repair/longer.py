@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -15,7 +15,6 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, finding_of
 from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, UNSURE, Bounds
-from pipeline.core.completion.stored_windows import CompletionFromShorterWindows
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.queries.sweeps import Span, SpansInOrder
@@ -280,14 +279,14 @@ class _RecomputeFn(CompletingFn):
             end_us = tier.window.end_of(start_us)
             with table.together.kept(table.row_selection(tier, each, start_us, end_us) for each in sensors):
                 compared = partial(self._compared, tier, start_us, todo)
-                found = table.tiers[tier].each(compared, sensors, start_us, now_us())
+                found = table.longer[tier].each(compared, sensors, start_us, now_us())
                 yield from (each for each in found.values() if each is not None)
 
     def _compared(
         self, tier: Tier, start_us: int, todo: Mapping[_Window, _Shorter], sensor_id: str
     ) -> Finding | Untouched | None:
         table, now = self._completion, now_us()
-        completion, right = cast(CompletionFromShorterWindows, table.tiers[tier]), todo[sensor_id, start_us]
+        completion, right = table.longer[tier], todo[sensor_id, start_us]
         why = UNSURE if completion.is_certain(start_us, now) else COLLECTED_ROWS
         try:
             completed = completion.completed(sensor_id, start_us, now, {}, right)

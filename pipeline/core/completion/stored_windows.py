@@ -510,6 +510,7 @@ class Completion(WindowRows):
 
     Attributes:
         shortest: the completion of the shortest tier's windows.
+        longer: the completion of each longer tier's windows.
         tiers: the completion of each tier's windows.
     """
 
@@ -524,8 +525,9 @@ class Completion(WindowRows):
     ) -> None:
         super().__init__(schema, retention, read, search=search)
         self.shortest = CompletionFromReadings(self, schema.tiers[0])
-        self.tiers: dict[Tier, TierCompletion[Any]] = {schema.tiers[0]: self.shortest}
-        for tier, source in list(zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True))[
-            1:
-        ]:
-            self.tiers[tier] = CompletionFromShorterWindows(self, tier, schema.tiers[source], raw_until_us)
+        of_sources = sources(tuple(tier.window for tier in schema.tiers))
+        self.longer = {
+            tier: CompletionFromShorterWindows(self, tier, schema.tiers[source], raw_until_us)
+            for tier, source in list(zip(schema.tiers, of_sources, strict=True))[1:]
+        }
+        self.tiers: dict[Tier, TierCompletion[Any]] = {schema.tiers[0]: self.shortest, **self.longer}
