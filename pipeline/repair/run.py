@@ -28,7 +28,7 @@ from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span, raw_ranges
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey, aggregate_prefix, aggregate_range
 from pipeline.core.rows.rows import KeyRange, prefix_range
-from pipeline.core.statistics.definitions import split_qualifier
+from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows

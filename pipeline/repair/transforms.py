@@ -30,10 +30,8 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of, groups_for, groups_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.repair.joining import Joining, Key, by_sensor, gathered, recompute
 from pipeline.repair.longer import WindowsAbove, is_followed
 from pipeline.repair.newest import by_group, gathered
-from pipeline.repair.recompute_longer import is_followed
 from pipeline.transforms import metrics
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import TableReadingFn, now_us
