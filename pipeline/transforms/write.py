@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -86,6 +86,7 @@ def _pubsub_message(message: Message) -> PubsubMessage:
 _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
 
 
+@dataclass(eq=False)
 class BulkWriteRows(beam.PTransform):
     """Writes ``Row`` or ``EncodedRows`` elements to a table. Outputs refused rows as ``Message`` dead letters.
 
@@ -103,25 +104,16 @@ class BulkWriteRows(beam.PTransform):
         guard: the table as it was at the job's launch; None for any table. A bundle fails if the table is another one.
     """
 
-    def __init__(
-        self,
-        name: TableName,
-        limits: Limits | None = None,
-        clock: Clock = time.time,
-        schema: TableSchema | None = None,
-        guard: TableGuard | None = None,
-    ) -> None:
-        super().__init__()
-        self._name = name
-        self._limits = limits or Limits()
-        self._clock = clock
-        self._schema = schema
-        self._guard = guard
+    name: TableName
+    limits: Limits | None = None
+    clock: Clock = time.time
+    schema: TableSchema | None = None
+    guard: TableGuard | None = None
 
     def expand(self, rows: PCollection) -> PCollection:
         if not isinstance(rows.windowing.windowfn, GlobalWindows):
             rows |= "ForgetWindows" >> beam.WindowInto(GlobalWindows())  # dead letters have no window
-        write_fn = BulkWriteFn(self._name, self.label, self._limits, self._schema, self._guard, self._clock)
+        write_fn = BulkWriteFn(self.name, self.label, self.limits, self.schema, self.guard, self.clock)
         return rows | "MutateRows" >> beam.ParDo(write_fn).with_output_types(Message)
 
 
@@ -337,6 +329,7 @@ class Written(NamedTuple):
     dead_letters: PCollection | None = None
 
 
+@dataclass(eq=False)
 class WriteRawRows(beam.PTransform):
     """Writes ``RawRows`` elements to a table. Outputs :class:`Written`.
 
@@ -351,29 +344,19 @@ class WriteRawRows(beam.PTransform):
         clock: the function that returns seconds since the epoch, for dead letters.
     """
 
-    def __init__(
-        self,
-        name: TableName,
-        schema: TableSchema,
-        guard: TableGuard | None = None,
-        *,
-        bulk: bool = False,
-        clock: Clock = time.time,
-    ) -> None:
-        super().__init__()
-        self._name = name
-        self._schema = schema
-        self._guard = guard
-        self._bulk = bulk
-        self._clock = clock
+    name: TableName
+    schema: TableSchema
+    guard: TableGuard | None = None
+    bulk: bool = field(default=False, kw_only=True)
+    clock: Clock = field(default=time.time, kw_only=True)
 
     def expand(self, raw: PCollection) -> Any:  # Written, which Beam would take for a type hint
-        if not self._bulk:
-            writer = ConnectorWriteFn(self._name, CELLS_PER_REQUEST, self._guard)
-            write = beam.ParDo(_WriteRawFn(writer, self._schema)).with_output_types(KV[int, bytes])
+        if not self.bulk:
+            writer = ConnectorWriteFn(self.name, CELLS_PER_REQUEST, self.guard)
+            write = beam.ParDo(_WriteRawFn(writer, self.schema)).with_output_types(KV[int, bytes])
             return Written(raw | "WriteToBigTable" >> write)
-        bulk_writer = BulkWriteFn(self._name, self.label, guard=self._guard, clock=self._clock)
-        write = beam.ParDo(_WriteRawFn(bulk_writer, self._schema)).with_outputs(_DEAD_LETTERS, main="readings")
+        bulk_writer = BulkWriteFn(self.name, self.label, guard=self.guard, clock=self.clock)
+        write = beam.ParDo(_WriteRawFn(bulk_writer, self.schema)).with_outputs(_DEAD_LETTERS, main="readings")
         written = raw | "MutateRows" >> write
         written.readings.element_type = KV[int, bytes]
         return Written(written.readings, written[_DEAD_LETTERS])
