@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -170,6 +171,7 @@ class DecodedMessages(NamedTuple):
     dead_letters: PCollection
 
 
+@dataclass(eq=False)
 class DecodeMessages(beam.PTransform):
     """Decodes ``PubsubMessage`` elements to :class:`DecodedMessages`.
 
@@ -182,21 +184,13 @@ class DecodeMessages(beam.PTransform):
         types: the message types.
     """
 
-    def __init__(
-        self,
-        max_future: timedelta,
-        schemas: Sequence[TableSchema],
-        clock: Clock = time.time,
-        types: MessageTypes | None = None,
-    ) -> None:
-        super().__init__()
-        self._max_future = max_future
-        self._schemas = tuple(schemas)
-        self._clock = clock
-        self._types = types
+    max_future: timedelta
+    schemas: Sequence[TableSchema]
+    clock: Clock = time.time
+    types: MessageTypes | None = None
 
     def expand(self, messages: PCollection) -> Any:  # DecodedMessages, which Beam would take for a type hint
-        decode_fn = _DecodeFn(Decoder(self.label, self._max_future, self._schemas, self._types), self._clock)
+        decode_fn = _DecodeFn(Decoder(self.label, self.max_future, tuple(self.schemas), self.types), self.clock)
         outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
         return DecodedMessages(outputs[_EVENTS], outputs[_DEAD_LETTERS])
 

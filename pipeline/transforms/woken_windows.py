@@ -6,6 +6,7 @@ notes which windows the process is yet to finish. See :mod:`pipeline.core.panes.
 
 import time
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
@@ -181,6 +182,7 @@ class Notes(NamedTuple):
     wakes: PCollection
 
 
+@dataclass(eq=False)
 class NoteWindows(beam.PTransform):
     """Notes the windows of ``(group, readings)``, and returns :class:`Notes`.
 
@@ -189,14 +191,13 @@ class NoteWindows(beam.PTransform):
         clock: a function that returns the current time.
     """
 
-    def __init__(self, table: NotingTable, clock: Clock = time.time) -> None:
-        super().__init__()
-        self._table, self._clock = table, clock
+    table: NotingTable
+    clock: Clock = time.time
 
     def expand(self, readings: PCollection) -> Any:  # Notes, which Beam would take for a type hint
         begin = readings.pipeline | "Begin" >> beam.Create([None], reshuffle=False)
-        wakes = begin | "Wake" >> beam.ParDo(_WakeFn(self._table, self._clock)).with_output_types(KV[int, bytes])
-        rows = readings | "Note" >> beam.ParDo(_NoteFn(self._table, self._clock)).with_output_types(EncodedRows)
+        wakes = begin | "Wake" >> beam.ParDo(_WakeFn(self.table, self.clock)).with_output_types(KV[int, bytes])
+        rows = readings | "Note" >> beam.ParDo(_NoteFn(self.table, self.clock)).with_output_types(EncodedRows)
         return Notes(rows, wakes)
 
 

@@ -412,15 +412,14 @@ def _row_of(row: EncodedRow) -> Row:
     )
 
 
+@dataclass(eq=False)
 class FormatRawRows(beam.PTransform):
     """Formats ``Event`` elements that the schema can store as ``Row`` elements, one or more each."""
 
-    def __init__(self, schema: TableSchema) -> None:
-        super().__init__()
-        self._schema = schema
+    schema: TableSchema
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Format" >> beam.ParDo(_FormatRawRowsFn(self._schema))
+        return events | "Format" >> beam.ParDo(_FormatRawRowsFn(self.schema))
 
 
 class _FormatRawRowsFn(beam.DoFn):
