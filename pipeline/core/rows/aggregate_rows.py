@@ -135,8 +135,8 @@ def encoded_aggregate_row(
 ) -> EncodedRow:
     """Returns :func:`aggregate_row` with its cells encoded. This is several times faster than encoding that row.
 
-    Where a statistic is not known, as of a window with rows from before the statistic was declared, the row deletes
-    what a row that counts less says of it.
+    If a statistic is not known, as of a window with rows from before the statistic was declared, the row deletes what a
+    row that counts less says of it.
     """
     version = version_us(start_us, stats.size)
     time, deletions = timestamp_of(version), list[bytes]()
@@ -315,10 +315,13 @@ def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEF
         record = parse_aggregate_row(window, row, statistics)
         start_us, stats = record.start_us, stats_of(record)
     for cell in row.cells:
-        if cell.qualifier == _WINDOW_SIZES:
-            stats.sizes = parse_sizes(cell.value)
-        elif cell.qualifier == _MEMBER:
-            stats.member = parse_member(cell.value)
+        try:
+            if cell.qualifier == _WINDOW_SIZES:
+                stats.sizes = parse_sizes(cell.value)
+            elif cell.qualifier == _MEMBER:
+                stats.member = parse_member(cell.value)
+        except ValueError as error:
+            raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
     return start_us, stats
 
 

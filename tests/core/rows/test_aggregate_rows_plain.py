@@ -1,7 +1,7 @@
 """Rows that are parsed together are parsed as column by column."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.rows import aggregate_rows
@@ -37,6 +37,7 @@ readings = st.dictionaries(st.sampled_from(["t", "sum", "time_t"]), st.floats(-1
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from([*ODD, None])), max_size=2),
     st.sampled_from([[], [Cell("hours", b"other", T, b"1")], [Cell("hours", b"p50_t", T, b"1")]]),
 )
+@example([{"t": 1e308, "sum": 1e308}], [(13, b"0")], [])
 def test_the_same_result(events, changes, more):
     """Of rows that a job writes, and of others, with the same errors."""
     stats = WindowStats()
