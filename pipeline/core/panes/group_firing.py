@@ -39,7 +39,7 @@ from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
 from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation
-from pipeline.core.panes.group_state import GroupWindows, Left, Schedule, SensorWindow, StartWindows
+from pipeline.core.panes.group_state import GroupWindows, Leftovers, Schedule, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import (
     Readings,
     encoded_readings,
@@ -88,7 +88,7 @@ class GroupFiring:
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
-        left: what waits for another firing.
+        left: the readings and windows that wait for another firing.
         incomplete: ``(sensor id, start in µs)`` of windows that a repair has to check.
         counts: the number of each kind of pane or window, by the names above.
         results: the results to publish; None for a job that publishes none.
@@ -131,7 +131,7 @@ class GroupFiring:
         self._carry_in = _CarryIn(self) if aggregation.carries else None
         self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
-        self.rows, self.left = EncodedRows(), Left()
+        self.rows, self.left = EncodedRows(), Leftovers()
         self._rows_bytes, self._limits = 0, aggregation.firing.commit
         self.incomplete = list[tuple[str, int]]()
         self.counts = Counter[str]()

@@ -513,7 +513,7 @@ class Bags(NamedTuple):
 
 
 @dataclass(slots=True)
-class Left:
+class Leftovers:
     """What a firing leaves to the next one, which follows soon.
 
     Attributes:
@@ -631,11 +631,11 @@ class GroupState:
             if (start_us := start_of_readings(part)) in self._outgrown:
                 self._outgrown[start_us].update(sensor_id for sensor_id, *_ in read_group_values(part))
 
-    def write(self, left: Left, group: int = 0) -> None:
+    def write(self, left: Leftovers, group: int = 0) -> None:
         """Writes the windows back, and notes in the schedule when they have to be read next.
 
         Args:
-            left: what the firing leaves to the next one.
+            left: the readings and windows that the firing leaves to the next one.
             group: the group.
         """
         schedule, bags = self._schedule, self._bags
