@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pipeline.core.decoding import decoded
 from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.language import document, paths
@@ -474,14 +475,14 @@ def test_limits():
     for number, unit in (
         (document.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
-        (execution.MAX_ELEMENTS, "elements"),
+        (decoded.MAX_ELEMENTS, "elements"),
         (execution.MAX_VALUES, "values"),
         (paths.MAX_PATH, "characters"),
         (paths.MAX_STEPS, "steps"),
         (resolve.MAX_WAYS, "fields of `oneof`s"),
     ):
         assert f"{number:,} {unit}" in " ".join(limits.split())
-    assert f"{execution.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
+    assert f"{decoded.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
 
 
 def test_a_type_that_changes(report):

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
 from pipeline.core.decoding.mapping.language.paths import Field, Root, Star
-from pipeline.core.decoding.mapping.values.nulls import as_texts
-from pipeline.core.decoding.mapping.values.numbers import number_reader
+from pipeline.core.decoding.mapping.values.conversions import as_texts, number_reader
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.text import shown
 from pipeline.formats.lines import UnreadableFile

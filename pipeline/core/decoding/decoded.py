@@ -5,12 +5,15 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
-from pipeline.core.events.reasons import BadData
+from pipeline.core.events.reasons import BadData, Reason
 
 _Raw = TypeVar("_Raw")
 
 MAX_PROBLEMS = 1000
 """The most problems of a message that are kept: a broken one may have one in every two bytes."""
+
+MAX_ELEMENTS = 100_000
+"""A message is refused if ``each`` or a star goes through more elements."""
 
 Check = Callable[[Event], Any]
 """Raises BadData for an event that a table cannot store."""
@@ -92,3 +95,8 @@ def refused_once(message: Message, problems: Sequence[BadData]) -> list[tuple[Me
         more = f"over {MAX_PROBLEMS - 1:,}" if others >= MAX_PROBLEMS else f"{others:,}"
         first = BadData(first.reason, f"{first.detail}; and {more} more problem{'s' if others > 1 else ''}")
     return [(message, first)]
+
+
+def too_many_elements(what: str) -> BadData:
+    """Returns the problem of a message with too many elements."""
+    return BadData(Reason.TOO_MANY_ELEMENTS, f"{what} more than {MAX_ELEMENTS:,} elements of the message")

@@ -8,7 +8,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from pipeline.core.decoding.decoded import MessageType
 from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.mapping.values.plain import parse_plain
+from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, parse

@@ -15,9 +15,16 @@ from typing import Literal
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pipeline.core.decoding.decoded import MAX_PROBLEMS, Check, Decoded, MessageType, refused_once, valid_events
+from pipeline.core.decoding.decoded import (
+    MAX_ELEMENTS,
+    MAX_PROBLEMS,
+    Check,
+    Decoded,
+    MessageType,
+    refused_once,
+    valid_events,
+)
 from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.mapping.compiling.scope import MAX_ELEMENTS
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.dead_letter import event_alone
 from pipeline.core.events.event import Event, validate

@@ -12,7 +12,7 @@ from pipeline.core.decoding.mapping.compiling.execution import MappedEvents
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.document import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.plain import parse_plain
+from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.events.message import Message
 
 PROTOS = Path(__file__).parent / "protos"

@@ -7,10 +7,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
-from pipeline.core.decoding.mapping.compiling.compiler import Use
-from pipeline.core.decoding.mapping.compiling.mapper import Mapper
+from pipeline.core.decoding.mapping.compiling.mapper import Mapper, Use
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
-from pipeline.core.decoding.mapping.language.paths import Current, Extreme, Field, Lookup, Names, Path, Root, Star
+from pipeline.core.decoding.mapping.language.paths import (
+    SELECTORS,
+    Current,
+    Extreme,
+    Field,
+    Lookup,
+    Names,
+    Path,
+    Root,
+    Star,
+)
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
 
@@ -261,7 +270,7 @@ def _takes(use: Use) -> bool:
 
 
 def _selectors(path: Path) -> list[object]:
-    return [step for step in path.steps if not isinstance(step, (Field, Star, Current))]
+    return [step for step in path.steps if isinstance(step, SELECTORS)]
 
 
 def _selecting(use: Use) -> Iterator[Names]:

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.columns import slug
+from pipeline.core.decoding.mapping.authoring.guesses import TimeNotation, notation_of, slug
 from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places, places_of_json
-from pipeline.core.decoding.mapping.authoring.time_guesses import TimeNotation, notation_of
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors

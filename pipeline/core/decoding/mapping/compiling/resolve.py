@@ -3,15 +3,15 @@
 import difflib
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from pipeline.core.decoding.mapping.compiling import stars
-from pipeline.core.decoding.mapping.compiling.stars import Items
-from pipeline.core.decoding.mapping.language.model import JSON
+from pipeline.core.decoding.decoded import MAX_ELEMENTS, too_many_elements
+from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
 from pipeline.core.decoding.mapping.language.paths import (
     Current,
     Extreme,
@@ -19,12 +19,15 @@ from pipeline.core.decoding.mapping.language.paths import (
     Index,
     Lookup,
     Names,
+    Path,
     PathError,
+    Root,
     Star,
     Step,
 )
-from pipeline.core.decoding.mapping.values import nodes, plain
+from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, order_of
+from pipeline.core.decoding.mapping.values.conversions import leaf_text
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import (
     Entries,
@@ -37,7 +40,143 @@ from pipeline.core.decoding.mapping.values.nodes import (
     Record,
     Steps,
 )
-from pipeline.core.decoding.mapping.values.texts import leaf_text
+from pipeline.core.events.event import MAX_READINGS
+
+_MAX_LABEL = 1000  # characters; a valid name has fewer
+
+
+class Items(NamedTuple):
+    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
+
+    ``names`` lead to the values from the message; ``*`` stands for an element of a repeated field or an entry of a map.
+    ``whole`` returns all values by name at once, where that is faster, and is None elsewhere.
+    """
+
+    get: Callable[[Any], Iterable[tuple[str, Any]]]
+    node: Node
+    names: Names
+    whole: Callable[[Any], dict[str, Any]] | None = None
+
+
+def whole_map(
+    node: Node, prefix: Names, after: tuple[Step, ...], left_out: frozenset[Names]
+) -> Callable[[Any], dict[str, Any]] | None:
+    """Returns the getter of all entries of a map by name at once; None if some are left out or need more steps."""
+    if prefix or after or left_out or not isinstance(node, Entries):
+        return None
+    if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
+        return None
+    # A comprehension costs half as much as dict() or items() of a protobuf map.
+    # More than an event may have are not needed to refuse them.
+    return lambda container: {name: container[name] for name in islice(container, MAX_READINGS + 1)}
+
+
+def bounded(label: str) -> str:
+    """Returns a label, cut if it is longer than any name: a long key would be copied for each value below it."""
+    return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…"
+
+
+def contents_of(content: Getter) -> Getter:
+    """Returns the getter of what each element of a list stands for."""
+    return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
+
+
+def named(name: str, get: Getter) -> Callable[[Any], Iterable[tuple[str, Any]]]:
+    """Returns the getter of one value under a name."""
+
+    def items(value: Any) -> Iterable[tuple[str, Any]]:
+        found = get(value)
+        return () if found is None else ((name, found),)
+
+    return items
+
+
+def items_after(get: Getter, items: Items) -> Items:
+    """Returns what a star stands for after the steps that lead to it."""
+    if get is nodes.itself:
+        return items
+    of = items.get
+
+    def get_items(value: Any) -> Iterable[tuple[str, Any]]:
+        value = get(value)
+        return () if value is None else of(value)
+
+    whole = items.whole
+    return Items(get_items, items.node, items.names, whole and nodes.composed(get, whole))
+
+
+def each_named(
+    pairs: Callable[[Any], Iterable[tuple[str, Any]]],
+    content: Getter,
+    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
+    prefix: Names,
+    names: Names,
+    left_out: frozenset[Names],
+) -> Callable[[Any], Iterator[tuple[str, Any]]]:
+    """Returns the getter of what a star stands for in each element, under the names of the elements."""
+    before = "".join(f"{name}." for name in prefix)
+
+    def items(container: Any) -> Iterator[tuple[str, Any]]:
+        if len(container) > MAX_ELEMENTS:
+            raise too_many_elements("a star stands for")
+        for name, value in pairs(container):
+            value = None if left_out and (*names, name) in left_out else content(value)
+            if value is not None:
+                for rest, item in items_of(value):
+                    yield bounded(f"{before}{name[:_MAX_LABEL]}.{rest}" if rest else before + name), item
+
+    return items
+
+
+def plain_items(
+    deep: bool, rest_of: Getter | None, names: Names, left_out: frozenset[Names], prefix: Names, *, itself: bool
+) -> Callable[[Any], Iterator[tuple[str, Any]]]:
+    """Returns the getter of what a star stands for in JSON. It raises BadData if that has too many elements.
+
+    Args:
+        deep: whether it goes through all levels.
+        rest_of: the steps after the star.
+        names: the names that lead to the value from the message.
+        left_out: the fields that the star leaves out, by the names that lead there from the message.
+        prefix: the last of ``names``, since the star began.
+        itself: whether the star stands for the value itself if that is neither an array nor an object.
+    """
+    before = "".join(f"{name}." for name in prefix)
+    deepest = max(map(len, left_out), default=0)
+
+    def items(value: Any) -> Iterator[tuple[str, Any]]:
+        if itself and type(value) not in (dict, list):
+            yield before[:-1], value
+            return
+        visited = 0
+        # One entry a level, not one for each array that waits: a message has an array in three bytes.
+        todo = [(before, names, _members(value))]
+        while todo:
+            name, at, members = todo[-1]
+            for key, member in members:
+                visited += 1
+                if visited > MAX_ELEMENTS:
+                    raise too_many_elements("a star stands for")
+                inner = (*at, str(key)) if len(at) < deepest else at
+                if member is None or (inner is not at and inner in left_out):
+                    continue
+                if type(member) in (dict, list) and deep:
+                    todo.append((bounded(f"{name}{key}."), inner, _members(member)))
+                    break
+                if rest_of:
+                    if (end := rest_of(member)) is not None:
+                        yield bounded(f"{name}{key}"), end
+                elif type(member) not in (dict, list):
+                    yield bounded(f"{name}{key}"), member
+            else:
+                todo.pop()
+
+    return items
+
+
+def _members(value: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(value.items() if type(value) is dict else enumerate(value) if type(value) is list else ())
+
 
 MAX_WAYS = 1000
 """A path through more members of oneofs is refused, and so is a star that stands for more fields."""
@@ -88,7 +227,7 @@ class Resolver:
         contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
     """
 
-    def __init__(self, types: Descriptors, contents: Mapping[Names, Names]) -> None:
+    def __init__(self, types: Descriptors, contents: dict[Names, Names]) -> None:
         self._types = types
         self._contents = contents
         # Getters of converted content, by the names that lead there: they keep what they converted last, so paths
@@ -130,7 +269,7 @@ class Resolver:
         for end in self._walk(Steps(start, names=names), steps[:at]):
             of_end = self._all(end.to, star._replace(names=end.names))
             try:
-                items += [stars.items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
+                items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
             except _UnboundedError:
                 raise
             except PathError as error:  # another member of a oneof, or another type in an Any, may have values
@@ -170,11 +309,11 @@ class Resolver:
             case KeyAndValue() as entry, Field(name="value"):
                 return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
             case Plain(), Field():
-                return self._opened(at.then(plain.member(step.name), Plain(), step.name))
+                return self._opened(at.then(nodes.member(step.name), Plain(), step.name))
             case Many() as many, Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
             case Plain(), Index():
-                return [at.then(plain.plain_element(step.position), Plain())]
+                return [at.then(nodes.plain_element(step.position), Plain())]
             case Many() | Plain(), Extreme():
                 return [self._extreme(at, step)]
             case Many() | Plain(), Lookup():
@@ -233,7 +372,7 @@ class Resolver:
         if isinstance(node, Many):
             content = node.content
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
-        return Plain(), plain.plain_elements
+        return Plain(), nodes.plain_elements
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
@@ -266,14 +405,14 @@ class Resolver:
         for steps_to in self._walk(Steps(start, names=names), steps):
             match steps_to.to:
                 case Many() as many:
-                    get = nodes.composed(steps_to.getter, stars.contents(many.content))
+                    get = nodes.composed(steps_to.getter, contents_of(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(nodes.entries, entries)
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Plain():
-                    found.append(Resolved(steps_to.then(plain.plain_elements, Plain()).getter, Plain(), steps_to.names))
+                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain(), steps_to.names))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -283,7 +422,7 @@ class Resolver:
         deep, after, left_out, names, prefix, _ = star
         if isinstance(node, Plain):
             rest_of = _first(self.resolve(node, after, names), lambda *_: nodes.itself, "") if after else None
-            get = stars.plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
+            get = plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
             yield Items(get, Plain(), names)
             return
         if isinstance(node, Record):
@@ -302,8 +441,8 @@ class Resolver:
         else:
             raise PathError(f"a star stands for nothing in {node}")
         for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
-            get = stars.each_named(pairs, content, of_item.get, prefix, names, left_out)
-            yield Items(get, of_item.node, of_item.names, stars.whole_map(node, prefix, after, left_out))
+            get = each_named(pairs, content, of_item.get, prefix, names, left_out)
+            yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, left_out))
 
     def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
         deep, after, left_out, names, prefix, within = star
@@ -318,14 +457,14 @@ class Resolver:
                     raise
                 except PathError:  # another field of the message may have what follows the star
                     continue
-                yield from (Items(stars.named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
+                yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
             elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
-                yield Items(stars.named(".".join(prefix), at.getter), at.to, names)
+                yield Items(named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
                     _check_not_within(at.to, within)
                 yield from (
-                    stars.items_after(at.getter, items)
+                    items_after(at.getter, items)
                     for items in self._all(
                         at.to, star._replace(names=names, prefix=prefix, within=_deeper(within, at.to))
                     )
@@ -336,12 +475,12 @@ class Resolver:
         deep, after, left_out, names, _, within = star
         if after:
             for end in self._walk(Steps(item, names=names), after):
-                yield Items(stars.named("", end.getter), end.to, end.names)
+                yield Items(named("", end.getter), end.to, end.names)
         elif isinstance(item, Leaf):
-            yield Items(stars.named("", nodes.itself), item, names)
+            yield Items(named("", nodes.itself), item, names)
         elif isinstance(item, Plain):
-            all_of = stars.plain_items(True, None, names, left_out, (), itself=True)
-            yield Items(all_of if deep else stars.named("", nodes.itself), item, names)
+            all_of = plain_items(True, None, names, left_out, (), itself=True)
+            yield Items(all_of if deep else named("", nodes.itself), item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)
@@ -398,3 +537,121 @@ def _no_step(node: Node, step: Step) -> str:
             return "[] stands for the current element of a repeated field in each, and each has no such path"
         case _:
             return f"a selector in brackets follows {node}, which is not a repeated field"
+
+
+class Branch(NamedTuple):
+    """One way through the levels.
+
+    Attributes:
+        levels: the node of each level, the message first.
+        elements: the getter of each lower level's elements, from an element of the level above.
+        path: the path as written; empty without ``each``.
+        names: the names of the fields that lead to each level.
+    """
+
+    levels: list[Node]
+    elements: list[Getter]
+    path: tuple[Step, ...]
+    names: tuple[Names, ...] = ((),)
+
+    def level_of(self, path: Path) -> tuple[int, tuple[Step, ...]]:
+        """Returns the level at which a path is read, and its steps from there. Raises PathError."""
+        if path.root is Root.ELEMENT:
+            return len(self.levels) - 1, path.steps
+        at = max((index for index, step in enumerate(path.steps) if isinstance(step, Current)), default=-1) + 1
+        if path.steps[:at] != self.path[:at]:
+            raise PathError("it has [] after a field that each does not go through")
+        return sum(isinstance(step, Current) for step in path.steps[:at]), path.steps[at:]
+
+
+def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Branch]:
+    """Yields the ways through the levels: one without ``each``, and several if a path in it goes through a oneof.
+
+    Raises MappingError.
+    """
+    if not mapping.each:
+        yield Branch([root], [], ())
+    for path in mapping.each:
+        segments: list[list[Step]] = [[]]
+        for step in path.steps:
+            if isinstance(step, Current):
+                segments.append([])
+            else:
+                segments[-1].append(step)
+        branches = [Branch([root], [], path.steps)]
+        try:
+            for segment in segments[:-1]:
+                branches = [longer for branch in branches for longer in _longer(branch, tuple(segment), resolver)]
+        except PathError as error:
+            raise MappingError("each", f"{path}: {error}") from None
+        if not branches:
+            raise MappingError("each", f"{path} is not the path of a repeated field")
+        yield from branches
+
+
+def _longer(branch: Branch, segment: tuple[Step, ...], resolver: Resolver) -> Iterator[Branch]:
+    for found in resolver.elements(branch.levels[-1], segment, branch.names[-1]):
+        yield branch._replace(
+            levels=[*branch.levels, found.node],
+            elements=[*branch.elements, found.get],
+            names=(*branch.names, found.names),
+        )
+
+
+def check_contents(contents: dict[Names, Names], root: Descriptor, types: Descriptors) -> None:
+    """Checks that every path of ``types`` leads to a field, and that every type exists.
+
+    Args:
+        contents: the types that a value contains, by the names of its path.
+        root: the type of the messages.
+        types: the message types.
+
+    Raises:
+        MappingError: a path or a type does not exist; the message has the nearest name.
+    """
+    for names, kinds in contents.items():
+        key = f"types.{'.'.join(names)}"
+        for kind in kinds:
+            if kind != JSON:
+                _located(key, kind, types)
+        at: list[Descriptor] | None = [root]
+        for index, name in enumerate(names):
+            if at is None:  # in JSON, every name may exist
+                break
+            at = _into(key, name, at, contents.get(names[: index + 1]), types)
+
+
+def _into(
+    key: str, name: str, messages: list[Descriptor], contents: Names | None, types: Descriptors
+) -> list[Descriptor] | None:
+    """Returns the messages that a field leads to; None for a map, a Struct or JSON, in which any name may exist."""
+    found = [field for message in messages for field in _fields(message, name)]
+    if not found:
+        raise _missing(key, name, messages)
+    if contents is not None:
+        return None if JSON in contents else [_located(key, kind, types) for kind in contents]
+    inner = [field.message_type for field in found if field.message_type is not None]
+    if any(one.GetOptions().map_entry or one.file.name == "google/protobuf/struct.proto" for one in inner):
+        return None
+    return inner
+
+
+def _missing(key: str, name: str, messages: list[Descriptor]) -> MappingError:
+    known = [field.name for message in messages for field in message.fields]
+    near = difflib.get_close_matches(name, known, n=1)
+    where = messages[0].full_name if messages else "a single value"
+    return MappingError(key, f"{where} has no field {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _fields(message: Descriptor, name: str) -> list[FieldDescriptor]:
+    """Returns the field of this name, or all fields of the oneof of this name."""
+    if oneof := message.oneofs_by_name.get(name):
+        return list(oneof.fields)
+    return [message.fields_by_name[name]] if name in message.fields_by_name else []
+
+
+def _located(key: str, name: str, types: Descriptors) -> Descriptor:
+    try:
+        return types.descriptor(name)
+    except MappingError as error:
+        raise MappingError(key, error.problem) from None

@@ -83,6 +83,7 @@ class Lookup(NamedTuple):
     text: str
 
 
+SELECTORS = (Index, Extreme, Lookup)
 Step = Field | Star | Current | Index | Extreme | Lookup
 
 

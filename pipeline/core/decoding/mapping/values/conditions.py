@@ -1,17 +1,20 @@
-"""Compares values: with what a condition expects, with each other, and with the text of a selector."""
+"""Compares values: with what a condition expects, with each other, and with the text of a selector.
+
+A mapping that compares a value with what it can never be is wrong: that is found here too.
+"""
 
 import fnmatch
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from pipeline.core.decoding.mapping.language.model import Condition, MappingError, Scalar
+from pipeline.core.decoding.mapping.language.model import Condition, MappingError, Scalar, Source
 from pipeline.core.decoding.mapping.language.paths import PathError
+from pipeline.core.decoding.mapping.values.conversions import as_in, as_texts, float_text, leaf_text, plainly
 from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain
-from pipeline.core.decoding.mapping.values.nulls import as_in, as_texts, can_be, can_fit
-from pipeline.core.decoding.mapping.values.texts import leaf_text, plainly
 from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.times import format_time, parse_time
 
 
 class NeverHolds(ValueError):
@@ -105,3 +108,73 @@ def lookup_text_of(node: Node, path: str) -> Getter:
     if isinstance(node, Leaf):
         return leaf_text(node)
     raise PathError(f"{path} is {node}, by which elements can't be looked up")
+
+
+def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
+    """Returns why one of a source's own null values is none that any of the nodes can have; None if all may be."""
+    for value in source.own_null if nodes else ():
+        if not any(_can_be_null(node, value) for node in nodes):
+            return f"it is {nodes[0]}, which is never {value!r}"
+    return None
+
+
+def _can_be_null(node: Node, value: Scalar) -> bool:
+    match node.kind if isinstance(node, Leaf) else "":
+        case "string":  # in text, a number counts too
+            return True
+        case "bytes" | "timestamp" | "duration" | "bool":  # they are compared with nothing
+            return False
+    return can_be(node, value)
+
+
+def can_be(node: Node, value: Scalar) -> bool:
+    """Returns whether a value of a node, as conditions compare it, can equal a value."""
+    if not isinstance(node, Leaf):
+        return True
+    match node.kind:
+        case "enum":
+            return value in node.enum.values_by_name if isinstance(value, str) else type(value) is int  # type: ignore[union-attr]
+        case "int":
+            lowest = 0 if node.is_unsigned else -(1 << (node.bits - 1))
+            return _is_whole(value) and 0 <= int(value) - lowest < 1 << node.bits
+        case "float" | "double":
+            return _is_number(value)
+        case "bool":
+            return type(value) is bool
+        case "string":
+            return isinstance(value, str) and (bool(value) or node.can_be_empty)
+    return isinstance(value, str) and (bool(value) or node.can_be_empty) and _is_text_of(node.kind, value)
+
+
+def can_fit(node: Node, glob: str) -> bool:
+    """Returns whether the text of a value of a node can fit a glob, as far as that is certain."""
+    match node.kind if isinstance(node, Leaf) else "":
+        case "bool":
+            return any(fnmatch.fnmatchcase(text, glob) for text in ("true", "false"))
+        case "enum":  # a number without a name is its digits
+            names = node.enum.values_by_name  # type: ignore[union-attr]
+            return any(fnmatch.fnmatchcase(name, glob) for name in names) or not re.search("[A-Za-z_]", glob)
+        case "int":
+            return not re.search(r"[^0-9*?\[\]!-]", glob)
+    return True
+
+
+def _is_number(value: Scalar) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool
+
+
+def _is_whole(value: Scalar) -> bool:
+    return type(value) is int or (isinstance(value, float) and value.is_integer())
+
+
+def _is_text_of(kind: str, text: str) -> bool:
+    """Returns whether a text is one that bytes, times and durations become."""
+    try:
+        match kind:
+            case "bytes":
+                return bytes.fromhex(text).hex() == text
+            case "timestamp":
+                return format_time(parse_time(text)) == text
+        return float_text(float(text)) == text
+    except ValueError:
+        return False

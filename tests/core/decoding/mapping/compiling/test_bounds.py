@@ -7,9 +7,9 @@ import tracemalloc
 import pytest
 
 from pipeline.core.decoding.decoded import refused_once
-from pipeline.core.decoding.mapping.compiling import stars
+from pipeline.core.decoding.mapping.compiling import resolve
 from pipeline.core.decoding.mapping.values import conditions
-from pipeline.core.decoding.mapping.values.texts import plainly
+from pipeline.core.decoding.mapping.values.conversions import plainly
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -128,7 +128,7 @@ def test_a_star_goes_through_at_most_100_000_elements(star, mapped):
 def test_a_star_above_the_elements_is_gone_through_once(mapped, monkeypatch):
     """Also if a condition on each element decides whether its values count."""
     seen = []
-    monkeypatch.setattr(stars, "bounded", lambda label: seen.append(label) or label)
+    monkeypatch.setattr(resolve, "bounded", lambda label: seen.append(label) or label)
     text = EACH + '[readings]\n"*" = { path = "o.*", when = { path = ".v", is = 1 } }\nv = ".v"\n'
     text = text.replace('"t"', '".t"')
     elements = [{"v": index % 2, "t": T + index} for index in range(10)]

@@ -12,7 +12,7 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.document import parse_mapping
 from pipeline.core.decoding.mapping.language.model import MappingError
-from pipeline.core.decoding.mapping.values.plain import parse_plain
+from pipeline.core.decoding.mapping.values.nodes import parse_plain
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData
 from tests.core.decoding.mapping import generated, reference

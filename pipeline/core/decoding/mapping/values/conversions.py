@@ -1,0 +1,538 @@
+"""Turns the values of messages into texts, readings and times; some of them count as not set."""
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from pipeline.core.decoding.mapping.language.model import UNITS, Mapping, MappingError, Scalar, Source
+from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, composed, itself
+from pipeline.core.events.reasons import BadData, Reason
+from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, nearest_float32, shortest_float32
+from pipeline.core.notation.text import shown
+from pipeline.core.notation.times import format_time, from_datetime, parse_time
+
+
+def leaf_text(leaf: Leaf) -> Getter:
+    """Returns the function that turns a leaf's value into text: a value of an enum into its name. It raises BadData."""
+    match leaf.kind:
+        case "string":
+            return itself if leaf.is_checked else checked_text
+        case "bool":
+            return lambda value: "true" if value else "false"
+        case "enum":
+            names = leaf.enum.values_by_number  # type: ignore[union-attr]
+            return lambda value: names[value].name if value in names else str(value)
+        case "bytes":
+            return bytes.hex
+        case "timestamp":
+            return timestamp_text
+        case "duration":
+            return lambda value: float_text((value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000)
+        case "int":
+            return str
+        case "float":
+            return lambda value: float_text(shortest_float32(value))
+        case _:
+            return float_text
+
+
+def checked_text(value: str | bytes) -> str:
+    """Returns text unchanged. Raises BadData for bytes, which are text of proto2 that is not UTF-8."""
+    if type(value) is bytes:
+        raise BadData(Reason.UNPARSEABLE, f"a text is not UTF-8: {shown(value.hex())} in hexadecimal")
+    return value  # type: ignore[return-value]
+
+
+def timestamp_text(timestamp: Any) -> str:
+    """Returns a Timestamp as RFC 3339 text. Raises BadData if it is outside the years 1 to 9999."""
+    time_us = timestamp_us(timestamp)
+    try:
+        return format_time(time_us)
+    except OverflowError:
+        raise BadData(
+            Reason.INVALID_EVENT_TIME, f"a time is {time_us} µs since the epoch, which no calendar has"
+        ) from None
+
+
+def float_text(value: float) -> str:
+    """Returns the shortest text of a number, without a trailing ``.0``."""
+    return repr(value).removesuffix(".0")
+
+
+def plainly(value: Any) -> str | None:
+    """Returns the text of a value of JSON or a Struct; None for arrays and objects."""
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float:
+        return float_text(value)
+    return None if kind in (list, dict) else str(value)
+
+
+def timestamp_us(timestamp: Any) -> int:
+    """Returns a Timestamp in microseconds since the epoch. Raises BadData if its nanoseconds are out of range."""
+    nanos = timestamp.nanos
+    if not 0 <= nanos < 1_000_000_000:
+        raise BadData(Reason.INVALID_EVENT_TIME, f"the time has {nanos} nanoseconds, not 0 to 999,999,999")
+    return timestamp.seconds * 1_000_000 + nanos // 1000
+
+
+def kind_of(value: Any) -> str:
+    """Returns the kind of a value, for error messages."""
+    kinds = {dict: "an object", list: "an array", str: f"the text {shown(str(value))}", bool: "a boolean"}
+    return kinds.get(type(value), "a number" if isinstance(value, (int, float)) else f"a {type(value).__name__}")
+
+
+class KeptDigits(str):
+    """The digits of a reading that became metadata, since a double can't hold them."""
+
+    __slots__ = ()
+
+
+class Inexact(BadData):
+    """Raised for an integer that a double cannot hold exactly. ``text`` contains its digits."""
+
+    def __init__(self, key: str, value: int) -> None:
+        super().__init__(Reason.INEXACT_INTEGER, f"{key} is {shown(str(value))}, which a double can't hold exactly")
+        self.text = KeptDigits(value)
+
+
+_SPELLED = {
+    "nan": ("nan", "NaN", "NAN"),
+    "inf": ("inf", "Inf", "+Inf", "Infinity"),
+    "-inf": ("-inf", "-Inf", "-Infinity"),
+}
+"""The texts of numbers that are not finite: in Python, in Prometheus, and in protobuf's JSON."""
+
+
+def without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
+    """Returns a conversion for which the null values of a source count as not set."""
+    null = as_in(node, source.null)
+    if not null:
+        return convert
+    has_nan = any(value != value for value in null)
+    null |= {text for value in null for text in as_texts(value)}  # the cells of CSV are text
+
+    def get(value: Any) -> Any:
+        try:
+            # True equals 1 in Python, and NaN is not even equal to itself.
+            if (value in null and type(value) is not bool) or (has_nan and value != value):
+                return None
+        except TypeError:  # an array or an object
+            pass
+        return convert(value)
+
+    return get
+
+
+def or_null(convert: Getter, source: Source) -> Getter:
+    """Returns a conversion for which an invalid value counts as not set, if the source has ``invalid = "null"``."""
+    if source.invalid == "refuse":
+        return convert
+
+    def get(value: Any) -> Any:
+        try:
+            return convert(value)
+        except Inexact:
+            raise
+        except BadData:
+            return None
+
+    return get
+
+
+def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
+    """Returns the values as a node holds them.
+
+    Instead of 0.1, a field of type float holds the float nearest to it; an enum holds the number of a name.
+    """
+    if node == Leaf("float"):
+        return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
+    if isinstance(node, Leaf) and node.enum is not None:
+        known = node.enum.values_by_name
+        return frozenset(known[value].number if value in known else value for value in values)
+    return frozenset(values)
+
+
+def as_texts(value: Scalar) -> tuple[str, ...]:
+    """Returns the texts that stand for a value."""
+    text = str(value)
+    return _SPELLED.get(text, (text,)) if isinstance(value, float) else (text,)
+
+
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_EXACT = Context(prec=1000)
+MAX_DIGITS = 400  # characters of a number
+
+_NUMBERS = frozenset({"double", "float", "int", "bool", "enum", "duration", "string"})
+
+
+def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
+    """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
+    if not isinstance(node, Plain) and not _is_number(node):
+        return None
+    return number_of(key, node, source, mapping, of_star=True)
+
+
+def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
+    """Returns the function that turns a value of a node into a reading.
+
+    The function returns a float, or None for a value that counts as not set. It raises BadData.
+
+    Args:
+        key: the key of the entry, for error messages.
+        node: the node of the value.
+        source: the source, with its conversion.
+        mapping: the mapping, with its notation of numbers and its treatment of inexact integers.
+        of_star: whether values that are not numbers are left out.
+
+    Raises:
+        MappingError: a value of this node is never a number.
+    """
+    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind in _NUMBERS):
+        raise MappingError(key, f"a reading is a number, not {node}")
+    rounds = mapping.inexact_integers == "round"
+
+    def integer(value: int) -> float:
+        number = exact_float(value)
+        if number is None:
+            if not rounds:
+                raise Inexact(key, value)
+            number = float(value)
+        return number
+
+    if source.scale is None and source.offset is None:
+        convert = _raw_number(key, node, source, mapping, integer, of_star=of_star)
+    else:  # first in decimal, then as a double
+        convert = _raw_number(key, node, source, mapping, itself, of_star=of_star)
+        scale = Decimal(1) if source.scale is None else source.scale
+        convert = _scaled(convert, scale, source.offset or Decimal(0), integer)
+    if source.signed is not None:
+        convert = _signed(key, node, source.signed, convert)
+    return or_null(without_nulls(convert, source, node), source)
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.kind in ("double", "float", "int", "bool", "duration")
+
+
+def _raw_number(
+    key: str, node: Node, source: Source, mapping: Mapping, integer: Callable[[int], float], *, of_star: bool
+) -> Getter:
+    parse = _number_parser(key, source, mapping, integer)
+    if isinstance(node, Leaf):
+        match node.kind:
+            case "float" if mapping.shortest_floats:
+                return shortest_float32
+            case "double" | "float":
+                return itself
+            case "bool" | "enum":
+                return float
+            case "duration":
+                return lambda value: (value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000
+            case "int":
+                return float if node.bits < 64 and integer is not itself and source.signed is None else integer
+            case _:
+                return composed(leaf_text(node), parse)
+
+    def plain(value: Any) -> float | None:
+        kind = type(value)
+        if kind is float:
+            return value
+        if kind is bool:
+            return float(value)
+        if kind is int:
+            return integer(value)
+        if of_star:
+            return None
+        if kind is str:
+            return parse(value)
+        raise BadData(Reason.NOT_A_NUMBER, f"{key} is {kind_of(value)}, not a number")
+
+    return plain
+
+
+def _number_parser(
+    key: str, source: Source, mapping: Mapping, integer: Callable[[int], float]
+) -> Callable[[str], float | None]:
+    number_in = number_reader(mapping.decimal, mapping.thousands)
+
+    def parse(text: str) -> float | None:
+        number = number_in(text.strip().removesuffix(source.suffix))
+        if number is None:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(text)}, not a number")
+        whole = number.rstrip("0").rstrip(".") if "." in number else number  # of 12.00
+        found = (integer(int(whole)) if whole.lstrip("+-").isdecimal() else 0) or float(number)
+        return None if found in source.null else found  # also where the text is "-999.0" or "-999,0"
+
+    return parse
+
+
+def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
+    """Returns the function that turns a number as text into Python's notation; it returns None for other text.
+
+    Args:
+        decimal: the decimal sign.
+        thousands: the separator of thousands; empty for none.
+    """
+    grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
+
+    def read(text: str) -> str | None:
+        number = text.strip()
+        if thousands and thousands in number and grouped.fullmatch(number):
+            number = number.replace(thousands, "")
+        if decimal != "." and "." not in number:
+            number = number.replace(decimal, ".", 1)
+        elif decimal != ".":
+            return None  # a dot is no decimal sign here
+        return number if len(number) <= MAX_DIGITS and NUMBER.fullmatch(number) else None
+
+    return read
+
+
+def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
+    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind == "int"):
+        raise MappingError(f"{key}.signed", f"it is for integers, not for {node}")
+    top, mask = 1 << (bits - 1), (1 << bits) - 1
+    # Above the bits of a negative number, there are zeros, or ones up to the 32 or 64 bits of the field.
+    wraps = (0, 1 << bits, 1 << 32, 1 << 64)
+
+    def signed(value: Any) -> float | None:
+        value = _whole_number(value)
+        if type(value) is not int:
+            return convert(value)
+        number = ((value & mask) ^ top) - top
+        if value != number and not (number < 0 and value - number in wraps):
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {shown(str(value))}, which is no number of {bits} bits")
+        return convert(number)
+
+    return signed
+
+
+def _whole_number(value: Any) -> Any:
+    """Returns the integer that text, or a float of a Struct, stands for; any other value unchanged."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is str and len(value) <= MAX_DIGITS and _INTEGER.fullmatch(value.strip()):
+        return int(value)
+    return value
+
+
+def _scaled(convert: Getter, scale: Decimal, offset: Decimal, integer: Callable[[int], float]) -> Getter:
+    def scaled(value: Any) -> float | None:
+        number = convert(value)
+        is_integer = type(number) is int  # of any size
+        if number is None or not (is_integer or math.isfinite(number)):
+            return number
+        # In decimal, 2150 · 0.01 is 21.5.
+        exact = _EXACT.add(_EXACT.multiply(Decimal(number if is_integer else repr(number)), scale), offset)
+        found = float(exact)
+        if is_integer and not -MAX_EXACT < found < MAX_EXACT and exact == exact.to_integral_value():
+            return integer(int(exact))
+        return found
+
+    return scaled
+
+
+def decimal_in(text: str) -> Decimal | None:
+    """Returns the number in a text; None if it is not a number, or absurdly long."""
+    try:
+        return Decimal(text) if len(text) <= MAX_DIGITS and NUMBER.fullmatch(text) else None
+    except InvalidOperation:  # an exponent of twenty digits
+        return None
+
+
+_FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
+_MAX_TIME_DIGITS = 30  # before the decimal point
+
+
+def time_of(key: str, node: Node, source: Source) -> Getter:
+    """Returns the function that turns a value of a node into microseconds since the epoch.
+
+    It returns None for a value that counts as not set, which a number of 0 does. It raises BadData.
+
+    Raises:
+        MappingError: a value of this node is never a time, or is a number without a unit.
+    """
+    unit = source.unit
+    if isinstance(node, Leaf) and node.kind == "timestamp":
+        return or_null(timestamp_us, source)
+    if not isinstance(node, Plain) and not (
+        isinstance(node, Leaf) and node.kind in ("int", "double", "float", "string")
+    ):
+        raise MappingError(key, f"a time is a Timestamp, a number or text, not {node}")
+    if unit is None and isinstance(node, Leaf) and node.kind != "string":
+        raise MappingError(key, f'a time that is {node} needs a unit, like {{ path = …, unit = "ms" }}')
+    per_unit = UNITS[unit] if unit else None
+    from_text = _text_time(key, source)
+
+    def get(value: Any) -> int | None:
+        kind = type(value)
+        if kind is datetime:
+            return from_datetime(value)
+        if kind is str and per_unit is None:
+            return from_text(value) if value.strip() else None
+        if kind not in (int, float, str) or per_unit is None:
+            problem = "a number, and the mapping gives no unit" if kind in (int, float) else kind_of(value)
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {problem}, not a time")
+        text = value.strip() if kind is str else repr(value)
+        if not text:
+            return None
+        number = decimal_in(text)
+        # A text of a few characters may stand for a number of a million digits.
+        if number is None or number.adjusted() > _MAX_TIME_DIGITS:
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(str(value))}, not a time")
+        return int(_FLOOR.multiply(number, per_unit).to_integral_value(ROUND_FLOOR)) or None
+
+    return or_null(without_nulls(get, source, node), source)
+
+
+def _text_time(key: str, source: Source) -> Callable[[str], int]:
+    zone = ZoneInfo(source.time_zone) if source.time_zone else None
+    time_format = source.time_format
+    if time_format is None and zone is None:
+
+        def parse(text: str) -> int:
+            try:
+                return parse_time(text)
+            except ValueError as error:
+                raise BadData(Reason.INVALID_EVENT_TIME, f"{key}: {error}") from None
+
+        return parse
+
+    def parse_local(text: str) -> int:
+        try:
+            local = (
+                datetime.strptime(text.strip(), time_format) if time_format else datetime.fromisoformat(text.strip())
+            )
+        except ValueError:
+            expected = time_format or "ISO 8601"
+            raise BadData(Reason.INVALID_EVENT_TIME, f"{key} is {shown(text)}, which is not {expected}") from None
+        if local.tzinfo is None and zone is not None:
+            local = _in_zone(local, zone, source, f"{key} is {shown(text)}")
+        return from_datetime(local)
+
+    return parse_local
+
+
+def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> datetime:
+    """Returns a local time of a zone. Raises BadData for one that its clocks skip, or show twice and no rule decides.
+
+    Args:
+        local: the time without a zone.
+        zone: the zone.
+        source: the source, with its rule for times that clocks show twice.
+        what: the beginning of the error message.
+    """
+    first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
+    before, after = first.utcoffset(), second.utcoffset()
+    if before == after or before is None or after is None:
+        return first
+    if before < after:
+        problem = f"a time that clocks skip in {zone}; a clock that does not change has a time_zone like Etc/GMT-1"
+    elif source.ambiguous == "refuse":
+        problem = f'a time that clocks show twice in {zone}; ambiguous = "first" or "second" tells which one it is'
+    elif source.ambiguous == "order":
+        problem = f"a time that clocks show twice in {zone}, and no order of a file, oldest record first, tells which"
+    else:
+        return second if source.ambiguous == "second" else first
+    raise BadData(Reason.INVALID_EVENT_TIME, f"{what}, {problem}")
+
+
+_NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
+_TEXTS = frozenset({"double", "float", "int", "bool", "enum", "string", "bytes", "timestamp", "duration"})
+
+
+def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
+    """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum."""
+    if isinstance(node, Plain):
+        return without_nulls(_plain_text(key, of_star=True), source, node)
+    is_text = isinstance(node, Leaf) and node.kind in ("string", "enum")
+    return text_of(key, node, source) if is_text else None
+
+
+def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
+    """Returns the function that turns a value of a node into text.
+
+    Args:
+        key: the key of the entry, for error messages.
+        node: the node of the value.
+        source: the source, with its null values.
+        name_of: whether the name of an enum's value is taken.
+
+    Raises:
+        MappingError: a value of this node is never text.
+    """
+    if isinstance(node, Plain):
+        return without_nulls(_plain_text(key, of_star=False), source, node)
+    if not isinstance(node, Leaf) or node.kind not in _TEXTS:
+        raise MappingError(key, f"a text is made of a single value, not of {node}")
+    if name_of and node.enum is None:
+        raise MappingError(key, f"name_of is for an enum or a oneof, not for {node}")
+    return without_nulls(leaf_text(node), source, node)
+
+
+def _plain_text(key: str, *, of_star: bool) -> Getter:
+    def text(value: Any) -> str | None:
+        if type(value) is str:
+            return value
+        if of_star:
+            return None
+        single = plainly(value)
+        if single is None:
+            raise BadData(Reason.UNPARSEABLE, f"{key} is {kind_of(value)}, not a single value")
+        return single
+
+    return text
+
+
+def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
+    """Returns the function that formats a value for a placeholder. It raises BadData.
+
+    Args:
+        key: the key of the entry and the path, for error messages.
+        node: the node of the value.
+        spec: the format; empty for the usual text.
+        source: the source, with its null values.
+    """
+    if not spec:
+        return text_of(key, node, source)
+    is_plain = isinstance(node, Plain)
+    kinds = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}.get(spec)
+    if kinds:
+        is_text = is_plain and spec != "hex"  # JSON has no bytes
+        if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
+            raise MappingError(key, f"the format {spec} is for {' and '.join(kinds)}, not for {node}")
+        return composed(text_of(key, node, source), str.upper if spec == "upper" else str.lower)
+    if spec == "id":
+        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
+    integral = spec[-1] in "dxXob"
+    if not is_plain and not (
+        isinstance(node, Leaf) and node.kind in (("int", "enum") if integral else ("int", "float", "double"))
+    ):
+        raise MappingError(key, f"the format {spec} is for {'integers' if integral else 'numbers'}, not for {node}")
+
+    def get_formatted(value: Any) -> str:
+        number = decimal_in(value.strip()) if type(value) is str else value  # the cells of CSV are text
+        if isinstance(number, bool) or not isinstance(number, (int, float, Decimal)):
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {kind_of(value)}, which the format {spec} is not for")
+        if isinstance(number, Decimal) and number.adjusted() > MAX_DIGITS:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} exceeds the range of a double")
+        if not integral:  # Python would round an integer to a double first
+            return format(Decimal(number) if type(number) is int else number, spec)
+        try:
+            whole = int(number)
+        except (ValueError, OverflowError):  # NaN and infinity
+            whole = None
+        if whole is None or whole != number:
+            raise BadData(Reason.NOT_A_NUMBER, f"{key} is {number}, which the format {spec} is not for")
+        return format(whole, spec)
+
+    return without_nulls(get_formatted, source, node)
