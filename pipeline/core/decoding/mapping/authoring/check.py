@@ -21,7 +21,7 @@ from pipeline.core.decoding.mapping.language.paths import (
     Star,
 )
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import KeyAndValue, Plain
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, KeyAndValue
 
 _MOST_ALONE = 4  # values of a field that are listed one by one if all are left out
 _CONDITIONS = ("match", "skip_if", "skip_unless")
@@ -92,7 +92,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     if mapper.problems:
         return MappingReport(mapping.message, problems=[str(problem) for problem in mapper.problems])
     checker = _Checker(mapping, mapper)
-    found = [Place((), Plain())] if mapping.message == JSON else places(types, mapping.message, mapping.types)
+    found = [Place((), PLAIN)] if mapping.message == JSON else places(types, mapping.message, mapping.types)
     left = [(place, checker.left(place)) for place in found]
     return MappingReport(
         mapping.message,
@@ -165,7 +165,7 @@ class _Checker:
         names: dict[tuple, str] = {}
         for use in filter(_takes, self._uses):
             # Of free-form JSON, a star takes numbers as readings and text as metadata.
-            kind = use.key.partition(".")[0] if isinstance(use.node, Plain) and use.of_star else ""
+            kind = use.key.partition(".")[0] if use.node == PLAIN and use.of_star else ""
             value = use.names, tuple(_selectors(use.path)), kind
             takers.setdefault(value, {})[self._name(use)] = None
             names.setdefault(value, ".".join(use.names) if use.of_star else str(use.path))
@@ -194,7 +194,7 @@ class _Checker:
                 conditions.append(use.key.removesuffix(".when"))
                 continue
             note = _note(use, self._entries.get(use.key))
-            if isinstance(place.node, Plain) and use.of_star:
+            if place.node == PLAIN and use.of_star:
                 if covers and not note and Star(deep=True) in use.path.steps:
                     kinds.add(use.key.partition(".")[0])
                 taken.append(f"{_KINDS[use.key.partition('.')[0]]} of {use.path}{note}")
@@ -290,13 +290,13 @@ def _way(use: Use) -> str:
     """Returns the path, with what its star stands for, and with the field of a oneof for its name."""
     star = "**" if Star(deep=True) in use.path.steps else "*"
     if use.path.root is Root.MESSAGE and not _selectors(use.path) and Current() not in use.path.steps:
-        is_below = isinstance(use.node, Plain) and use.label[-1:] == ("*",) and use.names[-1:] != ("*",)
+        is_below = use.node == PLAIN and use.label[-1:] == ("*",) and use.names[-1:] != ("*",)
         return ".".join((*use.names, star) if is_below else use.names)
     before, _, after = str(use.path).partition(star)
     return before + (star if use.label == ("*",) else ".".join(use.label)) + after
 
 
 def _type(use: Use) -> str:
-    if isinstance(use.node, Plain) and use.of_star:
+    if use.node == PLAIN and use.of_star:
         return _KINDS[use.key.partition(".")[0]]
     return str(use.node)

@@ -12,7 +12,7 @@ from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Pl
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import Leaf, Plain
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Leaf
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.notation.text import plain
 
@@ -133,7 +133,7 @@ class _Draft:
             if step == MANY and ENTRY not in place.steps[:index]
         )
         of_message = [place for place in self._places if not _wild(place.steps) or place.steps[-1] == ENTRY]
-        is_empty = not any(guesses.is_reading(place) or isinstance(place.node, Plain) for place in of_message)
+        is_empty = not any(guesses.is_reading(place) or place.node == PLAIN for place in of_message)
         scored = [self._scored(prefix, is_empty=is_empty) for prefix in prefixes]
         best = max(scored, key=lambda each: (each.score, -len(each.steps)), default=None)
         if best is None or best.score < 2:
@@ -180,7 +180,7 @@ class _Draft:
     def _written(self, place: Place) -> str:
         """Returns the path of a place, as the mapping reads it."""
         level = self._level(place)
-        rest = _path(("", *place.steps[level:]), star=True) + (".**" if isinstance(place.node, Plain) else "")
+        rest = _path(("", *place.steps[level:]), star=True) + (".**" if place.node == PLAIN else "")
         if level and level == len(self._each.steps):
             return rest
         return (_path(place.steps[:level]) + rest).removeprefix(".")
@@ -283,7 +283,7 @@ class _Draft:
         for place in self._places:
             if not self._in_element(place) or place in taken:
                 continue
-            if isinstance(place.node, Plain) or guesses.is_reading(place):
+            if place.node == PLAIN or guesses.is_reading(place):
                 yield from self._entry(place)
 
     def _metadata(self) -> Iterator[_DraftEntry]:
@@ -291,17 +291,17 @@ class _Draft:
         for place in self._places:
             if place in taken or (self._each.name and self._in_element(place)):
                 continue
-            if isinstance(place.node, Plain) or guesses.is_text(place):
+            if place.node == PLAIN or guesses.is_text(place):
                 yield from self._entry(place)
 
     def _entry(self, place: Place) -> Iterator[_DraftEntry]:
         """Yields the entry of a place, unless more than one star would have to lead there."""
         rest = place.steps[self._level(place) :]
-        stars = _wild(rest) + isinstance(place.node, Plain)
+        stars = _wild(rest) + (place.node == PLAIN)
         if stars > 1:
             return
         names = [step for step in rest if step not in (MANY, ENTRY)]
-        if isinstance(place.node, Plain) or rest[-1] == ENTRY:
+        if place.node == PLAIN or rest[-1] == ENTRY:
             name = "*"
         elif stars:
             name = ".".join("*" if step in (MANY, ENTRY) else step for step in rest)

@@ -147,16 +147,12 @@ def is_text(place: Place) -> bool:
 
 def names_a_reading(place: Place) -> bool:
     """Returns whether a field is the name of a reading, beside its value."""
-    return (
-        isinstance(place.node, Leaf)
-        and place.node.kind == "string"
-        and _NAME.fullmatch(words(place.steps[-1])) is not None
-    )
+    return isinstance(place.node, Leaf) and place.node.kind == "string" and is_name_of_readings(place.steps[-1])
 
 
 def is_value(place: Place) -> bool:
     """Returns whether a field is the value of a reading, beside its name."""
-    return is_reading(place) and _VALUE.fullmatch(words(place.steps[-1])) is not None
+    return is_reading(place) and is_value_of_readings(place.steps[-1])
 
 
 def _rank(ranks: tuple[tuple[int, str], ...], name: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import Entries, Leaf, Many, Node, Plain, Record, node_of
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Leaf, Many, Node, Record, node_of
 
 MANY, ENTRY = "[]", "{}"
 """The steps that stand for an element of a repeated field, and for the value of an entry of a map."""
@@ -107,7 +107,7 @@ class _Walk:
         if contents is None:
             yield from self.below(node, steps, within)
         elif contents == (JSON,):
-            yield Place(steps, Plain())
+            yield Place(steps, PLAIN)
         else:
             for name in contents:
                 yield from self.below(Record(self._types.descriptor(name)), steps, within)

@@ -29,7 +29,7 @@ from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Name
 from pipeline.core.decoding.mapping.values import conversions, nodes
 from pipeline.core.decoding.mapping.values.conditions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, Record, parse_plain
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
 from pipeline.core.events.dead_letter import dead_letter_name, published_at
 from pipeline.core.events.event import MAX_METADATA_BYTES, MAX_SENSOR_ID
 from pipeline.core.events.message import Message, encoding_of
@@ -387,8 +387,8 @@ def _label(items: resolve.Items, level: int, steps: tuple[Step, ...]) -> Names:
     """Returns the names that a star stands for. ``level`` is the number of names that lead to the path's start."""
     at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
     before, after = (sum(isinstance(step, Field) for step in part) for part in (steps[:at], steps[at + 1 :]))
-    of_fields = items.names[level + before : len(items.names) - (0 if isinstance(items.node, Plain) else after)]
-    return (*of_fields, "*") if isinstance(items.node, Plain) and of_fields[-1:] != ("*",) else of_fields
+    of_fields = items.names[level + before : len(items.names) - (0 if items.node == PLAIN else after)]
+    return (*of_fields, "*") if items.node == PLAIN and of_fields[-1:] != ("*",) else of_fields
 
 
 class Mapper:
@@ -414,7 +414,7 @@ class Mapper:
         self.mapping = mapping
         self.pool = types.pool
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
-        root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else Plain()
+        root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
         if strict and self.message_class:
             resolve.check_contents(mapping.types, self.message_class.DESCRIPTOR, types)
         resolver = Resolver(types, mapping.types)
@@ -474,7 +474,7 @@ class Mapper:
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:
     """Returns the conditions of ``match`` that need no payload, and whether ``match`` has no others."""
     conditions = [one for one in mapping.match or () if one.path.root in (Root.ATTRIBUTE, Root.ENVELOPE)]
-    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([Plain()], [], ()), ())
+    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([PLAIN], [], ()), ())
     found = compiler.conditions_of("match", conditions, strict=True)
     return found, len(conditions) == len(mapping.match or ())
 

@@ -30,13 +30,13 @@ from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, ord
 from pipeline.core.decoding.mapping.values.conversions import leaf_text
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import (
+    PLAIN,
     Entries,
     Getter,
     KeyAndValue,
     Leaf,
     Many,
     Node,
-    Plain,
     Record,
     Steps,
 )
@@ -308,15 +308,15 @@ class Resolver:
                 return [at.then(nodes.KEY, entry.key, "key")]
             case KeyAndValue() as entry, Field(name="value"):
                 return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
-            case Plain(), Field():
-                return self._opened(at.then(nodes.member(step.name), Plain(), step.name))
+            case Leaf(kind="json"), Field():
+                return self._opened(at.then(nodes.member(step.name), PLAIN, step.name))
             case Many() as many, Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
-            case Plain(), Index():
-                return [at.then(nodes.plain_element(step.position), Plain())]
-            case Many() | Plain(), Extreme():
+            case Leaf(kind="json"), Index():
+                return [at.then(nodes.plain_element(step.position), PLAIN)]
+            case Many() | Leaf(kind="json"), Extreme():
                 return [self._extreme(at, step)]
-            case Many() | Plain(), Lookup():
+            case Many() | Leaf(kind="json"), Lookup():
                 return [self._lookup(at, step)]
         raise PathError(_no_step(at.to, step))
 
@@ -349,7 +349,7 @@ class Resolver:
     def _contained(self, node: Node, contents: Names, where: str) -> Iterator[tuple[Getter, Node]]:
         """Yields a getter and a node for each type that a value may contain; the getter returns None for another."""
         if contents == (JSON,):
-            yield nodes.embedded_json(where), Plain()
+            yield nodes.embedded_json(where), PLAIN
             return
         classes = [self._types.message_class(name) for name in contents]
         is_any = isinstance(node, Record) and node.type.full_name == "google.protobuf.Any"
@@ -372,7 +372,7 @@ class Resolver:
         if isinstance(node, Many):
             content = node.content
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
-        return Plain(), nodes.plain_elements
+        return PLAIN, nodes.plain_elements
 
     def _extreme(self, at: Steps, step: Extreme) -> Steps:
         item, items_of = self._item(at.to)
@@ -411,8 +411,8 @@ class Resolver:
                     pairs = steps_to.then(nodes.entries, entries)
                     node = KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
-                case Plain():
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, Plain()).getter, Plain(), steps_to.names))
+                case Leaf(kind="json"):
+                    found.append(Resolved(steps_to.then(nodes.plain_elements, PLAIN).getter, PLAIN, steps_to.names))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -420,10 +420,10 @@ class Resolver:
     def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
         deep, after, left_out, names, prefix, _ = star
-        if isinstance(node, Plain):
+        if node == PLAIN:
             rest_of = _first(self.resolve(node, after, names), lambda *_: nodes.itself, "") if after else None
             get = plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
-            yield Items(get, Plain(), names)
+            yield Items(get, PLAIN, names)
             return
         if isinstance(node, Record):
             for field in node.type.fields:
@@ -458,7 +458,7 @@ class Resolver:
                 except PathError:  # another field of the message may have what follows the star
                     continue
                 yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
-            elif isinstance(at.to, Leaf) or (isinstance(at.to, Plain) and not deep):
+            elif isinstance(at.to, Leaf) and not (deep and at.to == PLAIN):
                 yield Items(named(".".join(prefix), at.getter), at.to, names)
             elif deep:
                 if isinstance(at.to, Record):
@@ -476,11 +476,10 @@ class Resolver:
         if after:
             for end in self._walk(Steps(item, names=names), after):
                 yield Items(named("", end.getter), end.to, end.names)
+        elif deep and item == PLAIN:
+            yield Items(plain_items(True, None, names, left_out, (), itself=True), item, names)
         elif isinstance(item, Leaf):
             yield Items(named("", nodes.itself), item, names)
-        elif isinstance(item, Plain):
-            all_of = plain_items(True, None, names, left_out, (), itself=True)
-            yield Items(all_of if deep else named("", nodes.itself), item, names)
         elif deep:
             if isinstance(item, Record):
                 _check_not_within(item, within)

@@ -11,8 +11,8 @@ from typing import Any
 
 from pipeline.core.decoding.mapping.language.model import Condition, MappingError, Scalar, Source
 from pipeline.core.decoding.mapping.language.paths import PathError
-from pipeline.core.decoding.mapping.values.conversions import as_in, as_texts, float_text, leaf_text, plainly
-from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain
+from pipeline.core.decoding.mapping.values.conversions import as_in, as_texts, float_text, leaf_text
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import format_time, parse_time
 
@@ -31,12 +31,12 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
     kind, values = condition.kind, condition.values
     if kind == "set":
         return lambda _: values == (True,)
-    if not isinstance(node, (Leaf, Plain)):
+    if not isinstance(node, Leaf):
         raise MappingError(key, f"{condition.path} is {node}; a condition on it can only be set = true or set = false")
     if kind == "glob":
         if impossible := [value for value in values if not can_fit(node, str(value))]:
             raise NeverHolds(f"it is {node}, which never fits {impossible[0]!r}")
-        text = leaf_text(node) if isinstance(node, Leaf) else plainly
+        text = leaf_text(node)
         globs = [re.compile(fnmatch.translate(str(value))) for value in values]
         return lambda value: (found := text(value)) is not None and any(glob.fullmatch(found) for glob in globs)
     convert, expected = _comparison(key, condition, node)
@@ -44,10 +44,9 @@ def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
     return lambda value: (convert(value) in expected) == is_expected
 
 
-def _comparison(key: str, condition: Condition, node: Leaf | Plain) -> tuple[Getter, Collection]:
+def _comparison(key: str, condition: Condition, node: Leaf) -> tuple[Getter, Collection]:
     """Returns how a value is converted to be compared, and what with. Raises as :func:`tester` does."""
-    values = condition.values
-    kind = node.kind if isinstance(node, Leaf) else ""
+    values, kind = condition.values, node.kind
     match kind:
         case "string" | "bytes" | "timestamp" | "duration":
             _check_kinds(key, condition, node, (str,), "text")
@@ -57,13 +56,13 @@ def _comparison(key: str, condition: Condition, node: Leaf | Plain) -> tuple[Get
             _check_kinds(key, condition, node, (int, float), "a number")
     if impossible := [value for value in values if not can_be(node, value)]:
         hint = "; empty text counts as not set, so test it with set = false" if "" in impossible else ""
-        if isinstance(node, Leaf) and node.enum:
+        if node.enum:
             hint = f"; it has {', '.join(list(node.enum.values_by_name)[:20])}"
         raise NeverHolds(f"it is {node}, which is never {impossible[0]!r}{hint}")
     if kind in ("string", "bytes", "timestamp", "duration"):
-        return leaf_text(node), values  # type: ignore[arg-type]
+        return leaf_text(node), values
     # JSON has numbers that are not finite as text.
-    texts = {text for value in values if not _is_finite(value) for text in as_texts(value)} if not kind else set()
+    texts = {text for value in values if not _is_finite(value) for text in as_texts(value)} if node == PLAIN else set()
     return _compared, {_compared(value) for value in (*as_in(node, values), *texts)}
 
 
@@ -90,7 +89,7 @@ def order_of(node: Node, path: str) -> Getter:
     """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
     if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
         return lambda value: value.seconds * 1_000_000_000 + value.nanos
-    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind not in ("string", "bytes")):
+    if not isinstance(node, Leaf) or node.kind in ("string", "bytes"):
         raise PathError(f"{path} is {node}, by which elements can't be compared")
 
     def number(value: Any) -> Any:
@@ -103,11 +102,9 @@ def order_of(node: Node, path: str) -> Getter:
 
 def lookup_text_of(node: Node, path: str) -> Getter:
     """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
-    if isinstance(node, Plain):
-        return plainly
-    if isinstance(node, Leaf):
-        return leaf_text(node)
-    raise PathError(f"{path} is {node}, by which elements can't be looked up")
+    if not isinstance(node, Leaf):
+        raise PathError(f"{path} is {node}, by which elements can't be looked up")
+    return leaf_text(node)
 
 
 def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
@@ -129,7 +126,7 @@ def _can_be_null(node: Node, value: Scalar) -> bool:
 
 def can_be(node: Node, value: Scalar) -> bool:
     """Returns whether a value of a node, as conditions compare it, can equal a value."""
-    if not isinstance(node, Leaf):
+    if not isinstance(node, Leaf) or node == PLAIN:
         return True
     match node.kind:
         case "enum":
@@ -146,9 +143,9 @@ def can_be(node: Node, value: Scalar) -> bool:
     return isinstance(value, str) and (bool(value) or node.can_be_empty) and _is_text_of(node.kind, value)
 
 
-def can_fit(node: Node, glob: str) -> bool:
+def can_fit(node: Leaf, glob: str) -> bool:
     """Returns whether the text of a value of a node can fit a glob, as far as that is certain."""
-    match node.kind if isinstance(node, Leaf) else "":
+    match node.kind:
         case "bool":
             return any(fnmatch.fnmatchcase(text, glob) for text in ("true", "false"))
         case "enum":  # a number without a name is its digits

@@ -9,7 +9,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pipeline.core.decoding.mapping.language.model import UNITS, Mapping, MappingError, Scalar, Source
-from pipeline.core.decoding.mapping.values.nodes import Getter, Leaf, Node, Plain, composed, itself
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, nearest_float32, shortest_float32
 from pipeline.core.notation.text import shown
@@ -36,6 +36,8 @@ def leaf_text(leaf: Leaf) -> Getter:
             return str
         case "float":
             return lambda value: float_text(shortest_float32(value))
+        case "json":
+            return plainly
         case _:
             return float_text
 
@@ -111,7 +113,7 @@ _SPELLED = {
 """The texts of numbers that are not finite: in Python, in Prometheus, and in protobuf's JSON."""
 
 
-def without_nulls(convert: Getter, source: Source, node: Node) -> Getter:
+def without_nulls(convert: Getter, source: Source, node: Leaf) -> Getter:
     """Returns a conversion for which the null values of a source count as not set."""
     null = as_in(node, source.null)
     if not null:
@@ -147,14 +149,14 @@ def or_null(convert: Getter, source: Source) -> Getter:
     return get
 
 
-def as_in(node: Node, values: Iterable[Scalar]) -> frozenset[Scalar]:
+def as_in(node: Leaf, values: Iterable[Scalar]) -> frozenset[Scalar]:
     """Returns the values as a node holds them.
 
     Instead of 0.1, a field of type float holds the float nearest to it; an enum holds the number of a name.
     """
-    if node == Leaf("float"):
+    if node.kind == "float":
         return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
-    if isinstance(node, Leaf) and node.enum is not None:
+    if node.enum is not None:
         known = node.enum.values_by_name
         return frozenset(known[value].number if value in known else value for value in values)
     return frozenset(values)
@@ -171,12 +173,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _EXACT = Context(prec=1000)
 MAX_DIGITS = 400  # characters of a number
 
-_NUMBERS = frozenset({"double", "float", "int", "bool", "enum", "duration", "string"})
+_MEASURED = frozenset({"double", "float", "int", "bool", "duration", "json"})
+_NUMBERS = _MEASURED | {"enum", "string"}
 
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
-    if not isinstance(node, Plain) and not _is_number(node):
+    if not isinstance(node, Leaf) or node.kind not in _MEASURED:
         return None
     return number_of(key, node, source, mapping, of_star=True)
 
@@ -196,7 +199,7 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
     Raises:
         MappingError: a value of this node is never a number.
     """
-    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind in _NUMBERS):
+    if not isinstance(node, Leaf) or node.kind not in _NUMBERS:
         raise MappingError(key, f"a reading is a number, not {node}")
     rounds = mapping.inexact_integers == "round"
 
@@ -219,28 +222,23 @@ def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star
     return or_null(without_nulls(convert, source, node), source)
 
 
-def _is_number(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.kind in ("double", "float", "int", "bool", "duration")
-
-
 def _raw_number(
-    key: str, node: Node, source: Source, mapping: Mapping, integer: Callable[[int], float], *, of_star: bool
+    key: str, node: Leaf, source: Source, mapping: Mapping, integer: Callable[[int], float], *, of_star: bool
 ) -> Getter:
     parse = _number_parser(key, source, mapping, integer)
-    if isinstance(node, Leaf):
-        match node.kind:
-            case "float" if mapping.shortest_floats:
-                return shortest_float32
-            case "double" | "float":
-                return itself
-            case "bool" | "enum":
-                return float
-            case "duration":
-                return lambda value: (value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000
-            case "int":
-                return float if node.bits < 64 and integer is not itself and source.signed is None else integer
-            case _:
-                return composed(leaf_text(node), parse)
+    match node.kind:
+        case "float" if mapping.shortest_floats:
+            return shortest_float32
+        case "double" | "float":
+            return itself
+        case "bool" | "enum":
+            return float
+        case "duration":
+            return lambda value: (value.seconds * 1_000_000_000 + value.nanos) / 1_000_000_000
+        case "int":
+            return float if node.bits < 64 and integer is not itself and source.signed is None else integer
+        case "string":
+            return composed(leaf_text(node), parse)
 
     def plain(value: Any) -> float | None:
         kind = type(value)
@@ -297,8 +295,8 @@ def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
     return read
 
 
-def _signed(key: str, node: Node, bits: int, convert: Getter) -> Getter:
-    if not isinstance(node, Plain) and not (isinstance(node, Leaf) and node.kind == "int"):
+def _signed(key: str, node: Leaf, bits: int, convert: Getter) -> Getter:
+    if node.kind not in ("int", "json"):
         raise MappingError(f"{key}.signed", f"it is for integers, not for {node}")
     top, mask = 1 << (bits - 1), (1 << bits) - 1
     # Above the bits of a negative number, there are zeros, or ones up to the 32 or 64 bits of the field.
@@ -364,11 +362,9 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
     unit = source.unit
     if isinstance(node, Leaf) and node.kind == "timestamp":
         return or_null(timestamp_us, source)
-    if not isinstance(node, Plain) and not (
-        isinstance(node, Leaf) and node.kind in ("int", "double", "float", "string")
-    ):
+    if not isinstance(node, Leaf) or node.kind not in ("int", "double", "float", "string", "json"):
         raise MappingError(key, f"a time is a Timestamp, a number or text, not {node}")
-    if unit is None and isinstance(node, Leaf) and node.kind != "string":
+    if unit is None and node.kind not in ("string", "json"):
         raise MappingError(key, f'a time that is {node} needs a unit, like {{ path = …, unit = "ms" }}')
     per_unit = UNITS[unit] if unit else None
     from_text = _text_time(key, source)
@@ -447,15 +443,16 @@ def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> date
 
 
 _NOT_IN_IDS = re.compile(r"[^\x21-\x22\x24-\x7e]")
-_TEXTS = frozenset({"double", "float", "int", "bool", "enum", "string", "bytes", "timestamp", "duration"})
+_TEXT_FORMATS = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}
 
 
 def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
     """Returns the function that turns a value that a star leads to into text; None unless it is text or an enum."""
-    if isinstance(node, Plain):
-        return without_nulls(_plain_text(key, of_star=True), source, node)
-    is_text = isinstance(node, Leaf) and node.kind in ("string", "enum")
-    return text_of(key, node, source) if is_text else None
+    if not isinstance(node, Leaf) or node.kind not in ("string", "enum", "json"):
+        return None
+    if node == PLAIN:
+        return without_nulls(lambda value: value if type(value) is str else None, source, node)
+    return text_of(key, node, source)
 
 
 def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
@@ -470,27 +467,18 @@ def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> G
     Raises:
         MappingError: a value of this node is never text.
     """
-    if isinstance(node, Plain):
-        return without_nulls(_plain_text(key, of_star=False), source, node)
-    if not isinstance(node, Leaf) or node.kind not in _TEXTS:
+    if not isinstance(node, Leaf):
         raise MappingError(key, f"a text is made of a single value, not of {node}")
-    if name_of and node.enum is None:
+    if name_of and node.enum is None and node != PLAIN:
         raise MappingError(key, f"name_of is for an enum or a oneof, not for {node}")
-    return without_nulls(leaf_text(node), source, node)
 
-
-def _plain_text(key: str, *, of_star: bool) -> Getter:
-    def text(value: Any) -> str | None:
-        if type(value) is str:
-            return value
-        if of_star:
-            return None
-        single = plainly(value)
-        if single is None:
+    def single(value: Any) -> str:
+        text = plainly(value)
+        if text is None:
             raise BadData(Reason.UNPARSEABLE, f"{key} is {kind_of(value)}, not a single value")
-        return single
+        return text
 
-    return text
+    return without_nulls(single if node == PLAIN else leaf_text(node), source, node)
 
 
 def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
@@ -504,19 +492,16 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
     """
     if not spec:
         return text_of(key, node, source)
-    is_plain = isinstance(node, Plain)
-    kinds = {"hex": ("bytes",), "upper": ("string", "bytes", "enum"), "lower": ("string", "bytes", "enum")}.get(spec)
-    if kinds:
-        is_text = is_plain and spec != "hex"  # JSON has no bytes
+    if spec == "id":
+        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
+    if kinds := _TEXT_FORMATS.get(spec):
+        is_text = node == PLAIN and spec != "hex"  # JSON has no bytes
         if not is_text and not (isinstance(node, Leaf) and node.kind in kinds):
             raise MappingError(key, f"the format {spec} is for {' and '.join(kinds)}, not for {node}")
         return composed(text_of(key, node, source), str.upper if spec == "upper" else str.lower)
-    if spec == "id":
-        return composed(text_of(key, node, source), lambda text: _NOT_IN_IDS.sub("_", text))
     integral = spec[-1] in "dxXob"
-    if not is_plain and not (
-        isinstance(node, Leaf) and node.kind in (("int", "enum") if integral else ("int", "float", "double"))
-    ):
+    wanted = ("int", "enum", "json") if integral else ("int", "float", "double", "json")
+    if not isinstance(node, Leaf) or node.kind not in wanted:
         raise MappingError(key, f"the format {spec} is for {'integers' if integral else 'numbers'}, not for {node}")
 
     def get_formatted(value: Any) -> str:

@@ -176,7 +176,8 @@ class Leaf:
     """A single value.
 
     Attributes:
-        kind: ``double``, ``float``, ``int``, ``bool``, ``enum``, ``string``, ``bytes``, ``timestamp`` or ``duration``.
+        kind: ``double``, ``float``, ``int``, ``bool``, ``enum``, ``string``, ``bytes``, ``timestamp`` or ``duration``;
+            ``json`` for what JSON or a ``google.protobuf.Struct`` contains, of any kind, as Python's values.
         bits: the size of an ``int``.
         is_unsigned: whether an ``int`` is unsigned.
         enum: the descriptor of an ``enum``.
@@ -195,7 +196,12 @@ class Leaf:
     is_always_set: bool = dataclasses.field(default=False, compare=False)
 
     def __str__(self) -> str:
+        if self.kind == "json":
+            return "any value"
         return self.enum.full_name if self.enum else f"{'u' if self.is_unsigned else ''}{self.kind}{self.bits or ''}"
+
+
+PLAIN = Leaf("json")
 
 
 @dataclass(frozen=True)
@@ -243,15 +249,7 @@ class KeyAndValue:
         return "an entry of a map"
 
 
-@dataclass(frozen=True)
-class Plain:
-    """What JSON or a ``google.protobuf.Struct`` contains, of any kind, as Python's values."""
-
-    def __str__(self) -> str:
-        return "any value"
-
-
-Node = Leaf | Record | Many | Entries | KeyAndValue | Plain
+Node = Leaf | Record | Many | Entries | KeyAndValue
 
 
 def node_of(field: FieldDescriptor) -> Node:
@@ -303,7 +301,7 @@ def _message(message: Descriptor) -> Node:
         case "google.protobuf.Duration":
             return Leaf("duration")
         case "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue":
-            return Plain()
+            return PLAIN
         case name if name in _WRAPPERS:
             return _single(message.fields_by_name["value"])
         case _:
@@ -341,7 +339,7 @@ class Steps:
     def getter(self) -> Getter:
         """The whole getter."""
         if not self.pending:
-            return self.get or (_any_value if isinstance(self.to, Plain) else itself)
+            return self.get or (_any_value if self.to == PLAIN else itself)
         return composed(self.get, _if_set(self.pending[:-1], self.pending[-1]))
 
 

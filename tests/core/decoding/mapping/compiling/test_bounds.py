@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.decoding.decoded import refused_once
 from pipeline.core.decoding.mapping.compiling import resolve
-from pipeline.core.decoding.mapping.values import conditions
+from pipeline.core.decoding.mapping.values import conversions
 from pipeline.core.decoding.mapping.values.conversions import plainly
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
@@ -27,12 +27,12 @@ T = 1771324200
 def test_a_search_above_the_elements_is_made_once(where, mapped, monkeypatch):
     """A selector above the elements looks at each tag once, not once for each element."""
     looked_at = []
-    monkeypatch.setattr(conditions, "plainly", lambda value: looked_at.append(value) or plainly(value))
+    monkeypatch.setattr(conversions, "plainly", lambda value: looked_at.append(value) or plainly(value))
     tags = [{"key": "other"}] * 50 + [{"key": "site", "value": "roof"}]
     elements = [{"n": "", "v": 1}] * 100
     result = mapped(JSON + where, json.dumps({"id": "a", "t": T, "tags": tags, "e": elements}))
     assert [made.readings for made in result.events] == [{"v": 1}]
-    assert len(looked_at) == len(tags)
+    assert looked_at.count("other") == len(tags) - 1
 
 
 def test_a_problem_above_the_elements_is_one_of_each(mapped):
