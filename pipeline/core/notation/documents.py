@@ -100,8 +100,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
         raise _explained(error, text) from None
-    _check_depth(document)
-    _check_integers(document)
+    _check(document)
     return document
 
 
@@ -181,25 +180,17 @@ def _check_nesting(tokens: re.Pattern[str], text: str) -> None:
             depth -= 1
 
 
-def _check_depth(value: Any) -> None:
+def _check(value: Any) -> None:
+    """Raises ValueError for nesting, and for an integer beyond a double: Python can't show thousands of digits."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [one for outer in level for one in _items(outer) if isinstance(one, dict | list)]
+        level = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        if any(isinstance(one, int) and abs(one) >= _BEYOND_DOUBLES for one in level):
+            raise ValueError("an integer is beyond the range of a double")
+        level = [one for one in level if isinstance(one, dict | list)]
         if not level:
             return
     raise ValueError(_TOO_DEEP)
-
-
-def _check_integers(value: Any) -> None:
-    """Raises ValueError for an integer beyond a double: Python can't even show one with thousands of digits."""
-    if isinstance(value, int) and abs(value) >= _BEYOND_DOUBLES:
-        raise ValueError("an integer is beyond the range of a double")
-    for one in _items(value):
-        _check_integers(one)
-
-
-def _items(value: Any) -> Any:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.decoded import MAX_ELEMENTS, MAX_PROBLEMS, too_many_elements
@@ -28,43 +29,55 @@ Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 """Takes the scope, and the readings and metadata of an event to add to. Raises BadData."""
 
 
-def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, *, is_reading: bool, keeps_inexact: bool) -> Writer:
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """The place in an event at which the values of an entry go.
+
+    Attributes:
+        is_reading: whether they are readings, not metadata.
+        keeps_inexact: whether integers that a double can't hold become metadata.
+    """
+
+    is_reading: bool
+    keeps_inexact: bool = False
+
+    def put(self, name: str, value: Any, readings: dict[str, Any], metadata: dict[str, str]) -> None:
+        """Puts a value into an event, or raises it if it is a problem."""
+        is_reading = self.is_reading
+        if isinstance(value, BadData):
+            if not (self.keeps_inexact and isinstance(value, Inexact)):
+                raise value.with_traceback(None)
+            is_reading, value = False, value.text
+        if len(name) > MAX_NAME:  # now, as each element would copy a long name
+            reason = Reason.INVALID_METRIC_NAME if is_reading else Reason.INVALID_METADATA_NAME
+            raise BadData(reason, f"the name {shown(name)} has more than {MAX_NAME} characters")
+        into = readings if is_reading else metadata
+        if name in into:
+            raise BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
+        into[name] = value
+
+    def check_size(self, values: Sized) -> None:
+        """Raises BadData for more values than an event may have: their names are checked later, this bounds memory."""
+        if len(values) > MAX_READINGS:
+            reason = Reason.TOO_MANY_READINGS if self.is_reading else Reason.TOO_MUCH_METADATA
+            raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
+
+
+def fixed(key: str, entry: MappingEntry, value_of: ScopeGetter, destination: Destination) -> Writer:
     """Returns the writer of an entry under its own name."""
-    name, required = entry.name, entry.required
+    name, required, put = entry.name, entry.required, destination.put
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        value = value_of(scope)
+        try:
+            value = value_of(scope)
+        except Inexact as inexact:
+            value = inexact
         if value is not None:
-            into = readings if is_reading else metadata
-            if name in into:
-                raise _collision(name)
-            into[name] = value
+            put(name, value, readings, metadata)
         elif required:
             raise BadData(Reason.MISSING_FIELD, f"{key} is required and not set")
 
-    if not keeps_inexact:
-        return write
-
-    def write_or_keep(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        try:
-            write(scope, readings, metadata)
-        except Inexact as inexact:
-            _put(metadata, name, inexact.text, is_reading=False)
-
-    return write_or_keep
-
-
-def _collision(name: str) -> BadData:
-    return BadData(Reason.NAME_COLLISION, f"{shown(name)} is mapped twice in one event")
-
-
-def _put(into: dict[str, Any], name: str, value: Any, *, is_reading: bool) -> None:
-    if len(name) > MAX_NAME:  # now, as each element would copy a long name
-        reason = Reason.INVALID_METRIC_NAME if is_reading else Reason.INVALID_METADATA_NAME
-        raise BadData(reason, f"the name {shown(name)} has more than {MAX_NAME} characters")
-    if name in into:
-        raise _collision(name)
-    into[name] = value
+    return write
 
 
 def labelled(
@@ -72,9 +85,7 @@ def labelled(
     value_of: ScopeGetter,
     label_of: ScopeGetter,
     name_of: Callable[[str], str | None],
-    *,
-    is_reading: bool,
-    keeps_inexact: bool,
+    destination: Destination,
 ) -> Writer:
     """Returns the writer of an entry whose name the message contains."""
 
@@ -91,59 +102,34 @@ def labelled(
             return
         if name is None:
             raise BadData(Reason.MISSING_FIELD, f"{key}.name is not set, so a value has no name")
-        _put_converted(name, value, readings, metadata, is_reading=is_reading, keeps_inexact=keeps_inexact)
+        destination.put(name, value, readings, metadata)
 
     return write
 
 
-def _put_converted(
-    name: str,
-    value: Any,
-    readings: dict[str, Any],
-    metadata: dict[str, str],
-    *,
-    is_reading: bool,
-    keeps_inexact: bool,
-) -> None:
-    """Puts a value into an event, or raises it if it is a problem. An inexact integer becomes metadata if so chosen."""
-    if isinstance(value, Inexact) and keeps_inexact:
-        is_reading, value = False, value.text
-    elif isinstance(value, BadData):
-        raise value.with_traceback(None)
-    _put(readings if is_reading else metadata, name, value, is_reading=is_reading)
-
-
-def whole(values_of: ScopeGetter, *, is_reading: bool) -> Writer:
+def whole(values_of: ScopeGetter, destination: Destination) -> Writer:
     """Returns the writer of a map whose entries are readings or metadata as they are."""
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
         values = values_of(scope)
         if not values:
             return
-        into = readings if is_reading else metadata
+        into = readings if destination.is_reading else metadata
         if into:
             for name, value in values.items():
-                _put(into, name, value, is_reading=is_reading)
+                destination.put(name, value, readings, metadata)
         else:
             into.update(values)
-        _check_size(into, is_reading)
+        destination.check_size(into)
 
     return write
-
-
-def _check_size(into: Sized, is_reading: bool) -> None:
-    # This bounds memory. How many a valid event may have is checked later.
-    if len(into) > MAX_READINGS:
-        reason = Reason.TOO_MANY_READINGS if is_reading else Reason.TOO_MUCH_METADATA
-        raise BadData(reason, f"a star stands for more than {MAX_READINGS:,} values")
 
 
 def taken(
     items_of: Callable[[Any], Iterable[tuple[str, Any]]],
     convert: Getter,
     name_of: Callable[[str], str | None],
-    *,
-    is_reading: bool,
+    destination: Destination,
 ) -> Callable[[Any], list[tuple[str, str, Any]]]:
     """Returns the getter of what a star takes: a label, a name, and a value or its problem, for each.
 
@@ -153,7 +139,7 @@ def taken(
         items_of: yields labels and values.
         convert: converts a value; returns None for one that the star leaves out.
         name_of: returns the name for a label; None if it is left out.
-        is_reading: whether the values are readings, not metadata.
+        destination: the place of the values.
     """
 
     def take(container: Any) -> list[tuple[str, str, Any]]:
@@ -168,19 +154,18 @@ def taken(
                 value = problem
             if value is not None:
                 found.append((label, name, value))
-                _check_size(found, is_reading)
+                destination.check_size(found)
         return found
 
     return take
 
 
-def starred(sources: list[list[ScopeGetter]], *, is_reading: bool, keeps_inexact: bool) -> Writer:
+def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Writer:
     """Returns the writer of an entry with a star. If it has several sources, each name takes the first that has it.
 
     Args:
         sources: getters of each source, of what :func:`taken` returns.
-        is_reading: whether it writes readings, not metadata.
-        keeps_inexact: whether integers that a double can't hold become metadata.
+        destination: the place of the values.
     """
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
@@ -188,8 +173,8 @@ def starred(sources: list[list[ScopeGetter]], *, is_reading: bool, keeps_inexact
         for fields in sources:
             found = [one for taken_of in fields for one in taken_of(scope) or () if one[0] not in earlier]
             for _, name, value in found:
-                _put_converted(name, value, readings, metadata, is_reading=is_reading, keeps_inexact=keeps_inexact)
-            _check_size(readings if is_reading else metadata, is_reading)
+                destination.put(name, value, readings, metadata)
+            destination.check_size(readings if destination.is_reading else metadata)
             earlier.update(label for label, _, _ in found)
 
     return write

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Scope, ScopeGetter
+from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
 from pipeline.core.decoding.mapping.language.model import (
     JSON,
@@ -101,10 +101,11 @@ class Compiler:
         for condition in mapping.skip_unless:
             depth, holds = self._condition("skip_unless", condition)
             compiled.at(depth).skips.append(_negated(holds))
+        readings = Destination(is_reading=True, keeps_inexact=mapping.inexact_integers == "metadata")
         for entry in mapping.readings:
-            self._add(f"readings.{entry.name}", entry, self._reading, is_reading=True)
+            self._add(f"readings.{entry.name}", entry, readings)
         for entry in mapping.metadata:
-            self._add(f"metadata.{entry.name}", entry, self._metadata, is_reading=False)
+            self._add(f"metadata.{entry.name}", entry, Destination(is_reading=False))
 
     def conditions_of(self, key: str, conditions: Iterable[Condition], *, strict: bool) -> list[ScopeGetter]:
         """Returns the tests of conditions. Raises MappingError; if strict, also for a path that does not exist."""
@@ -113,24 +114,18 @@ class Compiler:
             raise MappingError(key, f"{path}: {problem}")
         return found
 
-    def _add(self, key: str, entry: MappingEntry, compile_one: Any, *, is_reading: bool) -> None:
+    def _add(self, key: str, entry: MappingEntry, destination: Destination) -> None:
         if "*" in entry.name and entry.label is None:
-            self._add_star(key, entry, is_reading=is_reading)
+            self._add_star(key, entry, destination)
             return
-        depth, value_of = self._first(key, entry.value, compile_one)
+        depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._metadata)
         if entry.label is not None:
             depth_of_label, label_of = self._text(f"{key}.name", entry.label)
-            depth, keeps = max(depth, depth_of_label), is_reading and self._keeps
-            write = execution.labelled(
-                key, value_of, label_of, self._namer(entry), is_reading=is_reading, keeps_inexact=keeps
-            )
+            depth = max(depth, depth_of_label)
+            write = execution.labelled(key, value_of, label_of, self._namer(entry), destination)
         else:
-            write = execution.fixed(key, entry, value_of, is_reading=is_reading, keeps_inexact=self._keeps)
+            write = execution.fixed(key, entry, value_of, destination)
         self.compiled.at(depth).writers.append(write)
-
-    @property
-    def _keeps(self) -> bool:
-        return self._mapping.inexact_integers == "metadata"
 
     def _namer(self, entry: MappingEntry) -> Callable[[str], str | None]:
         """Returns the function that turns what a star stands for into a name; it returns None for what is left out."""
@@ -145,8 +140,8 @@ class Compiler:
 
         return name_of
 
-    def _add_star(self, key: str, entry: MappingEntry, *, is_reading: bool) -> None:
-        by_source = [list(self._of_star(key, source, is_reading=is_reading)) for source in entry.value]
+    def _add_star(self, key: str, entry: MappingEntry, destination: Destination) -> None:
+        by_source = [list(self._of_star(key, source, is_reading=destination.is_reading)) for source in entry.value]
         found = [of_star for of_source in by_source for of_star in of_source]
         if not found:
             return
@@ -159,17 +154,14 @@ class Compiler:
 
         takes_all = entry.name == "*" and not entry.excluded and len(entry.value) == 1 == len(found)
         if takes_all and found[0].convert is nodes.itself and (whole_of := found[0].items.whole):
-            write = execution.whole(read(found[0], whole_of), is_reading=is_reading)
+            write = execution.whole(read(found[0], whole_of), destination)
         else:
             name_of = self._namer(entry)
             sources = [
-                [
-                    read(one, execution.taken(one.items.get, one.convert, name_of, is_reading=is_reading))
-                    for one in of_source
-                ]
+                [read(one, execution.taken(one.items.get, one.convert, name_of, destination)) for one in of_source]
                 for of_source in by_source
             ]
-            write = execution.starred(sources, is_reading=is_reading, keeps_inexact=self._keeps)
+            write = execution.starred(sources, destination)
         self.compiled.at(depth).writers.append(write)
 
     def _of_star(self, key: str, source: Source, *, is_reading: bool) -> Iterator["_OfStar"]:
@@ -283,11 +275,7 @@ class Compiler:
         *parents, last = path.steps
         if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
             try:
-                level, steps = (
-                    self._branch.level_of(Path(path.root, tuple(parents), path.text))
-                    if parents
-                    else (len(self._branch.levels) - 1 if path.root is Root.ELEMENT else 0, ())
-                )
+                level, steps = self._branch.level_of(Path(path.root, tuple(parents), path.text))
                 ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
             except PathError as error:
                 self.unresolved[key, path] = str(error)
@@ -415,9 +403,9 @@ class Mapper:
         self.pool = types.pool
         self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
-        if strict and self.message_class:
-            resolve.check_contents(mapping.types, self.message_class.DESCRIPTOR, types)
         resolver = Resolver(types, mapping.types)
+        if strict and self.message_class:
+            resolver.check_contents(root)
         self.branches = list(resolve.branches_of(mapping, resolver, root))
         matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)

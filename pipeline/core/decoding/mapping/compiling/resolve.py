@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.decoding.decoded import MAX_ELEMENTS, too_many_elements
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
@@ -279,6 +279,31 @@ class Resolver:
         if not items:
             raise problem or PathError("its star stands for nothing")
         return items
+
+    def check_contents(self, root: Node) -> None:
+        """Checks that every path under the mapping's ``[types]`` leads to a field, and that the types there exist.
+
+        Nothing else would notice a misspelled path. Raises MappingError, with the nearest name.
+        """
+        for names in self._contents:
+            try:
+                self._check(Steps(root), names)
+            except (PathError, MappingError) as error:
+                problem = error.problem if isinstance(error, MappingError) else str(error)
+                raise MappingError(f"types.{'.'.join(names)}", problem) from None
+
+    def _check(self, at: Steps, names: Names) -> None:
+        if not names or isinstance(at.to, Entries):  # in a map, any name may exist
+            return
+        problem = None
+        for end in self._step(replace(at, to=_single(at.to)), Field(names[0])):
+            try:
+                self._check(end, names[1:])
+                return
+            except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
+                problem = problem or error
+        if problem:
+            raise problem
 
     def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
         if not steps:
@@ -595,62 +620,3 @@ def _longer(branch: Branch, segment: tuple[Step, ...], resolver: Resolver) -> It
             elements=[*branch.elements, found.get],
             names=(*branch.names, found.names),
         )
-
-
-def check_contents(contents: dict[Names, Names], root: Descriptor, types: Descriptors) -> None:
-    """Checks that every path of ``types`` leads to a field, and that every type exists.
-
-    Args:
-        contents: the types that a value contains, by the names of its path.
-        root: the type of the messages.
-        types: the message types.
-
-    Raises:
-        MappingError: a path or a type does not exist; the message has the nearest name.
-    """
-    for names, kinds in contents.items():
-        key = f"types.{'.'.join(names)}"
-        for kind in kinds:
-            if kind != JSON:
-                _located(key, kind, types)
-        at: list[Descriptor] | None = [root]
-        for index, name in enumerate(names):
-            if at is None:  # in JSON, every name may exist
-                break
-            at = _into(key, name, at, contents.get(names[: index + 1]), types)
-
-
-def _into(
-    key: str, name: str, messages: list[Descriptor], contents: Names | None, types: Descriptors
-) -> list[Descriptor] | None:
-    """Returns the messages that a field leads to; None for a map, a Struct or JSON, in which any name may exist."""
-    found = [field for message in messages for field in _fields(message, name)]
-    if not found:
-        raise _missing(key, name, messages)
-    if contents is not None:
-        return None if JSON in contents else [_located(key, kind, types) for kind in contents]
-    inner = [field.message_type for field in found if field.message_type is not None]
-    if any(one.GetOptions().map_entry or one.file.name == "google/protobuf/struct.proto" for one in inner):
-        return None
-    return inner
-
-
-def _missing(key: str, name: str, messages: list[Descriptor]) -> MappingError:
-    known = [field.name for message in messages for field in message.fields]
-    near = difflib.get_close_matches(name, known, n=1)
-    where = messages[0].full_name if messages else "a single value"
-    return MappingError(key, f"{where} has no field {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
-
-
-def _fields(message: Descriptor, name: str) -> list[FieldDescriptor]:
-    """Returns the field of this name, or all fields of the oneof of this name."""
-    if oneof := message.oneofs_by_name.get(name):
-        return list(oneof.fields)
-    return [message.fields_by_name[name]] if name in message.fields_by_name else []
-
-
-def _located(key: str, name: str, types: Descriptors) -> Descriptor:
-    try:
-        return types.descriptor(name)
-    except MappingError as error:
-        raise MappingError(key, error.problem) from None

@@ -6,6 +6,7 @@ merged: an unset message reads as an empty one, so only the last message of a pa
 
 import dataclasses
 import json
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -93,8 +94,6 @@ def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
         if _SURROGATE.search(text):  # an unpaired one is no character, and can't be stored
             json.dumps(value, ensure_ascii=False).encode()
         return value
-    except RecursionError:
-        raise BadData(Reason.UNPARSEABLE, f"{where} is nested too deeply") from None
     except ValueError as error:  # also of text that is not UTF-8
         raise BadData(Reason.UNPARSEABLE, f"{where} is not JSON: {' '.join(str(error).split())}") from None
 
@@ -158,13 +157,6 @@ def plain_elements(value: Any) -> list[Any]:
     raise BadData(Reason.UNPARSEABLE, f"{shown(str(value))} is neither an array nor an object")
 
 
-_INTEGERS = {
-    FieldDescriptor.CPPTYPE_INT32: 32,
-    FieldDescriptor.CPPTYPE_INT64: 64,
-    FieldDescriptor.CPPTYPE_UINT32: 32,
-    FieldDescriptor.CPPTYPE_UINT64: 64,
-}
-_UNSIGNED = (FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64)
 _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
@@ -267,6 +259,17 @@ def node_of(field: FieldDescriptor) -> Node:
     return node
 
 
+_SCALARS = {
+    FieldDescriptor.CPPTYPE_INT32: Leaf("int", 32),
+    FieldDescriptor.CPPTYPE_INT64: Leaf("int", 64),
+    FieldDescriptor.CPPTYPE_UINT32: Leaf("int", 32, is_unsigned=True),
+    FieldDescriptor.CPPTYPE_UINT64: Leaf("int", 64, is_unsigned=True),
+    FieldDescriptor.CPPTYPE_DOUBLE: Leaf("double"),
+    FieldDescriptor.CPPTYPE_FLOAT: Leaf("float"),
+    FieldDescriptor.CPPTYPE_BOOL: Leaf("bool"),
+}
+
+
 def _single(field: FieldDescriptor) -> Node:
     if field.message_type is not None:
         return _message(field.message_type)
@@ -274,17 +277,7 @@ def _single(field: FieldDescriptor) -> Node:
         return Leaf("enum", enum=field.enum_type)
     if field.type == FieldDescriptor.TYPE_BYTES:
         return Leaf("bytes")
-    bits = _INTEGERS.get(field.cpp_type)
-    if bits:
-        return Leaf("int", bits, field.cpp_type in _UNSIGNED)
-    kinds = {
-        FieldDescriptor.CPPTYPE_DOUBLE: "double",
-        FieldDescriptor.CPPTYPE_FLOAT: "float",
-        FieldDescriptor.CPPTYPE_BOOL: "bool",
-    }
-    if field.cpp_type in kinds:
-        return Leaf(kinds[field.cpp_type])
-    return Leaf("string", is_checked=_checks_text(field.file))
+    return _SCALARS.get(field.cpp_type) or Leaf("string", is_checked=_checks_text(field.file))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -409,12 +402,12 @@ def content_of(message: Descriptor | None) -> Getter:
     return itself
 
 
-def _of_last(convert: Getter) -> Getter:
+def _of_last(convert: Getter, is_same: Callable[[Any, Any], bool] = operator.is_) -> Getter:
     """Returns a getter that keeps the last result: many paths lead through the same value."""
     last: list[Any] = [None, None]
 
     def get(value: Any) -> Any:
-        if value is not last[0]:
+        if not is_same(value, last[0]):
             last[:] = value, convert(value)
         return last[1]
 
@@ -431,7 +424,7 @@ def embedded(message: type[Message], where: str) -> Getter:
         except DecodeError as error:
             raise BadData(Reason.UNPARSEABLE, f"{where} is not a {name}: {' '.join(str(error).split())}") from None
 
-    return _of_equal(parse)
+    return _of_last(parse, operator.eq)
 
 
 def packed(message: type[Message], where: str) -> Getter:
@@ -453,18 +446,7 @@ def embedded_json(where: str) -> Getter:
             raise BadData(Reason.UNPARSEABLE, f"{where} is no text that contains JSON")
         return parse_plain(data, where)
 
-    return _of_equal(parse)
-
-
-def _of_equal(convert: Getter) -> Getter:
-    last: list[Any] = [None, None]
-
-    def get(value: Any) -> Any:
-        if value != last[0]:
-            last[:] = value, convert(value)
-        return last[1]
-
-    return get
+    return _of_last(parse, operator.eq)
 
 
 def entry(key: Any, content: Getter) -> Getter:

@@ -45,7 +45,7 @@ def test_paths_that_exist(types):
     [
         ('"packets.paylod" = "json"', "types.packets.paylod: acme.Packet has no field 'paylod'; did you mean payload?"),
         ('"packets.payload" = "acme.Redding"', "types.packets.payload: there is no message type 'acme.Redding'"),
-        ('"id.more" = "json"', "types.id.more: a single value has no field 'more'"),
+        ('"id.more" = "json"', "types.id.more: 'more' follows string, which has no fields"),
         ('"packets.payload" = "acme.Reading"\n"packets.payload.mor" = "json"', "acme.Reading has no field 'mor'"),
     ],
 )
