@@ -1,7 +1,7 @@
 """Strategies of message types, messages, and mappings of them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2
@@ -11,45 +11,25 @@ from hypothesis import strategies as st
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 
 ROOT = "random.M0"
-_SCALARS = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    12,
-    13,
-    15,
-    16,
-    17,
-    18,
-)  # FieldDescriptor.TYPE_… that are no messages or enums
+_SCALARS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)  # FieldDescriptor.TYPE_… that are no messages or enums
 _MAP_KEYS = (3, 4, 5, 8, 9, 13, 15, 17)
-_WELL_KNOWN = (
-    "Timestamp",
-    "Duration",
-    "Struct",
+_WELL_KNOWN = ["Timestamp", "Duration", "DoubleValue", "Int64Value", "BoolValue", "StringValue"] + [
     "Struct",
     "Value",
-    "Value",
-    "DoubleValue",
-    "Int64Value",
-    "BoolValue",
-    "StringValue",
-)
+] * 2
 _MESSAGE, _ENUM = 11, 14
 _TEXTS = st.sampled_from(["", "a", "b c", "a.b", "é", "7", "x"])
 
 
 @st.composite
-def types(draw) -> Descriptors:
-    """Draws a few message types; each refers only to those after it. All have the fields ``id`` and ``t``."""
+def types(draw, names: Sequence[str] = ()) -> Descriptors:
+    """Draws a few message types, all with the fields ``id`` and ``t``. Each refers only to those after it.
+
+    With names, the other fields have them, and a type may contain any type, also itself.
+    """
     file = descriptor_pb2.FileDescriptorProto(name="random.proto", package="random", syntax="proto3")
-    file.dependency[:] = [f"google/protobuf/{name}.proto" for name in ("timestamp", "duration", "struct", "wrappers")]
+    imported = ("any", "timestamp", "duration", "struct", "wrappers")
+    file.dependency[:] = [f"google/protobuf/{name}.proto" for name in imported]
     enum = file.enum_type.add(name="E")
     for name, number in (("ZERO", 0), ("ONE", 1), ("BIG", 77)):
         enum.value.add(name=name, number=number)
@@ -61,9 +41,12 @@ def types(draw) -> Descriptors:
         in_oneof = draw(st.integers(0, 3))
         if in_oneof > 1:
             message.oneof_decl.add(name="one")
-        for number in range(draw(st.sampled_from([1, 2, 3, 4, 5]))):
-            field = message.field.add(name=f"f{number}", number=number + 3, label=1)
-            _fill_type(draw, field, index, count)
+        size = draw(st.sampled_from([1, 2, 3, 4, 5]))
+        named = st.lists(st.sampled_from(names), min_size=size, max_size=size, unique_by=str.lower)
+        for number, name in enumerate(draw(named) if names else [f"f{number}" for number in range(size)]):
+            field = message.field.add(name=name, number=number + 3, label=1)
+            others = range(count) if names else range(index + 1, count)
+            _fill_type(draw, field, others, [*_WELL_KNOWN, *(("ListValue", "Any") if names else ())])
             kind = draw(st.sampled_from(["plain", "optional", "repeated", "map"]))
             if in_oneof > 1 and number < in_oneof:
                 field.oneof_index = 0
@@ -83,12 +66,12 @@ def types(draw) -> Descriptors:
     return Descriptors(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
 
 
-def _fill_type(draw, field: Any, index: int, count: int) -> None:
+def _fill_type(draw, field: Any, others: range, well_known: list[str]) -> None:
     choice = draw(st.sampled_from(["scalar", "scalar", "message", "message", "well-known", "enum"]))
-    if choice == "message" and index + 1 < count:
-        field.type, field.type_name = _MESSAGE, f".random.M{draw(st.integers(index + 1, count - 1))}"
+    if choice == "message" and others:
+        field.type, field.type_name = _MESSAGE, f".random.M{draw(st.sampled_from(others))}"
     elif choice == "well-known":
-        field.type, field.type_name = _MESSAGE, f".google.protobuf.{draw(st.sampled_from(_WELL_KNOWN))}"
+        field.type, field.type_name = _MESSAGE, f".google.protobuf.{draw(st.sampled_from(well_known))}"
     elif choice == "enum":
         field.type, field.type_name = _ENUM, ".random.E"
     else:
@@ -96,7 +79,7 @@ def _fill_type(draw, field: Any, index: int, count: int) -> None:
 
 
 def _make_map(draw, message: Any, field: Any) -> None:
-    name = f"{field.name.upper()}Entry"
+    name = "".join(word[:1].upper() + word[1:] for word in field.name.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, label=1, type=draw(st.sampled_from(_MAP_KEYS)))

@@ -243,13 +243,3 @@ def test_every_problem():
         "readings.*: varient.*: acme.Report has no field 'varient'; did you mean variant?",
     ]
     assert report.lines == []
-
-
-def test_json():
-    """Of JSON, which has no type, all that is known is what is read."""
-    mapping = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "data.t"\n"*" = "more.**"'
-    report = check(parse_mapping(mapping), Descriptors())
-    assert [tuple(left) for left in report.partly] == [
-        ("the message", "any value", "only id, at, data.t, numbers and booleans of more.**")
-    ]
-    assert (report.unmapped, report.twice) == ([], [])

@@ -2,9 +2,7 @@
 
 import tomllib
 
-from google.protobuf import descriptor_pb2
 from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.authoring.check import check
 from pipeline.core.decoding.mapping.authoring.draft import draft
@@ -13,6 +11,7 @@ from pipeline.core.decoding.mapping.authoring.places import Place
 from pipeline.core.decoding.mapping.language.document import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Leaf
+from tests.core.decoding.mapping import generated
 from tests.core.decoding.mapping.protos import descriptor_set
 
 
@@ -180,62 +179,13 @@ def test_units_by_name():
 
 
 NAMES = (
-    "id", "serial", "name", "key", "time", "timestamp", "at_ms", "created_at", "value", "int_value", "temperature",
+    "serial", "name", "key", "time", "timestamp", "at_ms", "created_at", "value", "int_value", "temperature",
     "metrics", "samples", "tags", "extra", "status", "deviceId", "_x", "message", "max",
 )  # fmt: skip
-WELL_KNOWN = (
-    "Timestamp",
-    "Duration",
-    "Struct",
-    "Value",
-    "ListValue",
-    "DoubleValue",
-    "Int64Value",
-    "StringValue",
-    "Any",
-)
-SCALARS = [type_ for type_ in range(1, 19) if type_ not in (10, 11, 14)]  # FieldDescriptorProto.TYPE_…
-MESSAGE, ENUM, REPEATED, OPTIONAL = 11, 14, 3, 1
 
 
-@st.composite
-def any_types(draw) -> Descriptors:
-    """Draws some message types with fields of any type, which may contain each other and themselves."""
-    file = descriptor_pb2.FileDescriptorProto(name="any.proto", package="any", syntax="proto3")
-    file.dependency[:] = [
-        f"google/protobuf/{name}.proto" for name in ("any", "timestamp", "duration", "struct", "wrappers")
-    ]
-    file.enum_type.add(name="E").value.add(name="ZERO", number=0)
-    count = draw(st.integers(1, 3))
-    others = [*(f".any.M{number}" for number in range(count)), *(f".google.protobuf.{name}" for name in WELL_KNOWN)]
-    for number in range(count):
-        message = file.message_type.add(name=f"M{number}")
-        names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=8, unique_by=lambda name: name.lower()))
-        for index, name in enumerate(names, start=1):
-            field = message.field.add(name=name, number=index, label=draw(st.sampled_from([OPTIONAL, REPEATED])))
-            field.type = draw(st.sampled_from([*SCALARS, MESSAGE, MESSAGE, MESSAGE, ENUM]))
-            if field.type == MESSAGE:
-                field.type_name = draw(st.sampled_from(others))
-            elif field.type == ENUM:
-                field.type_name = ".any.E"
-            if field.label == REPEATED and draw(st.booleans()):
-                _make_map(message, field)
-    return Descriptors(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
-
-
-def _make_map(message: descriptor_pb2.DescriptorProto, field: descriptor_pb2.FieldDescriptorProto) -> None:
-    words = field.name.split("_")
-    entry = message.nested_type.add(name="".join(word[:1].upper() + word[1:] for word in words) + "Entry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=OPTIONAL, type=9)
-    value = entry.field.add(name="value", number=2, label=OPTIONAL, type=field.type)
-    if field.type_name:
-        value.type_name = field.type_name
-    field.type, field.type_name = MESSAGE, f".any.{message.name}.{entry.name}"
-
-
-@given(any_types())
+@given(generated.types(NAMES))
 def test_every_draft_compiles(types: Descriptors):
     """Whatever the type, its draft passes the check, and gives no name twice."""
-    report = check(parse_mapping(draft(types, "any.M0")), types)
+    report = check(parse_mapping(draft(types, generated.ROOT)), types)
     assert (report.problems, report.same_name) == ([], [])

@@ -5,9 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pipeline.core.decoding.mapping.compiling.execution import MadeEvent
 from pipeline.core.decoding.mapping.language.model import MappingError
-from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
 T = 1_771_324_200  # 2026-02-17T10:30:00Z
@@ -18,19 +16,6 @@ JSON = 'message = "json"\nsensor = "id"\ntime = { path = "t", unit = "s" }\n'
 def events(mapped):
     assert not mapped.problems
     return [made[:4] for made in mapped.events]
-
-
-def test_json_objects_with_the_same_language(mapped):
-    """Paths, selectors and stars read JSON objects as they read messages."""
-    text = (
-        JSON
-        + '[readings]\n"*" = "values.**"\nbest = "heard[max rssi].rssi"\n[metadata]\nsite = "tags[key=site].value"\n'
-    )
-    payload = (
-        '{"id": "a", "t": 1771324200.5, "values": {"x": 1, "y": {"z": true}, "s": "text", "n": null},'
-        ' "heard": [{"rssi": -5}, {"rssi": -2}, {}, null], "tags": [{"key": "site", "value": "roof"}]}'
-    )
-    assert events(mapped(text, payload)) == [("a", T_US + 500_000, {"x": 1, "y.z": 1, "best": -2}, {"site": "roof"})]
 
 
 def test_json_with_an_array_at_the_root(mapped):
@@ -70,22 +55,6 @@ def test_several_paths_of_each_and_elements_of_both_in_one_event(mapped):
     assert mapped(text, '{"no": true, "a": [1], "b": [{}]}').skipped == 1
 
 
-def test_without_each_an_event_without_readings_is_left_to_the_rules_of_events(mapped):
-    """The mapping makes an event without readings, which validation refuses."""
-    result = mapped(JSON + '[readings]\nv = "v"\n', '{"id": "a", "t": 1771324200}')
-    assert result == ([MadeEvent("a", T_US, {}, {}, "")], [], 0)
-
-
-def test_a_required_value(mapped):
-    """An element without a required value is a MISSING_FIELD; the others are events."""
-    text = JSON + 'each = "e[]"\n[readings]\nv = { path = ".v", required = true }\n'
-    result = mapped(text, '{"id": "a", "t": 1771324200, "e": [{"v": 1}, {}]}')
-    assert [made.readings for made in result.events] == [{"v": 1}]
-    assert [(problem.reason, problem.detail) for problem in result.problems] == [
-        (Reason.MISSING_FIELD, "e[1]: readings.v is required and not set")
-    ]
-
-
 def test_event_id_and_what_pub_sub_adds(mapped):
     """Attributes, the ordering key, the message id and the publish time are values like others."""
     text = (
@@ -104,14 +73,6 @@ def test_elements_with_other_ids_are_other_events(mapped):
     result = mapped(text, f'{{"id": "s", "t": 1771324200, "e": {elements}}}')
     assert result.events == [("s", T_US, {"a": 1, "b": 3}, {}, "1"), ("s", T_US, {"a": 2}, {}, "2")]
     assert not result.problems
-
-
-def test_a_star_whose_condition_is_of_a_deeper_element(mapped):
-    """A condition of an element decides about a star above the elements."""
-    text = JSON + 'each = "e[]"\n[readings]\n"*" = { path = "o.*", when = { path = ".all", is = true } }\nv = ".v"\n'
-    text += '[metadata]\nn = ".n"\n'
-    payload = '{"id": "s", "t": 1771324200, "o": {"a": 1}, "e": [{"n": "x", "v": 1}, {"n": "x", "all": true}]}'
-    assert events(mapped(text, payload)) == [("s", T_US, {"v": 1, "a": 1}, {"n": "x"})]
 
 
 def test_each_name_of_a_star_takes_the_first_source_that_has_it_across_levels(mapped):
@@ -145,18 +106,6 @@ def test_integers_beyond_the_range_of_a_double_are_infinite_also_if_rounded(mapp
         payload = f'{{"id": "s", "t": 1771324200, "v": {"9" * digits}}}'
         made = events(mapped('inexact_integers = "round"\n' + JSON + '[readings]\nv = "v"\n', payload))
         assert made[0][2] == {"v": float("inf")}
-
-
-def test_a_path_that_an_older_revision_lacks_counts_as_not_set(mapper, types):
-    """A revision without a field is mapped as if the field were not set; otherwise the path is an error."""
-    text = 'message = "fleet.Vehicle"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
-    text = 'match = { path = "later", is = 1 }\n' + text + '[readings]\na = "position.later"\nb = "position.latitude"\n'
-    with pytest.raises(MappingError, match="later"):
-        mapper(text)
-    older = mapper(text, strict=False)
-    vehicle = older.message_class(id="a", timestamp=T, position={"latitude": 1})
-    assert older.map(Message(b"", {}), vehicle).events[0].readings == {"b": 1}
-    assert not older.matches([None, vehicle])
 
 
 def test_a_oneof_with_members_that_are_no_numbers_is_no_reading(mapper):

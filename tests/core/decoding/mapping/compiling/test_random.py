@@ -4,8 +4,7 @@ import contextlib
 import json
 from datetime import UTC, datetime
 
-import pytest
-from hypothesis import HealthCheck, Phase, event, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapped_type import MappedType
@@ -89,22 +88,6 @@ def _check_json_equal(data):
 def test_events_of_json(data):
     """Random JSON becomes the events that a slow reading finds."""
     _check_json_equal(data)
-
-
-@pytest.mark.exhaustive
-@settings(_slow, max_examples=examples(100), phases=[Phase.generate])
-@given(st.data())
-def test_events_of_json_at_length(data):
-    """The same, with more examples."""
-    _check_json_equal(data)
-
-
-@pytest.mark.exhaustive
-@settings(_slow, max_examples=examples(100), phases=[Phase.generate])
-@given(st.data())
-def test_events_equal_those_of_the_json_form_at_length(data):
-    """The same, with more examples."""
-    _check_equal(data)
 
 
 EVERYTHING = """

@@ -1,4 +1,6 @@
-"""Where paths lead in a message type: selectors, maps, well-known types, stars."""
+"""Where paths lead in a message type: selectors, maps, well-known types, stars, proto2, contents, levels."""
+
+from datetime import UTC, datetime
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -9,6 +11,7 @@ from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
+from tests.core.decoding.mapping.protos import descriptor_set
 
 T = 1_771_324_200
 UPLINK = 'message = "lorawan.Uplink"\nsensor = { constant = "s" }\ntime = "time"\n'
@@ -310,3 +313,163 @@ def test_elements_and_entries_that_hold_messages(mapped, types):
         vehicle.details.add().Pack(types.message_class(name)(**fields))
     made = mapped(text, vehicle).events[0]
     assert made.readings == {"first": 3, "power": 0, "found": 0, "greatest": 3, "all.0": 3}
+
+
+def events(mapped):
+    assert not mapped.problems
+    return [made[:4] for made in mapped.events]
+
+
+OLD = """
+message = "industrial.Old"
+sensor = "id"
+time = { path = "time", unit = "s" }
+[readings]
+level = "level"
+"*" = "body.*"
+x = "point[1].x"
+first_x = "point[0].x"
+[metadata]
+mode = { name_of = "mode" }
+part = "body.parts[-1]"
+"labels.*" = "labels.*"
+"""
+
+
+def test_presence_defaults_and_groups_of_proto2(mapped):
+    """Set fields are mapped, with declared defaults and groups; unset ones are left out."""
+    assert events(mapped(OLD, {"id": "a", "time": T})) == [("a", T * 1_000_000, {}, {})]
+    values = {"id": "a", "time": T, "level": 0, "mode": 0, "body": {"weight": 1.5, "parts": ["p", "q"]}}
+    values |= {"point": [{}, {"x": 2}], "labels": {"k": "v"}}
+    assert events(mapped(OLD, values)) == [
+        ("a", T * 1_000_000, {"level": 0, "weight": 1.5, "x": 2}, {"mode": "OFF", "part": "q", "labels.k": "v"})
+    ]
+
+
+def test_keys_and_values_of_proto2_maps_that_are_not_utf_8_are_refused(mapped, mapper):
+    """Map entries that are not UTF-8 are refused, whether a path or a star reads them."""
+    text = OLD.replace('"labels.*" = "labels.*"', '"*" = "labels.*"')
+    for entry in (b"\x0a\x01\xff\x12\x01v", b"\x0a\x01k\x12\x01\xff"):
+        message = mapper(OLD).message_class.FromString(b"\x0a\x01a\x32" + bytes([len(entry)]) + entry)
+        message.time = T
+        for mapping in (OLD, text):
+            with pytest.raises(BadData, match="not UTF-8"):
+                mapped(mapping, message)
+
+
+def test_editions(mapped):
+    """Presence follows each field's features."""
+    text = (
+        'message = "edition.Report"\nsensor = "id"\ntime = { path = "time", unit = "s" }\n'
+        '[readings]\nalways = "always"\nvalue = "inner.value"\n'
+    )
+    assert events(mapped(text, {"id": "a", "time": T})) == [("a", T * 1_000_000, {"always": 0}, {})]
+    assert events(mapped(text, {"id": "a", "time": T, "inner": {"value": 0}})) == [
+        ("a", T * 1_000_000, {"always": 0, "value": 0}, {})
+    ]
+
+
+FEED = """
+message = "fleet.Feed"
+each = "vehicles[]"
+sensor = "bus/{.id}"
+time = [{ path = ".timestamp", unit = "s" }, { path = "timestamp", unit = "s" }]
+[types]
+"vehicles.detail" = ["fleet.Position", "fleet.Kinds"]
+[readings]
+detail_latitude = ".detail.latitude"
+i32 = ".detail.i32"
+[metadata]
+status = { name_of = ".status" }
+"""
+
+
+def test_any_with_several_types(mapped, types):
+    """An Any is read as each of the declared types; others are left out; bytes that are none refuse their element."""
+    feed = types.message_class("fleet.Feed")(timestamp=T)
+    for name, status in (("a", 2), ("b", 9), ("c", 0)):
+        feed.vehicles.add(id=name, status=status)
+    feed.vehicles[0].timestamp = T + 1
+    feed.vehicles[0].detail.Pack(types.message_class("fleet.Position")(latitude=1.5))
+    feed.vehicles[1].detail.Pack(types.message_class("fleet.Kinds")(i32=4))
+    feed.vehicles[2].detail.Pack(types.message_class("mesh.Power")(level=4))
+    at = T * 1_000_000
+    expected = [
+        ("bus/a", at + 1_000_000, {"detail_latitude": 1.5}, {"status": "STOPPED"}),
+        ("bus/b", at, {"i32": 4}, {"status": "9"}),
+    ]
+    result = mapped(FEED, feed)
+    assert (events(result), result.skipped) == (expected, 1)
+    feed.vehicles[0].detail.value = b"\xff"
+    result = mapped(FEED, feed)
+    assert [made[:4] for made in result.events] == expected[1:]
+    ((problem, detail),) = [(problem.reason, problem.detail) for problem in result.problems]
+    assert (problem, detail[:12]) == (Reason.UNPARSEABLE, "vehicles[0]:")
+
+
+LEVELS = """
+message = "telemetry.Request"
+each = "resources[].scopes[].metrics[].data.points[]"
+sensor = { constant = "s" }
+time = "$publish_time"
+skip_if = { path = "resources[].scopes[].metrics[].name", glob = "debug.*" }
+readings = { "*" = { name = "resources[].scopes[].metrics[].name", first = [".value", ".sum"] } }
+metadata = { unit = "resources[].scopes[].metrics[].unit" }
+"""
+
+
+def test_elements_below_several_members_of_a_oneof(mapped):
+    """The member that is set has the elements; what is skipped counts once, however many paths lead to it."""
+    metrics = [{"name": "a", "unit": "1", "sum": {"points": [{"as_int": 4}]}}, {"name": "b", "histogram": {}}]
+    metrics += [{"name": "debug.a", "gauge": {"points": [{}]}}, {"name": "debug.b"}]
+    published = datetime.fromtimestamp(T, UTC)
+    result = mapped(LEVELS, {"resources": [{"scopes": [{"metrics": metrics}]}]}, publish_time=published)
+    assert (events(result), result.skipped) == ([("s", T * 1_000_000, {"a": 4}, {"unit": "1"})], 2)
+
+
+CONTENTS = Descriptors(
+    descriptor_set(
+        """
+        package acme;
+        message Reading { double celsius = 1; bytes more = 2; }
+        message Packet { bytes payload = 1; oneof kind { bytes left = 2; bytes right = 3; } }
+        message Report { string id = 1; repeated Packet packets = 2; map<string, bytes> parts = 3; }
+        """
+    )
+)
+
+
+def compiled(types: str) -> Mapper:
+    text = f'message = "acme.Report"\nsensor = "id"\ntime = "$publish_time"\nreadings = {{}}\n[types]\n{types}'
+    return Mapper(parse_mapping(text), CONTENTS)
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        '"packets.payload" = "acme.Reading"',
+        '"packets.kind" = "acme.Reading"',
+        '"parts.first" = "json"',
+        '"packets.payload" = "acme.Reading"\n"packets.payload.more" = "acme.Reading"',
+        '"packets.payload" = "json"\n"packets.payload.anything" = "json"',
+    ],
+)
+def test_contents_at_paths_that_exist(types):
+    """Repeated fields need no brackets; what JSON and maps contain is open."""
+    compiled(types)
+
+
+@pytest.mark.parametrize(
+    ("types", "problem"),
+    [
+        ('"packets.paylod" = "json"', "types.packets.paylod: acme.Packet has no field 'paylod'; did you mean payload?"),
+        ('"packets.payload" = "acme.Redding"', "types.packets.payload: there is no message type 'acme.Redding'"),
+        ('"id.more" = "json"', "types.id.more: 'more' follows string, which has no fields"),
+        ('"packets.payload" = "acme.Reading"\n"packets.payload.mor" = "json"', "acme.Reading has no field 'mor'"),
+    ],
+)
+def test_contents_at_paths_and_of_types_that_do_not(types, problem):
+    """A misspelled path or type would open nothing, silently: it is refused with the nearest name."""
+    with pytest.raises(MappingError) as raised:
+        compiled(types)
+    assert problem in str(raised.value)

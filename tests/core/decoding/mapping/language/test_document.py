@@ -1,5 +1,4 @@
 import contextlib
-import sys
 from decimal import Decimal
 
 import pytest
@@ -7,24 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES, parse_mapping
-from pipeline.core.decoding.mapping.language.model import Condition, CsvFormat, MappingError
+from pipeline.core.decoding.mapping.language.model import Condition, MappingError
 from pipeline.core.decoding.mapping.language.paths import parse_path
 
 TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'
 SMALLEST = TOP + '[readings]\nt = "t"\n'
 
 
+def with_time(value):
+    return f'message = "m.M"\nsensor = "id"\ntime = {value}\n[readings]\nt = "t"\n'
+
+
 def reading(text):
     return parse_mapping(f"{TOP}[readings]\n{text}\n").readings[0]
-
-
-def test_the_smallest_mapping():
-    """A mapping needs a message, a sensor, a time and a reading; everything else has a default."""
-    mapping = parse_mapping(SMALLEST)
-    assert (mapping.message, mapping.each, mapping.match, mapping.unmarked) == ("m.M", (), None, False)
-    assert mapping.sensor[0].path == parse_path("id")
-    assert mapping.readings[0].value[0].path == parse_path("t")
-    assert (mapping.inexact_integers, mapping.rewrite_names, mapping.csv) == ("refuse", False, CsvFormat())
 
 
 def test_a_value_is_a_path_a_list_or_a_table():
@@ -145,6 +139,16 @@ def test_paths_and_attributes_of_everything():
         (SMALLEST + '[csv]\nencoding = "utf-42"', "csv.encoding", "no encoding"),
         (SMALLEST + '[csv]\nencoding = "a\\u0000b"', "csv.encoding", "no encoding"),
         (SMALLEST + '[csv]\nquote = "x"', "csv.quote", "no such key"),
+        (with_time('{ path = "t", unit = "min" }'), "time.unit", "none of s, ms, us, ns"),
+        (with_time('{ path = "t", time_zone = "Mars/Olympus" }'), "time.time_zone", "no time zone"),
+        (with_time('{ path = "t", ambiguous = "first" }'), "time.ambiguous", "with a time_zone"),
+        (with_time('{ path = "t", time_zone = "Europe/Berlin", ambiguous = "last" }'),
+         "time.ambiguous", "none of 'refuse', 'first'"),
+        (with_time('{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }\neach = "a[]"'),
+         "time.ambiguous", "each makes several"),
+        (with_time('{ path = "t", format = "%Q" }'), "time.format", "not a format"),
+        (with_time('{ path = "t", format = "%Y%Y" }'), "time.format", "not a format"),
+        (with_time('{ constant = "2026" }'), "time.constant", "no such key"),
     ],
 )  # fmt: skip
 def test_mappings_that_do_not_hold(text, key, problem):
@@ -154,36 +158,6 @@ def test_mappings_that_do_not_hold(text, key, problem):
     assert error.value.key == key
     assert problem in error.value.problem
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("time", "key", "problem"),
-    [
-        ('{ path = "t", unit = "min" }', "time.unit", "none of s, ms, us, ns"),
-        ('{ path = "t", time_zone = "Mars/Olympus" }', "time.time_zone", "no time zone"),
-        ('{ path = "t", ambiguous = "first" }', "time.ambiguous", "with a time_zone"),
-        (
-            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "last" }',
-            "time.ambiguous",
-            "none of 'refuse', 'first'",
-        ),
-        (
-            '{ path = "t", time_zone = "Europe/Berlin", ambiguous = "order" }\neach = "a[]"',
-            "time.ambiguous",
-            "each makes several",
-        ),
-        ('{ path = "t", time_zone = 1 }', "time.time_zone", "not a text"),
-        ('{ path = "t", format = "%Q" }', "time.format", "not a format"),
-        ('{ path = "t", format = "%Y%Y" }', "time.format", "not a format"),
-        ('{ constant = "2026" }', "time.constant", "no such key"),
-    ],
-)
-def test_times_that_do_not_hold(time, key, problem):
-    """An invalid time is one line with the key and the problem."""
-    with pytest.raises(MappingError) as error:
-        parse_mapping(f'message = "m.M"\nsensor = "id"\ntime = {time}\n[readings]\nt = "t"\n')
-    assert error.value.key == key
-    assert problem in error.value.problem
 
 
 def test_bounds():
@@ -234,9 +208,3 @@ def test_any_text_is_a_mapping_error(text):
     """Any text that is no mapping is refused with a MappingError."""
     with pytest.raises(MappingError):
         parse_mapping(text)
-
-
-def test_toml_nested_deeper_than_python_recurses_is_a_mapping_error():
-    """TOML that is nested too deeply is refused with a MappingError."""
-    with pytest.raises(MappingError):
-        parse_mapping("a." * (sys.getrecursionlimit() * 2) + "b = 1")

@@ -1,0 +1,462 @@
+"""Readings, texts and times of values, and values that count as not set."""
+
+import json
+import math
+import struct
+from datetime import UTC, datetime
+
+import pytest
+
+from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.events.reasons import BadData, Reason
+from tests.core.decoding.mapping.values.heads import HEAD, KINDS, NOW, T_US, T, refused
+
+BIG = (1 << 53) + 1
+FLOAT = struct.unpack("f", struct.pack("f", 21.3))[0]
+BERLIN = 'time_zone = "Europe/Berlin"'
+TWICE_US = 1_792_888_200_000_000  # 2026-10-25T00:30:00Z, 02:30 in Berlin for the first time
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture
+def reading(mapped):
+    """What a source makes of a JSON value; None if it is not set."""
+
+    def of(value, source='"v"', options=""):
+        text = options + HEAD + f"[readings]\nr = {source}\n"
+        return mapped(text, json.dumps({"s": "s", "v": value}), **NOW).events[0].readings.get("r")
+
+    return of
+
+
+@pytest.fixture
+def kind(mapped):
+    """What a source makes of a field of ``fleet.Kinds``, as a reading or as metadata."""
+
+    def of(field, value, source=None, table="readings"):
+        text = KINDS + f"[readings]\n[{table}.r]\n{source or f'path = {field!r}'}\n"
+        made = mapped(text, {field: value} if value is not None else {}, **NOW).events[0]
+        return getattr(made, table).get("r")
+
+    return of
+
+
+@pytest.fixture
+def time(mapped):
+    """The event time that a source makes of a JSON value, or of a field of ``fleet.Kinds``; None if it is not set."""
+
+    def of(value, source='{ path = "v", unit = "s" }', options=""):
+        text = options + HEAD.replace('time = "$publish_time"', f'time = [{source}, "$publish_time"]') + "[readings]\n"
+        at = mapped(text, json.dumps({"s": "s", "v": value}), publish_time=datetime.fromtimestamp(0, UTC)).events[0][1]
+        return at or None
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(1.5, 1.5), (True, 1), (False, 0), (0, 0), (-0.0, 0), (2**53, 2**53), ("21.5", 21.5), (" 7 ", 7), ("+.5e1", 5)],
+)
+def test_numbers_of_json(reading, value, number):
+    """Numbers, booleans and numbers in text are readings."""
+    assert reading(value) == number
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "1_0", "٣", "0x10", "nan", "Infinity", "1,5", "1 000", [], {}, [1], "1" * 500]
+)
+def test_what_is_no_number_is_refused_or_null(reading, value):
+    """What is no number is refused, or left out if the mapping says so."""
+    assert refused(reading, value) is Reason.NOT_A_NUMBER
+    assert reading(value, '{ path = "v", invalid = "null" }') is None
+    assert reading(value, '"v"', 'invalid = "null"\n') is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "number"),
+    [
+        ('decimal = ","\n', "21,5", 21.5),
+        ('decimal = ","\n', "-3", -3),
+        ('decimal = ","\n', "21.5", None),
+        ('decimal = ","\n', "1,2,3", None),
+        ('decimal = ","\nthousands = "."\n', "1.234.567,5", 1_234_567.5),
+        ('decimal = ","\nthousands = "."\n', "1.5", None),
+        ('decimal = ","\nthousands = "."\n', "1.2345", None),
+        ('thousands = ","\n', "1,234", 1234),
+        ('thousands = ","\n', "1,5", None),
+        ('thousands = ","\n', "12345", 12345),
+        ('thousands = "\'"\n', "-1'234.5", -1234.5),
+        ('thousands = " "\n', "1 234", 1234),
+    ],
+)
+def test_how_text_writes_numbers(reading, options, text, number):
+    """The mapping says which mark separates decimals and which one groups digits."""
+    if number is None:
+        assert refused(reading, text, '"v"', options) is Reason.NOT_A_NUMBER
+    else:
+        assert reading(text, '"v"', options) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "number"),
+    [
+        (2150, "scale = 0.01", 21.5),
+        (3, "scale = 0.1", 0.3),  # in binary, 3 · 0.1 is 0.30000000000000004
+        ("3", "scale = 0.1", 0.3),
+        (True, "scale = 10", 10),
+        (212, "scale = 1, offset = -32", 180),
+        (300, "offset = -273.15", 26.85),
+        ((1 << 60) + 1000, "scale = 0.001", 1152921504606847.976),
+        (1e308, "scale = 1e308", math.inf),
+        (int("9" * 390), "scale = 0.5", math.inf),
+        (65535, "signed = 16", -1),
+        (32767, "signed = 16", 32767),
+        (0xFFFFFFFF, "signed = 16", -1),  # extended to the field's bits
+        (0xFFFF_FFFF_FFFF_FFFE, "signed = 64", -2),
+        (65436, "signed = 16, scale = 0.1", -10),
+        ("65535", "signed = 16", -1),
+        (65535.0, "signed = 16", -1),
+        (1.5, "signed = 16", 1.5),
+        (-1, "signed = 16", -1),
+    ],
+)
+def test_scale_offset_and_twos_complement(reading, value, table, number):
+    """A raw number is signed, scaled and shifted, in this order."""
+    assert reading(value, f'{{ path = "v", {table} }}') == number
+
+
+def test_not_finite_numbers_are_left_to_the_rules_of_events(kind):
+    """NaN and infinity become readings, which validation refuses."""
+    assert math.isnan(kind("f64", math.nan, 'path = "f64"\nscale = 2\noffset = 1'))
+    assert kind("f64", math.inf) == math.inf
+
+
+def test_a_field_of_64_bits_is_exact_or_refused(kind):
+    """An integer of 64 bits is exact, refused, or scaled with all its digits."""
+    assert refused(kind, "u64", (1 << 64) - 1) is Reason.INEXACT_INTEGER
+    assert kind("u64", (1 << 64) - 1, 'path = "u64"\nscale = 1e-3') == 18446744073709551.615
+
+
+@pytest.mark.parametrize("value", [BIG, str(BIG), f"{BIG}.00"])
+def test_a_scaled_integer_that_becomes_none_a_double_holds_is_refused(reading, value):
+    """Scaling comes first, of integers in quotes too; what is still an integer then is not rounded."""
+    assert reading(value, '{ path = "v", scale = 0.001 }') == BIG / 1000
+    for source in ('{ path = "v", scale = 1 }', '{ path = "v", offset = -2e20 }', '"v"'):
+        assert refused(reading, value, source) is Reason.INEXACT_INTEGER
+    assert refused(reading, value, '{ path = "v", invalid = "null" }') is Reason.INEXACT_INTEGER
+    assert reading(value, '{ path = "v", scale = 1 }', 'inexact_integers = "round"\n') == float(BIG)
+
+
+def test_digits_of_a_scaled_integer_become_metadata(mapped):
+    """A scaled integer that no double can hold is kept with all its digits."""
+    mapping = f'inexact_integers = "metadata"\n{HEAD}[readings]\nr = {{ path = "v", scale = 10 }}\n'
+    assert mapped(mapping, json.dumps({"s": "s", "v": BIG}), **NOW).events[0].metadata == {"r": f"{BIG}0"}
+
+
+def test_a_zero_in_text_keeps_its_sign(reading):
+    """Minus zero in text is minus zero."""
+    assert math.copysign(1, reading("-0.0")) == -1
+
+
+def test_floats_of_32_bits_are_exact_or_as_short_as_they_can_be(mapped):
+    """21.3 is not a float; the one next to it is 21.299999237060547."""
+    mapping = KINDS + '[readings]\nr = "f32"\nscaled = { path = "f32", scale = 10 }\n[metadata]\nm = "f32"\n'
+    exact = mapped(mapping, {"f32": 21.3}, **NOW).events[0]
+    short = mapped("shortest_floats = true\n" + mapping, {"f32": 21.3}, **NOW).events[0]
+    assert (exact.readings["r"], exact.metadata) == (FLOAT, {"m": "21.3"})
+    assert (short.readings, short.metadata) == ({"r": 21.3, "scaled": 213}, {"m": "21.3"})
+
+
+@pytest.mark.parametrize(
+    ("value", "suffix", "number"),
+    [
+        ("0.056576s", "s", 0.056576), (" 21.5 °C ", "°C", 21.5), ("48", "%", 48), (48, "%", 48), ("1e3ms", "ms", 1000),
+        ("21.5 °F", "°C", None),
+    ],
+)  # fmt: skip
+def test_a_number_with_a_unit(reading, value, suffix, number):
+    """The suffix may be absent; another one is not a number."""
+    source = f'{{ path = "v", suffix = "{suffix}" }}'
+    if number is None:
+        assert refused(reading, value, source) is Reason.NOT_A_NUMBER
+    else:
+        assert reading(value, source) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "null", "number"),
+    [
+        (-999, "-999", None),
+        (-999.0, "-999", None),
+        ("-", '["-", ""]', None),
+        ("-999", "-999", None),
+        (" -999.0", "-999", None),
+        ("9007199254740993", "9007199254740993", None),
+        ("-998", "-999", -998),
+        (True, "1", 1),
+        (False, "0", 0),
+        (1, "-999", 1),
+        ([], "[0]", "refused"),
+    ],
+)
+def test_values_that_count_as_not_set(reading, value, null, number):
+    """Values that the mapping lists as null are left out."""
+    if number == "refused":
+        assert refused(reading, value, f'{{ path = "v", null = {null} }}') is Reason.NOT_A_NUMBER
+    else:
+        assert reading(value, f'{{ path = "v", null = {null} }}') == number
+
+
+def test_a_null_value_of_a_float_is_the_float_next_to_it(kind, mapped):
+    """Null values and conditions are compared in the precision of the field."""
+    assert kind("f32", -99.9, 'path = "f32"\nnull = -99.9') is None
+    assert kind("f64", -99.9, 'path = "f64"\nnull = -99.9') is None
+    assert kind("f32", 1e30, 'path = "f32"\nnull = 1e300') == pytest.approx(1e30)
+    text = KINDS + 'skip_if = { path = "f32", is = 0.1 }\n[readings]\n'
+    assert mapped(text, {"f32": 0.1}, **NOW).skipped == 1
+
+
+def test_null_values_of_parts_of_a_text(mapped):
+    """A text is left out if one of its values counts as null."""
+    mapping = f'null = "-"\n{HEAD}[readings]\n[metadata]\nm = ["{{v}}/{{w:upper}}", "{{v}}"]\n'
+    made = [mapped(mapping, json.dumps({"s": "s", "v": "a", "w": w}), **NOW).events[0] for w in ("b", "-")]
+    assert [event.metadata for event in made] == [{"m": "a/B"}, {"m": "a"}]
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("field", ["f64", "f32", "wrapped", "object"])
+def test_numbers_that_are_not_finite_can_be_left_out(kind, mapped, field, number):
+    """Metric by metric: null and conditions know them, also as the text that JSON and files have for them."""
+    path, value = (f"{field}.x", {"x": float(number)}) if field == "object" else (field, float(number))
+    value = {"value": value} if field == "wrapped" else value
+    assert kind(field, value, f"path = '{path}'\nnull = {number}") is None
+    assert kind(field, value, f"path = '{path}'\nnull = -999") is not None
+    text = KINDS + f"readings = {{ i = {{ path = 'i32', when = {{ path = '{path}', is = {number} }} }} }}"
+    assert mapped(text, {field: value}, **NOW).events[0].readings == {"i": 0}
+    other = {"value": 1} if field == "wrapped" else {"x": 1} if field == "object" else 1
+    assert mapped(text, {field: other}, **NOW).events[0].readings == {}
+
+
+@pytest.mark.parametrize(
+    ("number", "texts"), [("nan", ["NaN", "nan"]), ("inf", ["Infinity", "+Inf"]), ("-inf", ["-Infinity", "-Inf"])]
+)
+def test_numbers_that_are_not_finite_as_text(reading, mapped, number, texts):
+    """JSON has no others; a star leaves texts out in any case."""
+    for text in texts:
+        assert reading(text, f'{{ path = "v", null = {number} }}') is None
+        mapping = HEAD + f'skip_if = {{ path = "v", is = {number} }}\nreadings = {{ r = "w" }}'
+        assert not mapped(mapping, json.dumps({"s": "s", "v": text, "w": 1}), **NOW).events
+        assert mapped(mapping, json.dumps({"s": "s", "v": 1, "w": 1}), **NOW).events
+
+
+@pytest.mark.parametrize(
+    ("table", "source", "problem"),
+    [
+        ("readings", '{ path = "i32", null = nan }', "readings.r.null: i32: it is int32, which is never nan"),
+        ("readings", '{ path = "f64", null = "n/a" }', "never 'n/a'"),
+        ("readings", '{ path = "flag", null = 0 }', "never 0"),
+        ("metadata", '{ path = "status", null = "NONE" }', "never 'NONE'"),
+        ("metadata", '{ path = "raw", null = "00" }', "never '00'"),
+    ],
+)
+def test_a_null_that_no_value_is(mapper, table, source, problem):
+    """A value's own null is checked; that of all values need not fit each."""
+    with pytest.raises(MappingError) as error:
+        mapper(f"{KINDS}readings.i = 'i32'\n{table}.r = {source}")
+    assert problem in str(error.value)
+    mapper(f"null = [nan, 'n/a']\n{KINDS}[readings]\ni = 'i32'")
+
+
+def test_an_enum_has_null_values_by_name(kind):
+    """As a condition names them."""
+    assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'") is None
+    assert kind("status", 2, "path = 'status'\nnull = 'STOPPED'", table="metadata") is None
+    assert kind("status", 1, "path = 'status'\nnull = 'STOPPED'") == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("f64", 21.5, "21.5"), ("f64", 3, "3"), ("i32", -3, "-3"), ("flag", True, "true"), ("status", 2, "STOPPED"),
+        ("status", 7, "7"), ("status", None, "STATUS_UNSPECIFIED"), ("text", "x", "x"), ("text", None, None),
+        ("raw", b"\x01\xff", "01ff"), ("raw", None, None), ("at", {"seconds": T}, "2026-02-17T10:30:00Z"),
+        ("took", {"seconds": 1, "nanos": 1}, "1.000000001"), ("wrapped_text", {"value": ""}, ""),
+        ("maybe_text", "", ""), ("maybe_text", None, None),
+    ],
+)  # fmt: skip
+def test_texts_of_fields(kind, field, value, text):
+    """Each kind of field has a text for metadata."""
+    assert kind(field, value, table="metadata") == text
+
+
+@pytest.mark.parametrize("at", [{"seconds": 1 << 60}, {"seconds": -(1 << 60)}, {"seconds": 1, "nanos": -1}])
+def test_the_text_of_a_timestamp_that_no_calendar_has_is_refused(kind, at):
+    """A timestamp before year 1 or after 9999 has no text."""
+    with pytest.raises(BadData):
+        kind("at", at, table="metadata")
+
+
+def test_an_object_is_no_text(mapped):
+    """An object is refused where a single value is needed."""
+    with pytest.raises(BadData, match="an object, not a single value"):
+        mapped(HEAD + '[readings]\n[metadata]\nm = "v"\n', '{"s": "s", "v": {}}', **NOW)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "spec", "text"),
+    [
+        ("u32", 0xBEEF, "08x", "0000beef"), ("u32", 0xBEEF, "X", "BEEF"), ("i32", 5, "b", "101"), ("i32", 8, "o", "10"),
+        ("i32", 5, "3d", "  5"), ("f64", 21.456, ".2f", "21.46"),
+        ("i32", 2, ".1f", "2.0"), ("raw", b"\xab", "hex", "ab"),
+        ("raw", b"\xab", "upper", "AB"), ("text", "aB", "lower", "ab"), ("status", 1, "lower", "incoming"),
+        ("status", 1, "d", "1"),
+    ],
+)  # fmt: skip
+def test_formats(kind, field, value, spec, text):
+    """A placeholder's format writes numbers and texts of fields."""
+    assert kind(field, value, f'path = "<{{{field}:{spec}}}>"', table="metadata") == f"<{text}>"
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "text"),
+    [(10, "x", "a"), (10.0, "x", "a"), (1.5, ".1f", "1.5"), ("aB", "upper", "AB"), (1.5, "x", None), ("1", "d", "1"),
+     (True, "d", None), ([], "upper", None), (10**350, ".2f", f"{10**350}.00"), (BIG, ".0f", str(BIG)),
+     ("48879", "08x", "0000beef"), ("1.255", ".2f", "1.26"), (" 7 ", "d", "7"), ("7.5", "d", None),
+     ("1e999999", ".0f", None), ("x", "d", None)],
+)  # fmt: skip
+def test_formats_of_json(mapped, value, spec, text):
+    """A placeholder's format writes numbers of any length, also those in text, and texts of JSON, or refuses them."""
+    mapping = HEAD + f'[readings]\n[metadata]\nm = "{{v:{spec}}}"\n'
+    payload = json.dumps({"s": "s", "v": value})
+    if text is None:
+        with pytest.raises(BadData):
+            mapped(mapping, payload, **NOW)
+    else:
+        assert mapped(mapping, payload, **NOW).events[0].metadata == {"m": text}
+
+
+def test_a_text_with_a_path_that_is_not_set_is_not_set(mapped):
+    """A text is left out if one of its values is, and the next source is tried."""
+    mapping = HEAD + '[readings]\n[metadata]\nm = ["{v}-{w}", "{v}"]\n'
+    assert mapped(mapping, '{"s": "s", "v": 1}', **NOW).events[0].metadata == {"m": "1"}
+
+
+def test_an_id_of_any_text(mapped, kind):
+    """Each character that an id can't have becomes an underscore."""
+    text = HEAD.replace('sensor = "s"', 'sensor = "plant/{s:id}"') + "[readings]\n"
+    assert mapped(text, json.dumps({"s": "Room 1#é~"}), **NOW).events[0].sensor_id == "plant/Room_1__~"
+    assert kind("i32", 5, 'path = "{i32:id}"', table="metadata") == "5"
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "us"),
+    [
+        (T, '{ path = "v", unit = "s" }', T_US),
+        (T + 0.25, '{ path = "v", unit = "s" }', T_US + 250_000),
+        (f"{T}.123456789", '{ path = "v", unit = "s" }', T_US + 123_456),
+        (T * 1000 + 1, '{ path = "v", unit = "ms" }', T_US + 1000),
+        (T_US + 1, '{ path = "v", unit = "us" }', T_US + 1),
+        (T_US * 1000 + 1999, '{ path = "v", unit = "ns" }', T_US + 1),
+        (-1, '{ path = "v", unit = "ns" }', -1),  # the microsecond that it is in
+        (0, '{ path = "v", unit = "s" }', None),
+        (0.0, '{ path = "v", unit = "s" }', None),
+        ("0", '{ path = "v", unit = "s" }', None),
+        ("", '{ path = "v", unit = "s" }', None),
+        (" ", '"v"', None),
+        (None, '"v"', None),
+        (-1, '{ path = "v", unit = "s", null = -1 }', None),
+        ("2026-02-17T10:30:00Z", '"v"', T_US),
+        ("2026-02-17T11:30:00.5+01:00", '"v"', T_US + 500_000),
+        ("2026-02-17 10:30", '"v"', T_US),
+        ("2026-02-17 11:30", '{ path = "v", time_zone = "Europe/Amsterdam" }', T_US),
+        ("2026-02-17T10:30:00Z", '{ path = "v", time_zone = "Europe/Amsterdam" }', T_US),
+        ("17.02.2026 11:30", '{ path = "v", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }', T_US),
+        ("17.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }', T_US),
+        ("17.02.2026 11:30 +0100", '{ path = "v", format = "%d.%m.%Y %H:%M %z" }', T_US),
+        ("25.10.26 02:30", '{ path = "v", format = "%d.%m.%y %H:%M", ' + BERLIN + ', ambiguous = "first" }', TWICE_US),
+        ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Berlin", ambiguous = "second" }', TWICE_US + HOUR_US),
+        ("2026-10-25 02:30+02:00", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US),
+        ("2026-10-25 01:59:59", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US - 1_801_000_000),
+        ("2026-10-25 03:00", '{ path = "v", time_zone = "Europe/Berlin" }', TWICE_US + HOUR_US + 1_800_000_000),
+        ("2026-10-25 02:30", '{ path = "{v}", time_zone = "Europe/Berlin", ambiguous = "second" }', TWICE_US + HOUR_US),
+        ("30", '{ path = "17.02.2026 10:{v}", format = "%d.%m.%Y %H:%M" }', T_US),
+        ("0001-01-01", '{ path = "v", time_zone = "Etc/GMT-9" }', -62135629200000000),
+        ("9999-12-31T23:59", '{ path = "v", time_zone = "America/New_York" }', 253402318740000000),
+    ],
+)  # fmt: skip
+def test_times(time, value, source, us):
+    """Numbers and texts are times in the declared unit or format, to the microsecond."""
+    assert time(value, source) == us
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [
+        (value, '{ path = "v", unit = "s" }')
+        for value in ("x", "nan", "Infinity", "1e99999", "1e999999999999999999999", "1_000", "٣", True, [], {}, 10**390)
+    ]
+    + [(value, '"v"') for value in ("yesterday", "2026-13-01", T, 1.5, True, [])]
+    + [
+        ("17.02.2026", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
+        ("31.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
+        ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # clocks went from 02:00 to 03:00
+        ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam", ambiguous = "second" }'),
+        ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # and back from 03:00 to 02:00
+        ("x", '{ path = "v", time_zone = "Europe/Amsterdam" }'),
+    ],
+)
+def test_what_is_no_time_is_refused_or_null(time, value, source):
+    """What is no time is refused, or left out if the mapping says so."""
+    assert refused(time, value, source) is Reason.INVALID_EVENT_TIME
+    assert time(value, source, 'invalid = "null"\n') is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "source", "us"),
+    [
+        ({"at": {"seconds": T, "nanos": 1999}}, '"at"', T_US + 1),
+        ({"time": T}, '{ path = "time", unit = "s" }', T_US),
+        ({"f64": T + 0.5}, '{ path = "f64", unit = "s" }', T_US + 500_000),
+        ({"text": "2026-02-17T10:30:00Z"}, '"text"', T_US),
+        ({}, '["at", { path = "time", unit = "s" }, "text"]', 0),
+        ({"at": {"nanos": -1}}, '{ path = "at", invalid = "null" }', 0),
+    ],
+)
+def test_times_of_fields(mapped, fields, source, us):
+    """Timestamps and numbers of fields are times; an unset one is no time."""
+    text = KINDS.replace('time = "$publish_time"', f"time = {source}") + "[readings]\n"
+    if us:
+        assert mapped(text, fields).events[0].event_time_us == us
+    else:
+        with pytest.raises(BadData, match="the mapping finds no time"):
+            mapped(text, fields)
+
+
+def test_a_timestamp_that_is_not_valid_is_refused(mapped):
+    """Negative nanoseconds make an INVALID_EVENT_TIME."""
+    with pytest.raises(BadData, match="nanoseconds") as error:
+        mapped(KINDS.replace("$publish_time", "at") + "[readings]\n", {"at": {"nanos": -1}})
+    assert error.value.reason is Reason.INVALID_EVENT_TIME
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ('"time"', "needs a unit"),
+        ('"flag"', "a time is a Timestamp, a number or text, not bool"),
+        ('"position"', "a time is a Timestamp"),
+    ],
+)
+def test_fields_that_are_no_times(mapper, source, problem):
+    """A field that cannot be a time is an error of the mapping."""
+    with pytest.raises(MappingError, match=problem):
+        mapper(KINDS.replace('"$publish_time"', source) + "[readings]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "way"), [("2026-10-25 02:30", 'ambiguous = "first" or "second"'), ("2026-03-29 02:30", "like Etc/GMT-1")]
+)
+def test_a_time_when_clocks_change_names_the_way_out(time, text, way):
+    """A local time that clocks show twice, or never, is refused with a detail that says how the mapping can read it."""
+    with pytest.raises(BadData, match=way):
+        time(text, '{ path = "v", time_zone = "Europe/Berlin" }')
