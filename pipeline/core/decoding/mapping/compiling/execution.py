@@ -126,7 +126,7 @@ def whole(values_of: ScopeGetter, destination: Destination) -> Writer:
 
 
 def taken(
-    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
+    items_of: Callable[[Any], Iterable[tuple[str, Any]] | None],
     convert: Getter,
     name_of: Callable[[str], str | None],
     destination: Destination,
@@ -136,7 +136,7 @@ def taken(
     It raises BadData for more values than an event may have.
 
     Args:
-        items_of: yields labels and values.
+        items_of: returns labels and values.
         convert: converts a value; returns None for one that the star leaves out.
         name_of: returns the name for a label; None if it is left out.
         destination: the place of the values.
@@ -144,7 +144,7 @@ def taken(
 
     def take(container: Any) -> list[tuple[str, str, Any]]:
         found: list[tuple[str, str, Any]] = []
-        for label, raw in items_of(container):
+        for label, raw in items_of(container) or ():
             name = name_of(label)
             if name is None:
                 continue

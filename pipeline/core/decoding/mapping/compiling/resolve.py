@@ -1,12 +1,11 @@
 """Resolves the paths of a mapping, by the type of its messages, to getters of their values."""
 
 import difflib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
@@ -42,27 +41,76 @@ from pipeline.core.decoding.mapping.values.nodes import (
 )
 from pipeline.core.events.event import MAX_READINGS
 
+MAX_WAYS = 1000
+"""A path through more members of oneofs is refused, and so is a star that stands for more fields."""
+MAX_DEPTH = 100  # of messages that ** goes through
+_TOO_MANY_WAYS = f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them"
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _MAX_LABEL = 1000  # characters; a valid name has fewer
+
+_T = TypeVar("_T")
+
+
+class _UnboundedError(PathError):
+    """Raised for a path or a star that goes through too many types to be followed."""
 
 
 class Items(NamedTuple):
-    """Values that a star stands for: ``get`` yields pairs of a dotted name and a value of the kind of ``node``.
+    """Values that a star stands for: ``get`` returns pairs of a dotted name and a value of the kind of ``node``.
 
-    ``names`` lead to the values from the message; ``*`` stands for an element of a repeated field or an entry of a map.
-    ``whole`` returns all values by name at once, where that is faster, and is None elsewhere.
+    It returns None if what contains them is not set. ``names`` lead to the values from the message; ``*`` stands for an
+    element of a repeated field or an entry of a map. ``whole`` returns all values by name at once, where that is
+    faster, and is None elsewhere.
     """
 
-    get: Callable[[Any], Iterable[tuple[str, Any]]]
+    get: Callable[[Any], Iterable[tuple[str, Any]] | None]
     node: Node
     names: Names
     whole: Callable[[Any], dict[str, Any]] | None = None
 
+    def after(self, get: Getter) -> "Items":
+        """Returns the same, after the steps that lead to it."""
+        return self._replace(get=nodes.composed(get, self.get), whole=self.whole and nodes.composed(get, self.whole))
 
-def whole_map(
-    node: Node, prefix: Names, after: tuple[Step, ...], left_out: frozenset[Names]
-) -> Callable[[Any], dict[str, Any]] | None:
+
+class _AtStar(NamedTuple):
+    """A star on its way through a type.
+
+    Attributes:
+        deep: whether it goes through all levels.
+        after: the steps that follow it.
+        left_out: the fields that it leaves out, by the names that lead there from the message.
+        names: the names of the fields that lead here from the message.
+        label: the dotted last of these names, since the star or an element began; None where the star begins.
+        within: the types of the messages that it went through.
+    """
+
+    deep: bool
+    after: tuple[Step, ...]
+    left_out: frozenset[Names]
+    names: Names
+    label: str | None = None
+    within: tuple[str, ...] = ()
+
+    @property
+    def before(self) -> str:
+        """The label before a name that follows it."""
+        return f"{self.label}." if self.label else ""
+
+    def into(self, at: "Steps") -> "_AtStar":
+        """Returns the star in a value. Raises PathError for a message of a type that it went through already."""
+        if not isinstance(at.to, Record):
+            return self._replace(names=at.names)
+        if len(self.within) >= MAX_DEPTH:
+            raise _UnboundedError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
+        if at.to.type.full_name in self.within:
+            raise _UnboundedError(f"** goes through {at.to}, which contains itself; name its fields")
+        return self._replace(names=at.names, within=(*self.within, at.to.type.full_name))
+
+
+def _whole_map(node: Node, star: _AtStar) -> Callable[[Any], dict[str, Any]] | None:
     """Returns the getter of all entries of a map by name at once; None if some are left out or need more steps."""
-    if prefix or after or left_out or not isinstance(node, Entries):
+    if star.label is not None or star.after or star.left_out or not isinstance(node, Entries):
         return None
     if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
         return None
@@ -76,45 +124,16 @@ def bounded(label: str) -> str:
     return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL]}…"
 
 
-def contents_of(content: Getter) -> Getter:
+def _contents_of(content: Getter) -> Getter:
     """Returns the getter of what each element of a list stands for."""
     return nodes.itself if content is nodes.itself else lambda items: [content(item) for item in items]
 
 
-def named(name: str, get: Getter) -> Callable[[Any], Iterable[tuple[str, Any]]]:
-    """Returns the getter of one value under a name."""
-
-    def items(value: Any) -> Iterable[tuple[str, Any]]:
-        found = get(value)
-        return () if found is None else ((name, found),)
-
-    return items
-
-
-def items_after(get: Getter, items: Items) -> Items:
-    """Returns what a star stands for after the steps that lead to it."""
-    if get is nodes.itself:
-        return items
-    of = items.get
-
-    def get_items(value: Any) -> Iterable[tuple[str, Any]]:
-        value = get(value)
-        return () if value is None else of(value)
-
-    whole = items.whole
-    return Items(get_items, items.node, items.names, whole and nodes.composed(get, whole))
-
-
-def each_named(
-    pairs: Callable[[Any], Iterable[tuple[str, Any]]],
-    content: Getter,
-    items_of: Callable[[Any], Iterable[tuple[str, Any]]],
-    prefix: Names,
-    names: Names,
-    left_out: frozenset[Names],
+def _each_named(
+    pairs: Callable[[Any], Iterable[tuple[str, Any]]], content: Getter, of_item: Items, star: _AtStar
 ) -> Callable[[Any], Iterator[tuple[str, Any]]]:
     """Returns the getter of what a star stands for in each element, under the names of the elements."""
-    before = "".join(f"{name}." for name in prefix)
+    before, names, left_out, items_of = star.before, star.names, star.left_out, of_item.get
 
     def items(container: Any) -> Iterator[tuple[str, Any]]:
         if len(container) > MAX_ELEMENTS:
@@ -122,30 +141,26 @@ def each_named(
         for name, value in pairs(container):
             value = None if left_out and (*names, name) in left_out else content(value)
             if value is not None:
-                for rest, item in items_of(value):
+                for rest, item in items_of(value) or ():
                     yield bounded(f"{before}{name[:_MAX_LABEL]}.{rest}" if rest else before + name), item
 
     return items
 
 
-def plain_items(
-    deep: bool, rest_of: Getter | None, names: Names, left_out: frozenset[Names], prefix: Names, *, itself: bool
-) -> Callable[[Any], Iterator[tuple[str, Any]]]:
+def _plain_items(star: _AtStar, rest_of: Getter | None) -> Callable[[Any], Iterator[tuple[str, Any]]]:
     """Returns the getter of what a star stands for in JSON. It raises BadData if that has too many elements.
 
+    Below its beginning, the star stands for the value itself if that is neither an array nor an object.
+
     Args:
-        deep: whether it goes through all levels.
+        star: the star at the value.
         rest_of: the steps after the star.
-        names: the names that lead to the value from the message.
-        left_out: the fields that the star leaves out, by the names that lead there from the message.
-        prefix: the last of ``names``, since the star began.
-        itself: whether the star stands for the value itself if that is neither an array nor an object.
     """
-    before = "".join(f"{name}." for name in prefix)
+    before, names, left_out, deep = star.before, star.names, star.left_out, star.deep
     deepest = max(map(len, left_out), default=0)
 
     def items(value: Any) -> Iterator[tuple[str, Any]]:
-        if itself and type(value) not in (dict, list):
+        if star.label is not None and type(value) not in (dict, list):
             yield before[:-1], value
             return
         visited = 0
@@ -178,16 +193,6 @@ def _members(value: Any) -> Iterator[tuple[Any, Any]]:
     return iter(value.items() if type(value) is dict else enumerate(value) if type(value) is list else ())
 
 
-MAX_WAYS = 1000
-"""A path through more members of oneofs is refused, and so is a star that stands for more fields."""
-MAX_DEPTH = 100  # of messages that ** goes through
-_INTEGER = re.compile(r"-?[0-9]{1,20}")
-
-
-class _UnboundedError(PathError):
-    """Raised for a path or a star that goes through too many types to be followed."""
-
-
 class Resolved(NamedTuple):
     """One way of a path through a type. A path through a oneof has several, of which at most one is set.
 
@@ -197,26 +202,6 @@ class Resolved(NamedTuple):
     get: Getter
     node: Node
     names: Names
-
-
-class _AtStar(NamedTuple):
-    """A star on its way through a type.
-
-    Attributes:
-        deep: whether it goes through all levels.
-        after: the steps that follow it.
-        left_out: the fields that it leaves out, by the names that lead there from the message.
-        names: the names of the fields that lead here from the message.
-        prefix: the last of these names, since the star began.
-        within: the types of the messages that it went through.
-    """
-
-    deep: bool
-    after: tuple[Step, ...]
-    left_out: frozenset[Names]
-    names: Names
-    prefix: Names = ()
-    within: tuple[str, ...] = ()
 
 
 class Resolver:
@@ -264,20 +249,13 @@ class Resolver:
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], left_out, ())
-        items: list[Items] = []
-        problem = None
-        for end in self._walk(Steps(start, names=names), steps[:at]):
-            of_end = self._all(end.to, star._replace(names=end.names))
-            try:
-                items += [items_after(end.getter, of_star) for of_star in itertools.islice(of_end, MAX_WAYS + 1)]
-            except _UnboundedError:
-                raise
-            except PathError as error:  # another member of a oneof, or another type in an Any, may have values
-                problem = problem or error
-            if len(items) > MAX_WAYS:
-                raise _UnboundedError(f"its star stands for more than {MAX_WAYS:,} fields; name some of them")
+        items = _all_that_follow(
+            self._walk(Steps(start, names=names), steps[:at]),
+            lambda end: (items.after(end.getter) for items in self._all(end.to, star._replace(names=end.names))),
+            f"its star stands for more than {MAX_WAYS:,} fields; name some of them",
+        )
         if not items:
-            raise problem or PathError("its star stands for nothing")
+            raise PathError("its star stands for nothing")
         return items
 
     def check_contents(self, root: Node) -> None:
@@ -292,36 +270,16 @@ class Resolver:
                 problem = error.problem if isinstance(error, MappingError) else str(error)
                 raise MappingError(f"types.{'.'.join(names)}", problem) from None
 
-    def _check(self, at: Steps, names: Names) -> None:
+    def _check(self, at: Steps, names: Names) -> list[Steps]:
         if not names or isinstance(at.to, Entries):  # in a map, any name may exist
-            return
-        problem = None
-        for end in self._step(replace(at, to=_single(at.to)), Field(names[0])):
-            try:
-                self._check(end, names[1:])
-                return
-            except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
-                problem = problem or error
-        if problem:
-            raise problem
+            return [at]
+        ends = self._step(replace(at, to=_single(at.to)), Field(names[0]))
+        return _all_that_follow(ends, lambda end: self._check(end, names[1:]))
 
     def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
         if not steps:
             return [at]
-        ends: list[Steps] = []
-        problem = None
-        for middle in self._step(at, steps[0]):
-            try:
-                ends += self._walk(middle, steps[1:])
-            except _UnboundedError:
-                raise
-            except PathError as error:  # another member of a oneof, or another type in an Any, may have the rest
-                problem = problem or error
-            if len(ends) > MAX_WAYS:
-                raise _UnboundedError(f"it leads through more than {MAX_WAYS:,} members of oneofs; name one of them")
-        if problem and not ends:
-            raise problem
-        return ends
+        return _all_that_follow(self._step(at, steps[0]), lambda middle: self._walk(middle, steps[1:]))
 
     def _step(self, at: Steps, step: Step) -> list[Steps]:
         match at.to, step:
@@ -430,7 +388,7 @@ class Resolver:
         for steps_to in self._walk(Steps(start, names=names), steps):
             match steps_to.to:
                 case Many() as many:
-                    get = nodes.composed(steps_to.getter, contents_of(many.content))
+                    get = nodes.composed(steps_to.getter, _contents_of(many.content))
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(nodes.entries, entries)
@@ -442,13 +400,11 @@ class Resolver:
             raise PathError("it is not a repeated field")
         return found
 
-    def _all(self, node: Node, star: "_AtStar") -> Iterator[Items]:
+    def _all(self, node: Node, star: _AtStar) -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
-        deep, after, left_out, names, prefix, _ = star
         if node == PLAIN:
-            rest_of = _first(self.resolve(node, after, names), lambda *_: nodes.itself, "") if after else None
-            get = plain_items(deep, rest_of, names, left_out, prefix, itself=bool(prefix))
-            yield Items(get, PLAIN, names)
+            rest_of = self.resolve(node, star.after, star.names)[0].get if star.after else None
+            yield Items(_plain_items(star, rest_of), PLAIN, star.names)
             return
         if isinstance(node, Record):
             for field in node.type.fields:
@@ -459,71 +415,64 @@ class Resolver:
             pairs: Callable[[Any], Iterable[tuple[str, Any]]] = lambda container: (  # noqa: E731
                 (key_text(key), value) for key, value in nodes.entries(container)
             )
-            item, content = node.value, node.content
+            item = node.value
         elif isinstance(node, Many):
             pairs = lambda items: ((str(index), item) for index, item in enumerate(items))  # noqa: E731
-            item, content = node.item, node.content
+            item = node.item
         else:
             raise PathError(f"a star stands for nothing in {node}")
-        for of_item in self._of_item(item, star._replace(names=(*names, "*"))):
-            get = each_named(pairs, content, of_item.get, prefix, names, left_out)
-            yield Items(get, of_item.node, of_item.names, whole_map(node, prefix, after, left_out))
+        for of_item in self._inside_star(Steps(item, names=(*star.names, "*")), star._replace(label="")):
+            get = _each_named(pairs, node.content, of_item, star)
+            yield Items(get, of_item.node, of_item.names, _whole_map(node, star))
 
-    def _of_field(self, record: Record, field: FieldDescriptor, star: "_AtStar") -> Iterator[Items]:
-        deep, after, left_out, names, prefix, within = star
-        names, prefix = (*names, field.name), (*prefix, field.name)
-        if names in left_out:
+    def _of_field(self, record: Record, field: FieldDescriptor, star: _AtStar) -> Iterator[Items]:
+        if (*star.names, field.name) in star.left_out:
             return
-        for at in self._opened(self._field(Steps(record, names=names[:-1]), field)):
-            if after:
-                try:
-                    ends = self._walk(at, after)
-                except _UnboundedError:
-                    raise
-                except PathError:  # another field of the message may have what follows the star
-                    continue
-                yield from (Items(named(".".join(prefix), end.getter), end.to, end.names) for end in ends)
-            elif isinstance(at.to, Leaf) and not (deep and at.to == PLAIN):
-                yield Items(named(".".join(prefix), at.getter), at.to, names)
-            elif deep:
-                if isinstance(at.to, Record):
-                    _check_not_within(at.to, within)
-                yield from (
-                    items_after(at.getter, items)
-                    for items in self._all(
-                        at.to, star._replace(names=names, prefix=prefix, within=_deeper(within, at.to))
-                    )
-                )
+        for at in self._opened(self._field(Steps(record, names=star.names), field)):
+            try:
+                yield from self._inside_star(at, star._replace(label=star.before + field.name))
+            except _UnboundedError:
+                raise
+            except PathError:  # another field of the message may have what follows the star
+                continue
 
-    def _of_item(self, item: Node, star: "_AtStar") -> Iterator[Items]:
-        """Yields what an element of a repeated field, or a value of a map, contributes to a star."""
-        deep, after, left_out, names, _, within = star
-        if after:
-            for end in self._walk(Steps(item, names=names), after):
-                yield Items(named("", end.getter), end.to, end.names)
-        elif deep and item == PLAIN:
-            yield Items(plain_items(True, None, names, left_out, (), itself=True), item, names)
-        elif isinstance(item, Leaf):
-            yield Items(named("", nodes.itself), item, names)
-        elif deep:
-            if isinstance(item, Record):
-                _check_not_within(item, within)
-            yield from self._all(item, star._replace(prefix=(), within=_deeper(within, item)))
+    def _inside_star(self, at: Steps, star: _AtStar) -> Iterator[Items]:
+        """Yields what a field, an element of a repeated field, or a value of a map, contributes to a star."""
+        label = star.label or ""
+        if star.after:
+            for end in self._walk(at, star.after):
+                yield Items(lambda found: ((label, found),), end.to, end.names).after(end.getter)
+        elif isinstance(at.to, Leaf) and not (star.deep and at.to == PLAIN):
+            yield Items(lambda found: ((label, found),), at.to, at.names).after(at.getter)
+        elif star.deep:
+            yield from (items.after(at.getter) for items in self._all(at.to, star.into(at)))
+
+
+def _all_that_follow(
+    starts: Iterable[Steps], follow: Callable[[Steps], Iterable[_T]], too_many: str = _TOO_MANY_WAYS
+) -> list[_T]:
+    """Returns what follows any of the starts. Raises the first PathError if nothing does.
+
+    Where one member of a oneof, or one type in an ``Any``, has nothing that follows, another one may have it.
+    """
+    found: list[_T] = []
+    problem = None
+    for start in starts:
+        try:
+            found += list(islice(follow(start), MAX_WAYS + 1))
+        except _UnboundedError:
+            raise
+        except PathError as error:
+            problem = problem or error
+        if len(found) > MAX_WAYS:
+            raise _UnboundedError(too_many)
+    if problem and not found:
+        raise problem
+    return found
 
 
 def _single(node: Node) -> Node:
     return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
-
-
-def _deeper(within: tuple[str, ...], node: Node) -> tuple[str, ...]:
-    return (*within, node.type.full_name) if isinstance(node, Record) else within
-
-
-def _check_not_within(record: Record, within: tuple[str, ...]) -> None:
-    if len(within) >= MAX_DEPTH:
-        raise _UnboundedError(f"** goes through more than {MAX_DEPTH} levels of messages; name their fields")
-    if record.type.full_name in within:
-        raise _UnboundedError(f"** goes through {record}, which contains itself; name its fields")
 
 
 def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
@@ -596,20 +545,16 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
     if not mapping.each:
         yield Branch([root], [], ())
     for path in mapping.each:
-        segments: list[list[Step]] = [[]]
-        for step in path.steps:
-            if isinstance(step, Current):
-                segments.append([])
-            else:
-                segments[-1].append(step)
-        branches = [Branch([root], [], path.steps)]
+        branches, segment = [Branch([root], [], path.steps)], tuple[Step, ...]()
         try:
-            for segment in segments[:-1]:
-                branches = [longer for branch in branches for longer in _longer(branch, tuple(segment), resolver)]
+            for step in path.steps:
+                if isinstance(step, Current):
+                    branches = [longer for branch in branches for longer in _longer(branch, segment, resolver)]
+                    segment = ()
+                else:
+                    segment += (step,)
         except PathError as error:
             raise MappingError("each", f"{path}: {error}") from None
-        if not branches:
-            raise MappingError("each", f"{path} is not the path of a repeated field")
         yield from branches
 
 
