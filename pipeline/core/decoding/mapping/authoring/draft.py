@@ -1,13 +1,12 @@
 """Proposes a mapping for a message type, by the names and types of its fields."""
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import TimeNotation, notation_of, slug
+from pipeline.core.decoding.mapping.authoring.guesses import TimeNotation, notation_of, slug, toml_key, toml_text
 from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places, places_of_json
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
@@ -28,7 +27,7 @@ def draft(types: Descriptors, message: str) -> str:
 
     Raises MappingError if there is no such type.
     """
-    return _text_of(_Draft(message, _readable(places(types, message)), f"the names and types of {message}'s fields"))
+    return _Draft(message, places(types, message), f"the names and types of {message}'s fields").text()
 
 
 def draft_of_json(values: Sequence[Any], source: str) -> str:
@@ -39,15 +38,7 @@ def draft_of_json(values: Sequence[Any], source: str) -> str:
         source: their origin, for a comment.
     """
     seen = places_of_json(values)
-    return _text_of(_Draft(JSON, _readable(seen), source, {place: notation_of(seen[place]) for place in seen}))
-
-
-def _readable(found: Iterable[Place]) -> list[Place]:
-    return [place for place in found if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
-
-
-def _text_of(drafted: "_Draft") -> str:
-    return "\n".join(drafted.lines()) + "\n"
+    return _Draft(JSON, seen, source, {place: notation_of(seen[place]) for place in seen}).text()
 
 
 class _Each(NamedTuple):
@@ -76,27 +67,32 @@ class _Draft:
     def __init__(
         self,
         message: str,
-        found: list[Place],
+        found: Iterable[Place],
         source: str,
         notations: Mapping[Place, TimeNotation | None] | None = None,
     ) -> None:
         self._message = message
         self._source = source
         self._notations = notations or {}  # of the times that samples have
-        self._places = found
+        self._places = [place for place in found if len(place.steps) < MAX_STEPS and len(str(place)) < MAX_PATH]
         self._each = self._chosen()
-        found = self._places = [place for place in found if not any(_within(place, one) for one in self._each.others)]
+        found = self._places = [
+            place for place in self._places if not any(_within(place, one) for one in self._each.others)
+        ]
         self._single = [place for place in found if not _wild(place.steps[self._level(place) :])]
         self._sensor, self._own_id = self._sensors()
         self._times = self._found_times()
 
-    def lines(self) -> Iterator[str]:
-        """Yields the lines of the draft."""
+    def text(self) -> str:
+        """Returns the draft."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
         yield f"# A draft by {plain(self._source)}. Look at every line: most are guesses."
         yield "# tidetable mapping check tells what it leaves out, and tidetable mapping try what it makes of messages."
-        yield f"message = {_text(self._message)}"
+        yield f"message = {toml_text(self._message)}"
         if self._each.steps:
-            paths = [_text(_path(steps)) for steps in (self._each.steps, *self._each.others)]
+            paths = [toml_text(_path(steps)) for steps in (self._each.steps, *self._each.others)]
             each = paths[0] if len(paths) == 1 else f"[{', '.join(paths)}]"
             yield f"each = {each} # guess: its elements are the events, or parts of them"
         yield self._sensor_line()
@@ -211,15 +207,15 @@ class _Draft:
         likely = [place for place in self._sensor if guesses.sensor_rank(place) >= guesses.LIKELY]
         attribute = self._attribute()
         if attribute and (not likely or guesses.sensor_rank(likely[0]) < guesses.CALLED_ID):
-            known = ", ".join(_text(attribute.format(key)) for key in guesses.ATTRIBUTES)
+            known = ", ".join(toml_text(attribute.format(key)) for key in guesses.ATTRIBUTES)
             return f"sensor = [{known}] # guess: the first attribute that is set"
         if not likely:
             return 'sensor = "@device_id" # guess: no field looks like a sensor\'s id; name a field or an attribute'
         first, *others = [self._written(place) for place in likely[: _MAX_OTHERS + 1]]
         if self._own_id:
             inner = self._written(self._own_id)
-            return f"sensor = {_text(f'{{{first}}}/{{{inner}}}')} # guess: elements without a time of their own"
-        return f"sensor = {_text(first)} # guess" + (f"; or {', '.join(others)}" if others else "")
+            return f"sensor = {toml_text(f'{{{first}}}/{{{inner}}}')} # guess: elements without a time of their own"
+        return f"sensor = {toml_text(first)} # guess" + (f"; or {', '.join(others)}" if others else "")
 
     def _attribute(self) -> str | None:
         """Returns the path of an attribute in a list of keys and values around the elements; its key is ``{}``."""
@@ -246,14 +242,14 @@ class _Draft:
     def _time_line(self) -> str:
         sources, note = [], "guess"
         for place in self._times:
-            source = _text(self._written(place))
+            source = toml_text(self._written(place))
             notation = self._notations.get(place)
             if notation and notation.format:
-                source = f'{{ path = {source}, format = {_text(notation.format)}, time_zone = "UTC" }}'
+                source = f'{{ path = {source}, format = {toml_text(notation.format)}, time_zone = "UTC" }}'
                 note = "guess, also of the zone"
             elif isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
                 unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
-                source = f"{{ path = {source}, unit = {_text(unit)} }}"
+                source = f"{{ path = {source}, unit = {toml_text(unit)} }}"
                 note = note if is_known else "guess, also of the unit"
             sources.append(source)
         if not sources:
@@ -273,8 +269,8 @@ class _Draft:
         """Yields the entry of readings whose names the elements contain."""
         values = [place for place in self._single if self._in_element(place) and guesses.is_value(place)]
         name = self._written(self._each.name) if self._each.name else ""
-        listed = ", ".join(_text(self._written(place)) for place in values)
-        yield f'"*" = {{ name = {_text(name)}, first = [{listed}] }} # guess: an element is a name and a value'
+        listed = ", ".join(toml_text(self._written(place)) for place in values)
+        yield f'"*" = {{ name = {toml_text(name)}, first = [{listed}] }} # guess: an element is a name and a value'
 
     def _readings(self) -> Iterator[_DraftEntry]:
         if self._each.name:
@@ -297,16 +293,12 @@ class _Draft:
     def _entry(self, place: Place) -> Iterator[_DraftEntry]:
         """Yields the entry of a place, unless more than one star would have to lead there."""
         rest = place.steps[self._level(place) :]
-        stars = _wild(rest) + (place.node == PLAIN)
-        if stars > 1:
+        if _wild(rest) + (place.node == PLAIN) > 1:
             return
-        names = [step for step in rest if step not in (MANY, ENTRY)]
         if place.node == PLAIN or rest[-1] == ENTRY:
             name = "*"
-        elif stars:
-            name = ".".join("*" if step in (MANY, ENTRY) else step for step in rest)
         else:
-            name = ".".join(names)
+            name = ".".join("*" if step in (MANY, ENTRY) else step for step in rest)
         yield _DraftEntry(name, self._written(place), str(place.node))
 
 
@@ -323,8 +315,8 @@ def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
         elif name not in lines:
             lines[name] = [entry.path], entry.type
     for name, (paths, kind) in list(lines.items())[:most]:
-        value = _text(paths[0]) if len(paths) == 1 else f"[{', '.join(map(_text, paths))}]"
-        yield f"{name if _BARE.fullmatch(name) else _text(name)} = {value} # {kind}"
+        value = toml_text(paths[0]) if len(paths) == 1 else f"[{', '.join(map(toml_text, paths))}]"
+        yield f"{toml_key(name)} = {value} # {kind}"
     if len(lines) > most:
         yield f"# {len(lines) - most:,} more fields, beyond the {most:,} that an event can have"
 
@@ -353,8 +345,3 @@ def _path(steps: Steps, *, star: bool = False) -> str:
 
 def _step(step: str) -> str:
     return step if step in ("", MANY, ENTRY) or _BARE.fullmatch(step) else f'"{step}"'
-
-
-def _text(text: str) -> str:
-    """Returns a text in TOML."""
-    return json.dumps(text)

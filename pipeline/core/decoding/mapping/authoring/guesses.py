@@ -308,3 +308,17 @@ def slug(text: str) -> str:
     ascii_text = unicodedata.normalize("NFKD", spelled).encode("ascii", "ignore").decode()
     name = re.sub(r"[^a-z0-9.]+", "_", ascii_text.lower()).strip("_.")
     return (name if name[:1].isalpha() else f"_{name}")[:120] or "_"
+
+
+def toml_key(name: str) -> str:
+    """Returns a name as a key in TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)
+
+
+def toml_text(text: str) -> str:
+    """Returns a text in TOML, in single quotes if it has double ones."""
+    if '"' in text and "'" not in text and text.isprintable():
+        return f"'{text}'"
+    text = text.replace("\\", r"\\").replace('"', r"\"").replace("\t", r"\t")
+    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
+    return f'"{"".join(escaped)}"'

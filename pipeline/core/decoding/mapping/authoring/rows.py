@@ -7,7 +7,15 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import TimeNotation, clock_of, looks_like_time, notation_of, slug
+from pipeline.core.decoding.mapping.authoring.guesses import (
+    TimeNotation,
+    clock_of,
+    looks_like_time,
+    notation_of,
+    slug,
+    toml_key,
+    toml_text,
+)
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
@@ -128,7 +136,6 @@ def is_number(value: Any) -> bool:
 
 
 _LIKELY = 3  # the least rank of the name of a sensor's column
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _IN_IDS = re.compile(r"[\x21\x22\x24-\x7e]+")
 _ROW_NUMBERS = re.compile(r"unnamed_?\d*|index|idx|row|nr|no|number|lfd_nr|_")
 _UNIT = re.compile(r"(unit|units|einheit|uom)")
@@ -190,8 +197,8 @@ class _RowsDraft:
         if self._sampled.csv and self._sampled.csv != CsvFormat():
             yield ""
             yield "[csv]"
-            yield f"delimiter = {_quoted(self._sampled.csv.delimiter)}"
-            yield f"encoding = {_quoted(self._sampled.csv.encoding)}"
+            yield f"delimiter = {toml_text(self._sampled.csv.delimiter)}"
+            yield f"encoding = {toml_text(self._sampled.csv.encoding)}"
         yield ""
         yield "[readings]"
         readings, metadata, left_out = self._divided()
@@ -224,7 +231,8 @@ class _RowsDraft:
             yield "# If each column is a sensor of its own, replace the sensor and all tables but [csv] with:"
             yield '# each = "[]"'
             yield '# sensor = ".key"'
-            yield f'# skip_if = {{ path = ".key", is = [{", ".join(_quoted(column.name) for column in no_sensors)}] }}'
+            names = ", ".join(toml_text(column.name) for column in no_sensors)
+            yield f'# skip_if = {{ path = ".key", is = [{names}] }}'
             yield '# readings = { value = ".value" }'
 
     def _time_columns(self) -> list[Column]:
@@ -252,21 +260,21 @@ class _RowsDraft:
             raise AssertionError(first.name)
         keys, doubts, time_format = {"path": _path(first)}, [], notation.format
         if clock:
-            keys["path"] = _quoted(f"{{{_bare(first)}}} {{{_bare(clock[0])}}}")
+            keys["path"] = toml_text(f"{{{_bare(first)}}} {{{_bare(clock[0])}}}")
             time_format = f"{notation.format or '%Y-%m-%d'} {clock[0].clock}"
         if notation.unit:
-            keys["unit"] = _quoted(notation.unit)
+            keys["unit"] = toml_text(notation.unit)
             if not guesses.time_rank_of_name(slug(first.name)):
                 doubts.append("its values look like times, its name does not")
         if time_format:
-            keys["format"] = _quoted(time_format)
+            keys["format"] = toml_text(time_format)
         if notation.swapped and not clock:
             doubts.append(f"or day and month the other way round, {notation.swapped}")
         if notation.is_local or clock:
             is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
             is_german = time_format.startswith("%d.%m.") and any(map(_OF_GERMAN.search, self._names()))
             zone = self._zone or ("Europe/Berlin" if is_german and not is_utc else "UTC")
-            keys["time_zone"] = _quoted(zone)
+            keys["time_zone"] = toml_text(zone)
             if not self._zone and not is_utc:
                 doubts.append("its times have no offset: is this their time zone?")
         if notation.is_date and not clock:
@@ -309,14 +317,14 @@ class _RowsDraft:
             known = f", or name a column, such as {_comment(', '.join(texts[:3]))}" if texts else ""
             name = "".join(re.findall(r"[\x21\x22\x24-\x7e]", self._sampled.name)) or "sensor"
             return (
-                f"sensor = {{ constant = {_quoted(name)} }} # doubt: no column looks like a sensor's id: all records "
+                f"sensor = {{ constant = {toml_text(name)} }} # doubt: no column looks like a sensor's id: all records "
                 f"are of this one{known}"
             )
         first, *others = self._sensors
         doubts = [f"or {_comment(other.name)}" for other in others[:2]]
         path = _path(first)
         if not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
-            path = _quoted(f"{{{_bare(first)}:id}}")
+            path = toml_text(f"{{{_bare(first)}:id}}")
             doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes "_" for other characters')
         if empty := len(first.all) - len(first.values):
             doubts.append(f"{empty:,} of {len(first.all):,} records have none")
@@ -326,14 +334,14 @@ class _RowsDraft:
         decimal, thousands = self._notation
         doubt = _doubt("numbers could be written another way, so compare the events") if self._notation_doubt else ""
         if decimal != "." or doubt:
-            yield f"decimal = {_quoted(decimal)}{doubt}"
+            yield f"decimal = {toml_text(decimal)}{doubt}"
         if thousands:
-            yield f"thousands = {_quoted(thousands)}"
+            yield f"thousands = {toml_text(thousands)}"
         numeric = [column for column in self._columns if column.is_numeric(self._notation)]
         missing = sorted({text for column in numeric for text in column.missing})
         sentinels = sorted({number for column in numeric for number in column.sentinels(self._notation)})
         if missing or sentinels:
-            values = [*map(_quoted, missing), *(f"{number:g}" for number in sentinels)]
+            values = [*map(toml_text, missing), *(f"{number:g}" for number in sentinels)]
             doubt = f" # doubt: is {sentinels[0]:g} a missing value?" if sentinels else ""
             yield f"null = [{', '.join(values)}]{doubt}"
 
@@ -398,12 +406,12 @@ class _RowsDraft:
                 number += 1
                 name = f"{slug(column.name)}_{number}"
             names.add(name)
-            yield f"{name if _BARE.fullmatch(name) else _quoted(name)} = {entry(column)}"
+            yield f"{toml_key(name)} = {entry(column)}"
         if len(columns) > most:
             yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
 
     def _conversions(self, column: Column) -> str:
-        return f", suffix = {_quoted(column.suffix)}" if column.suffix else ""
+        return f", suffix = {toml_text(column.suffix)}" if column.suffix else ""
 
     def _reading(self, column: Column) -> str:
         conversions = self._conversions(column)
@@ -443,17 +451,8 @@ def _bare(column: Column) -> str:
 
 
 def _path(column: Column) -> str:
-    return _quoted(_bare(column))
+    return toml_text(_bare(column))
 
 
 def _inline(keys: Mapping[str, str]) -> str:
     return f"{{ {', '.join(f'{key} = {value}' for key, value in keys.items())} }}"
-
-
-def _quoted(text: str) -> str:
-    """Returns a text in TOML, in single quotes if it has double ones."""
-    if '"' in text and "'" not in text and text.isprintable():
-        return f"'{text}'"
-    text = text.replace("\\", r"\\").replace('"', r"\"").replace("\t", r"\t")
-    escaped = (c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
-    return f'"{"".join(escaped)}"'
