@@ -15,15 +15,8 @@ from typing import Literal
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from pipeline.core.decoding.decoded import (
-    MAX_ELEMENTS,
-    MAX_PROBLEMS,
-    Check,
-    Decoded,
-    MessageType,
-    refused_once,
-    valid_events,
-)
+from pipeline.core.decoding import decoded
+from pipeline.core.decoding.decoded import MAX_PROBLEMS, Check, Decoded, MessageType, refused_once, valid_events
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.dead_letter import event_alone
@@ -138,7 +131,7 @@ class DecoderFunction:
     ) -> Decoded:
         """See :meth:`MessageType.decode`. An exception of the function refuses its message, and no other."""
         try:
-            protos = list(islice(self._function(message.data, dict(message.attributes)), MAX_ELEMENTS + 1))
+            protos = list(islice(self._function(message.data, dict(message.attributes)), decoded.MAX_ELEMENTS + 1))
             if others := [one for one in protos if not isinstance(one, SensorEvent)]:
                 raise TypeError(f"it yielded a {type(others[0]).__name__}, not a SensorEvent")
         except RefusedMessage as refusal:
@@ -149,8 +142,8 @@ class DecoderFunction:
                 self._logged.add(place)
                 _log.exception("%s failed on message %s", self.name, message.message_id or "without an id")
             raise BadData(Reason.DECODER_FAILED, f"{place}{error_line(error)}") from error
-        if len(protos) > MAX_ELEMENTS:
-            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {MAX_ELEMENTS:,} events")
+        if len(protos) > decoded.MAX_ELEMENTS:
+            raise BadData(Reason.TOO_MANY_ELEMENTS, f"the function yields more than {decoded.MAX_ELEMENTS:,} events")
         validate_one = _validate_or_metadata if metadata_alone else validate
         events, problems = valid_events(protos, validate_one, latest_us, checks)
         return Decoded(self.name, events, refused_once(message, [problem for _, problem in problems]))

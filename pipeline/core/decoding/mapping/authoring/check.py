@@ -9,17 +9,7 @@ from typing import NamedTuple
 from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, Use
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
-from pipeline.core.decoding.mapping.language.paths import (
-    SELECTORS,
-    Current,
-    Extreme,
-    Field,
-    Lookup,
-    Names,
-    Path,
-    Root,
-    Star,
-)
+from pipeline.core.decoding.mapping.language.paths import BY_FIELD, SELECTORS, Current, Field, Names, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, KeyAndValue
 
@@ -101,10 +91,7 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
         list(checker.twice()),
         list(checker.same_name()),
         [Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "partly"],
-        [
-            *_together(left),
-            *checker.keys_left(),
-        ],
+        [*_together(left), *checker.keys_left()],
     )
 
 
@@ -277,7 +264,7 @@ def _selecting(use: Use) -> Iterator[Names]:
     """Yields the names of what the selectors of a path compare."""
     after = 0
     for step in reversed(use.path.steps):
-        if isinstance(step, (Extreme, Lookup)):
+        if isinstance(step, BY_FIELD):
             yield use.names[: len(use.names) - after] + step.path.names
         after += isinstance(step, Field)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import TimeNotation, notation_of, slug, toml_key, toml_text
+from pipeline.core.decoding.mapping.authoring.guesses import slug, toml_text
 from pipeline.core.decoding.mapping.authoring.places import ANY, ENTRY, MANY, Place, places, places_of_json
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.language.paths import MAX_PATH, MAX_STEPS
@@ -38,7 +38,7 @@ def draft_of_json(values: Sequence[Any], source: str) -> str:
         source: their origin, for a comment.
     """
     seen = places_of_json(values)
-    return _Draft(JSON, seen, source, {place: notation_of(seen[place]) for place in seen}).text()
+    return _Draft(JSON, seen, source, {place: guesses.notation_of(seen[place]) for place in seen}).text()
 
 
 class _Each(NamedTuple):
@@ -69,7 +69,7 @@ class _Draft:
         message: str,
         found: Iterable[Place],
         source: str,
-        notations: Mapping[Place, TimeNotation | None] | None = None,
+        notations: Mapping[Place, guesses.TimeNotation | None] | None = None,
     ) -> None:
         self._message = message
         self._source = source
@@ -316,7 +316,7 @@ def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:
             lines[name] = [entry.path], entry.type
     for name, (paths, kind) in list(lines.items())[:most]:
         value = toml_text(paths[0]) if len(paths) == 1 else f"[{', '.join(map(toml_text, paths))}]"
-        yield f"{toml_key(name)} = {value} # {kind}"
+        yield f"{guesses.toml_key(name)} = {value} # {kind}"
     if len(lines) > most:
         yield f"# {len(lines) - most:,} more fields, beyond the {most:,} that an event can have"
 

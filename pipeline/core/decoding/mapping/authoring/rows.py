@@ -7,15 +7,7 @@ from itertools import pairwise, product
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import (
-    TimeNotation,
-    clock_of,
-    looks_like_time,
-    notation_of,
-    slug,
-    toml_key,
-    toml_text,
-)
+from pipeline.core.decoding.mapping.authoring.guesses import slug, toml_text
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
@@ -65,20 +57,20 @@ class Column:
         return found.pop() if len(found) == 1 else ""
 
     @cached_property
-    def time(self) -> TimeNotation | None:
+    def time(self) -> guesses.TimeNotation | None:
         """How its values write times; None if they don't."""
         texts = self.present if self.is_text else [str(value) for value in self.values if is_number(value)]
-        return notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
+        return guesses.notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
 
     @property
     def times(self) -> int:
         """The number of values that may be times."""
-        return sum(looks_like_time(str(value).strip()) for value in self.values)
+        return sum(guesses.looks_like_time(str(value).strip()) for value in self.values)
 
     @cached_property
     def clock(self) -> str | None:
         """The format of times of a day; None if it has none."""
-        return clock_of(self.present) if self.is_text else None
+        return guesses.clock_of(self.present) if self.is_text else None
 
     def numbers(self, notation: NumberNotation) -> list[float]:
         """Returns its numbers."""
@@ -406,7 +398,7 @@ class _RowsDraft:
                 number += 1
                 name = f"{slug(column.name)}_{number}"
             names.add(name)
-            yield f"{toml_key(name)} = {entry(column)}"
+            yield f"{guesses.toml_key(name)} = {entry(column)}"
         if len(columns) > most:
             yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
 
@@ -432,7 +424,7 @@ class _RowsDraft:
 
 def _is_value(name: str) -> bool:
     """Returns whether the name of a column is a decimal number or a time, as in a file whose first row has values."""
-    return looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
+    return guesses.looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
 
 
 def _doubt(*doubts: str) -> str:

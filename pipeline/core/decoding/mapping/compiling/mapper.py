@@ -16,15 +16,8 @@ from google.protobuf import json_format
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
-from pipeline.core.decoding.mapping.language.model import (
-    JSON,
-    Condition,
-    Mapping,
-    MappingEntry,
-    MappingError,
-    Source,
-    Value,
-)
+from pipeline.core.decoding.mapping.language import model
+from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
 from pipeline.core.decoding.mapping.values import conversions, nodes
 from pipeline.core.decoding.mapping.values.conditions import NeverHolds, tester, useless_null
@@ -401,7 +394,7 @@ class Mapper:
         types = types or Descriptors()
         self.mapping = mapping
         self.pool = types.pool
-        self.message_class = None if mapping.message == JSON else types.message_class(mapping.message)
+        self.message_class = None if mapping.message == model.JSON else types.message_class(mapping.message)
         root: Node = Record(self.message_class.DESCRIPTOR) if self.message_class else PLAIN
         resolver = Resolver(types, mapping.types)
         if strict and self.message_class:

@@ -10,35 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 from google.protobuf.descriptor import FieldDescriptor
 
 from pipeline.core.decoding.decoded import MAX_ELEMENTS, too_many_elements
+from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
-from pipeline.core.decoding.mapping.language.paths import (
-    Current,
-    Extreme,
-    Field,
-    Index,
-    Lookup,
-    Names,
-    Path,
-    PathError,
-    Root,
-    Star,
-    Step,
-)
+from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
 from pipeline.core.decoding.mapping.values import nodes
 from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, order_of
 from pipeline.core.decoding.mapping.values.conversions import leaf_text
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.mapping.values.nodes import (
-    PLAIN,
-    Entries,
-    Getter,
-    KeyAndValue,
-    Leaf,
-    Many,
-    Node,
-    Record,
-    Steps,
-)
+from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Getter, Leaf, Many, Node, Record, Steps
 from pipeline.core.events.event import MAX_READINGS
 
 MAX_WAYS = 1000
@@ -287,19 +266,19 @@ class Resolver:
                 return self._fields(at, at.to, step.name)
             case Entries() as entries, Field():
                 return [at.then(nodes.entry(_key(entries.key, step.name), entries.content), entries.value, step.name)]
-            case KeyAndValue() as entry, Field(name="key"):
+            case nodes.KeyAndValue() as entry, Field(name="key"):
                 return [at.then(nodes.KEY, entry.key, "key")]
-            case KeyAndValue() as entry, Field(name="value"):
+            case nodes.KeyAndValue() as entry, Field(name="value"):
                 return [at.then(lambda pair: entry.content(pair[1]), entry.value, "value")]
             case Leaf(kind="json"), Field():
                 return self._opened(at.then(nodes.member(step.name), PLAIN, step.name))
-            case Many() as many, Index():
+            case Many() as many, paths.Index():
                 return [at.then(nodes.element(step.position, many.content), many.item)]
-            case Leaf(kind="json"), Index():
+            case Leaf(kind="json"), paths.Index():
                 return [at.then(nodes.plain_element(step.position), PLAIN)]
-            case Many() | Leaf(kind="json"), Extreme():
+            case Many() | Leaf(kind="json"), paths.Extreme():
                 return [self._extreme(at, step)]
-            case Many() | Leaf(kind="json"), Lookup():
+            case Many() | Leaf(kind="json"), paths.Lookup():
                 return [self._lookup(at, step)]
         raise PathError(_no_step(at.to, step))
 
@@ -357,7 +336,7 @@ class Resolver:
             return node.item, (lambda items: items) if content is nodes.itself else lambda items: map(content, items)
         return PLAIN, nodes.plain_elements
 
-    def _extreme(self, at: Steps, step: Extreme) -> Steps:
+    def _extreme(self, at: Steps, step: paths.Extreme) -> Steps:
         item, items_of = self._item(at.to)
         value_of = _first(self.resolve(item, step.path.steps, at.names), order_of, str(step.path))
         better = max if step.greatest else min
@@ -370,7 +349,7 @@ class Resolver:
 
         return at.then(get, item)
 
-    def _lookup(self, at: Steps, step: Lookup) -> Steps:
+    def _lookup(self, at: Steps, step: paths.Lookup) -> Steps:
         item, items_of = self._item(at.to)
         text_of, text = _first(self.resolve(item, step.path.steps, at.names), lookup_text_of, str(step.path)), step.text
 
@@ -392,7 +371,7 @@ class Resolver:
                     found.append(Resolved(get, many.item, steps_to.names))
                 case Entries() as entries:
                     pairs = steps_to.then(nodes.entries, entries)
-                    node = KeyAndValue(entries.key, entries.value, entries.content)
+                    node = nodes.KeyAndValue(entries.key, entries.value, entries.content)
                     found.append(Resolved(pairs.getter, node, steps_to.names))
                 case Leaf(kind="json"):
                     found.append(Resolved(steps_to.then(nodes.plain_elements, PLAIN).getter, PLAIN, steps_to.names))
@@ -527,9 +506,9 @@ class Branch(NamedTuple):
     path: tuple[Step, ...]
     names: tuple[Names, ...] = ((),)
 
-    def level_of(self, path: Path) -> tuple[int, tuple[Step, ...]]:
+    def level_of(self, path: paths.Path) -> tuple[int, tuple[Step, ...]]:
         """Returns the level at which a path is read, and its steps from there. Raises PathError."""
-        if path.root is Root.ELEMENT:
+        if path.root is paths.Root.ELEMENT:
             return len(self.levels) - 1, path.steps
         at = max((index for index, step in enumerate(path.steps) if isinstance(step, Current)), default=-1) + 1
         if path.steps[:at] != self.path[:at]:

@@ -25,18 +25,8 @@ from re import Pattern
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from pipeline.core.decoding.mapping.language import paths
-from pipeline.core.decoding.mapping.language.model import (
-    UNITS,
-    Condition,
-    CsvFormat,
-    Mapping,
-    MappingEntry,
-    MappingError,
-    Scalar,
-    Source,
-    Value,
-)
+from pipeline.core.decoding.mapping.language import model, paths
+from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import Current, Path, PathError, Root
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS, is_name
 from pipeline.core.notation.documents import parse_toml
@@ -145,7 +135,7 @@ class _MappingParser:
             name: _located(f"attributes.{name}", paths.parse_attribute_pattern, text) for name, text in table.items()
         }
 
-    def _csv(self) -> CsvFormat:
+    def _csv(self) -> model.CsvFormat:
         table = _table("csv", self._document.get("csv", {}))
         _check_keys("csv", table, ("delimiter", "encoding"))
         delimiter = _text("csv.delimiter", table.get("delimiter", ","))
@@ -158,17 +148,17 @@ class _MappingParser:
             raise MappingError(
                 "csv.encoding", f"there is no encoding {encoding!r}; common ones are utf-8 and cp1252"
             ) from None
-        return CsvFormat(delimiter, encoding)
+        return model.CsvFormat(delimiter, encoding)
 
-    def _entries(self, key: str, keys: tuple[str, ...], most: int) -> tuple[MappingEntry, ...]:
+    def _entries(self, key: str, keys: tuple[str, ...], most: int) -> tuple[model.MappingEntry, ...]:
         table = _table(key, self._document.get(key, {}))
         if len(table) > most:
             raise MappingError(key, f"it has {len(table)} entries, more than the {most} that an event can have")
         return tuple(self._entry(f"{key}.{name}", name, value, keys) for name, value in table.items())
 
-    def _entry(self, key: str, name: str, value: Any, keys: tuple[str, ...]) -> MappingEntry:
+    def _entry(self, key: str, name: str, value: Any, keys: tuple[str, ...]) -> model.MappingEntry:
         table = value if isinstance(value, dict) else {}
-        entry = MappingEntry(
+        entry = model.MappingEntry(
             name,
             self._value(key, value, (*keys, *_ENTRY_KEYS)),
             self._value(f"{key}.name", table["name"], _TEXT_KEYS) if "name" in table else None,
@@ -227,7 +217,7 @@ class _MappingParser:
         )
 
 
-def _problem_of(entry: MappingEntry) -> str | None:
+def _problem_of(entry: model.MappingEntry) -> str | None:
     """Returns what is wrong with an entry's name, or with its stars; None if nothing is."""
     name, has_star = entry.name, "*" in entry.name
     stars = sum(source.path.has_star for source in entry.value if source.path)
@@ -297,7 +287,7 @@ def _located(key: str, parse: Callable[[str], _T], text: Any) -> _T:
         raise MappingError(key, str(error)) from None
 
 
-def _nulls(key: str, value: Any) -> frozenset[Scalar]:
+def _nulls(key: str, value: Any) -> frozenset[model.Scalar]:
     return frozenset(_of_type(key, one, (str, int, float), "a list of texts and numbers") for one in _list(value))
 
 
@@ -333,8 +323,8 @@ def _zone(key: str, value: Any) -> str:
 
 
 def _unit(key: str, value: Any) -> str:
-    if value not in tuple(UNITS):
-        raise MappingError(key, f"it is {value!r}, none of {', '.join(UNITS)}")
+    if value not in tuple(model.UNITS):
+        raise MappingError(key, f"it is {value!r}, none of {', '.join(model.UNITS)}")
     return value
 
 

@@ -83,7 +83,8 @@ class Lookup(NamedTuple):
     text: str
 
 
-SELECTORS = (Index, Extreme, Lookup)
+BY_FIELD = (Extreme, Lookup)
+SELECTORS = (Index, *BY_FIELD)
 Step = Field | Star | Current | Index | Extreme | Lookup
 
 
