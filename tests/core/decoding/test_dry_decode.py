@@ -27,28 +27,6 @@ def tried(data: bytes, *mapped: MappedType, **attributes: str) -> Trial:
     return Trials(mapped).of(Message(data, attributes), LATEST_US)
 
 
-def test_a_mapped_message():
-    """The message is shown as JSON, beside its events."""
-    trial = tried(payload(id="a", at={"seconds": AT // 1_000_000}, c=[1.5]), REPORT, message_type="acme.Report")
-    assert trial.document() == {
-        "type": "acme.Report",
-        "message": {"id": "a", "at": "2026-02-17T10:30:00Z", "c": [1.5]},
-        "events": [{"sensor_id": "a", "event_time": "2026-02-17T10:30:00Z", "readings": {"c": 1.5}, "metadata": {}}],
-        "refused": [],
-        "skipped": 0,
-    }
-    assert (trial.is_mapped, trial.is_assumed) == (True, False)
-
-
-def test_a_refused_message():
-    """The reason is given; the message is shown if it can be parsed."""
-    trial = tried(payload(id="a", c=[1.5]), REPORT, message_type="acme.Report")
-    assert (trial.message, trial.events) == ({"id": "a", "c": [1.5]}, [])
-    assert [problem.reason for problem in trial.problems] == ["MISSING_EVENT_TIME"]
-    trial = tried(b"\xff", REPORT, message_type="acme.Report")
-    assert (trial.message, [problem.reason for problem in trial.problems]) == (None, ["UNPARSEABLE"])
-
-
 def test_events_too_late():
     """An event later than allowed is refused, as in the job."""
     data = payload(id="a", at={"seconds": AT // 1_000_000}, c=[1.5])
