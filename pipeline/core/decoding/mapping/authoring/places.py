@@ -54,9 +54,30 @@ def places(
     Raises:
         MappingError: there is no such type.
     """
-    root = Record(types.descriptor(message))
-    found = dict.fromkeys(islice(_Walk(types, contents or {}).below(root, (), ()), MAX_PLACES))
-    return list(found)
+    contents = contents or {}
+
+    def below(node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
+        if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
+            yield Place(steps, node)
+            return
+        for field in node.type.fields:
+            yield from opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
+
+    def opened(node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
+        kinds = contents.get(Place(steps, node).names)
+        if isinstance(node, Many):
+            node, steps = node.item, (*steps, MANY)
+        elif isinstance(node, Entries):
+            node, steps = node.value, (*steps, ENTRY)
+        if kinds is None:
+            yield from below(node, steps, within)
+        elif kinds == (JSON,):
+            yield Place(steps, PLAIN)
+        else:
+            for name in kinds:
+                yield from below(Record(types.descriptor(name)), steps, within)
+
+    return list(dict.fromkeys(islice(below(Record(types.descriptor(message)), (), ()), MAX_PLACES)))
 
 
 def places_of_json(values: Iterable[Any]) -> dict[Place, list[str]]:
@@ -75,39 +96,8 @@ def places_of_json(values: Iterable[Any]) -> dict[Place, list[str]]:
 
 def _leaf_of(values: Sequence[Any]) -> Leaf:
     kinds = {type(value) for value in values}
-    return (
-        Leaf("bool")
-        if kinds == {bool}
-        else Leaf("int", 64)
-        if kinds == {int}
-        else Leaf("double" if kinds <= {int, float, bool} else "string")
-    )
-
-
-class _Walk:
-    def __init__(self, types: Descriptors, contents: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
-        self._types = types
-        self._contents = contents
-
-    def below(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
-        """Yields the places in a node. ``within`` are the types around it."""
-        if not isinstance(node, Record) or node.type.full_name in (ANY, *within):
-            yield Place(steps, node)
-            return
-        for field in node.type.fields:
-            yield from self._opened(node_of(field), (*steps, field.name), (*within, node.type.full_name))
-
-    def _opened(self, node: Node, steps: tuple[str, ...], within: tuple[str, ...]) -> Iterator[Place]:
-        """Continues into the content that the mapping's ``[types]`` declares for a field."""
-        contents = self._contents.get(Place(steps, node).names)
-        if isinstance(node, Many):
-            node, steps = node.item, (*steps, MANY)
-        elif isinstance(node, Entries):
-            node, steps = node.value, (*steps, ENTRY)
-        if contents is None:
-            yield from self.below(node, steps, within)
-        elif contents == (JSON,):
-            yield Place(steps, PLAIN)
-        else:
-            for name in contents:
-                yield from self.below(Record(self._types.descriptor(name)), steps, within)
+    if kinds == {bool}:
+        return Leaf("bool")
+    if kinds == {int}:
+        return Leaf("int", 64)
+    return Leaf("double" if kinds <= {int, float, bool} else "string")

@@ -350,7 +350,7 @@ class _RowsDraft:
             value = next(iter(values or (numbers if is_named and len(numbers) == 1 else ())), None)
             if not value or not name.is_text or name in numbers or _UNIT.fullmatch(slug(name.name).lower()):
                 continue
-            differs = self._differs_at_one_time(name)
+            differs = self._differs(name, *self._sensors[:1], *self._time)
             if is_named and not guesses.may_name_other_things(slug(name.name)):
                 repeats = 1 < len(name.values) > len(name.distinct())
                 return name, value, not (repeats or differs)
@@ -380,9 +380,6 @@ class _RowsDraft:
             else:
                 metadata.append(column)
         return readings, metadata, left_out
-
-    def _differs_at_one_time(self, column: Column) -> bool:
-        return self._differs(column, *self._sensors[:1], *self._time)
 
     def _differs(self, column: Column, *others: Column) -> bool:
         """Returns whether a column differs between records that agree in the others."""

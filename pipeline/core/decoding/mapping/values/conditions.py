@@ -62,12 +62,9 @@ def _comparison(key: str, condition: Condition, node: Leaf) -> tuple[Getter, Col
     if kind in ("string", "bytes", "timestamp", "duration"):
         return leaf_text(node), values
     # JSON has numbers that are not finite as text.
-    texts = {text for value in values if not _is_finite(value) for text in as_texts(value)} if node == PLAIN else set()
+    infinite = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
+    texts = {text for value in infinite for text in as_texts(value)} if node == PLAIN else set()
     return _compared, {_compared(value) for value in (*as_in(node, values), *texts)}
-
-
-def _is_finite(value: Scalar) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _check_kinds(key: str, condition: Condition, node: Node, kinds: tuple[type, ...], expected: str) -> None:
