@@ -5,12 +5,10 @@ from datetime import timedelta
 
 from pipeline.core.notation.text import shown
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-_DURATION = re.compile(r"([0-9]{1,9})([smhd])")  # a timedelta holds at most nine digits of days
+_UNITS_US = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+_DURATION = re.compile(r"([0-9]{1,9})([dhms]|ms|us)")
 _LONGEST = timedelta(days=36_500)  # a hundred years; sums of longer ones could exceed what a timedelta holds
-_SHORT_UNITS_US = {"us": 1, "ms": 1000}
-_INTERVAL = re.compile(r"([0-9]{1,9})(us|ms)")
-_SECONDS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -19,25 +17,14 @@ def parse_duration(text: str) -> timedelta:
     Raises:
         ValueError: ``text`` has another format, and the message describes the right one; or it is too long.
     """
-    if text == "0":
-        return timedelta(0)
-    match = _DURATION.fullmatch(text)
-    if match is None:
+    if text.endswith(("ms", "us")) or (found := _microseconds(text)) is None:
         raise ValueError(f"{shown(text)} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
-    amount, unit = match.groups()
-    duration = timedelta(**{_UNITS[unit]: int(amount)})
-    if duration > _LONGEST:
-        raise ValueError(f"{text!r} is longer than {_LONGEST.days}d, the longest duration allowed")
-    return duration
+    return found * _MICROSECOND
 
 
 def format_duration(duration: timedelta) -> str:
     """Formats the duration in the largest unit that is exact: ``90s``, ``15m``, ``1h``; ``0`` if it is zero."""
-    seconds = duration // timedelta(seconds=1)
-    if not seconds:
-        return "0"
-    unit, length = next((unit, length) for unit, length in _SECONDS if seconds % length == 0)
-    return f"{seconds // length}{unit}"
+    return format_interval(duration // timedelta(seconds=1) * _UNITS_US["s"])
 
 
 def parse_interval(text: str) -> int:
@@ -46,11 +33,8 @@ def parse_interval(text: str) -> int:
     Raises:
         ValueError: ``text`` is not a duration, or zero.
     """
-    if match := _INTERVAL.fullmatch(text):
-        interval_us = int(match[1]) * _SHORT_UNITS_US[match[2]]
-    elif text == "0" or _DURATION.fullmatch(text):
-        interval_us = parse_duration(text) // timedelta(microseconds=1)
-    else:
+    interval_us = _microseconds(text)
+    if interval_us is None:
         raise ValueError(
             f"{text!r} is not a duration; write a whole number and us, ms, s, m, h or d, like 10ms, 1s or 15m"
         )
@@ -60,10 +44,21 @@ def parse_interval(text: str) -> int:
 
 
 def format_interval(interval_us: int) -> str:
-    """Formats the interval in the largest unit that is exact: ``10ms``, ``1s``, ``15m``."""
-    unit = next((unit for unit, length_us in _SHORT_UNITS_US.items() if interval_us % (length_us * 1000)), None)
-    return (
-        f"{interval_us // _SHORT_UNITS_US[unit]}{unit}"
-        if unit
-        else format_duration(timedelta(microseconds=interval_us))
-    )
+    """Formats the interval in the largest unit that is exact: ``10ms``, ``1s``, ``15m``; ``0`` if it is zero."""
+    if not interval_us:
+        return "0"
+    unit, length_us = next((unit, length_us) for unit, length_us in _UNITS_US.items() if interval_us % length_us == 0)
+    return f"{interval_us // length_us}{unit}"
+
+
+def _microseconds(text: str) -> int | None:
+    """Returns a duration in microseconds; None if the text is none. Raises ValueError if it is too long."""
+    if text == "0":
+        return 0
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        return None
+    found = int(match[1]) * _UNITS_US[match[2]]
+    if found > _LONGEST // _MICROSECOND:
+        raise ValueError(f"{text!r} is longer than {_LONGEST.days}d, the longest duration allowed")
+    return found
