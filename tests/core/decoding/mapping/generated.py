@@ -296,18 +296,6 @@ NUMBERS = ("double", "float", "int", "bool", "enum", "duration", "plain")
 TEXTS = ("double", "float", "int", "bool", "enum", "string", "text", "bytes", "blob", "plain")
 
 
-def _is_number(node: Any) -> bool:
-    return isinstance(node, str) and node in NUMBERS
-
-
-def _is_text(node: Any) -> bool:
-    return isinstance(node, str) and node in TEXTS
-
-
-def _is_bool(node: Any) -> bool:
-    return node == "bool"
-
-
 def _is_many(node: Any) -> bool:
     return isinstance(node, tuple) and node[0] in ("list", "map")
 
@@ -351,9 +339,9 @@ def mappings(draw, node: Any) -> Drawn:
             way = start if draw(st.booleans()) else draw(_ways(start, _has_members))
             if way and _has_members(way.node):
                 entries.append(Entry(f"s{number}_", way, is_reading, draw(st.booleans())))
-        elif way := draw(_ways(start, _is_number if is_reading else _is_text)):
+        elif way := draw(_ways(start, (NUMBERS if is_reading else TEXTS).__contains__)):
             entries.append(Entry(f"e{number}", way, is_reading))
-    skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), _is_bool))
+    skip = draw(st.none() | _ways(draw(st.sampled_from(levels)), ("bool",).__contains__))
     rounds, is_null = draw(st.sampled_from([True, True, False])), draw(st.sampled_from([True, True, False]))
     lines = [f'message = "{"json" if node == "plain" else ROOT}"']
     lines += ['inexact_integers = "round"'] * rounds + ['invalid = "null"'] * is_null

@@ -19,6 +19,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Document
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from re import Pattern
@@ -38,11 +39,7 @@ _SOME_TIME = datetime(2026, 2, 17, 10, 30, tzinfo=UTC)
 _T = TypeVar("_T")
 
 
-_KEYS = (
-    "message", "unmarked", "match", "skip_if", "skip_unless", "each", "sensor", "time", "event_id", "rewrite_names",
-    "inexact_integers", "shortest_floats", "invalid", "null", "decimal", "thousands", "types", "attributes", "csv",
-    "readings", "metadata",
-)  # fmt: skip
+_KEYS = (*(field.name for field in fields(Mapping)), "invalid", "null")
 _TEXT_KEYS = ("path", "name_of", "constant", "when", "null")
 _TIME_KEYS = ("path", "unit", "format", "time_zone", "ambiguous", "when", "null", "invalid")
 _READING_KEYS = ("path", "when", "null", "scale", "offset", "signed", "suffix", "invalid")

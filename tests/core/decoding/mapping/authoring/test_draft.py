@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 
 from pipeline.core.decoding.mapping.authoring.check import check
-from pipeline.core.decoding.mapping.authoring.draft import draft
+from pipeline.core.decoding.mapping.authoring.draft import draft, draft_of_json
 from pipeline.core.decoding.mapping.authoring.guesses import unit_of
 from pipeline.core.decoding.mapping.authoring.places import Place
 from pipeline.core.decoding.mapping.language.document import parse_mapping
@@ -182,6 +182,12 @@ NAMES = (
     "serial", "name", "key", "time", "timestamp", "at_ms", "created_at", "value", "int_value", "temperature",
     "metrics", "samples", "tags", "extra", "status", "deviceId", "_x", "message", "max",
 )  # fmt: skip
+
+
+def test_any_name_in_json():
+    """Names may have characters beyond the basic plane, which TOML writes in its own way."""
+    mapping = parse_mapping(draft_of_json([{"id": "a", "data": {"\U0001f321": 1, "\u00e9 C": 2}}], "a sample"))
+    assert {str(entry.value[0].path) for entry in mapping.readings} == {'data."\U0001f321"', 'data."\u00e9 C"'}
 
 
 @given(generated.types(NAMES))
