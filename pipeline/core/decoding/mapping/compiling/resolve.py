@@ -471,11 +471,8 @@ def _key(kind: Leaf, name: str) -> Any:
         return name
     if kind.kind == "bool" and name in ("true", "false"):
         return name == "true"
-    if kind.kind == "int" and _INTEGER.fullmatch(name):
-        key = int(name)
-        lowest = 0 if kind.is_unsigned else -(1 << (kind.bits - 1))
-        if lowest <= key < lowest + (1 << kind.bits):
-            return key
+    if kind.kind == "int" and _INTEGER.fullmatch(name) and kind.has(int(name)):
+        return int(name)
     raise PathError(f"{name!r} is not a key of a map whose keys are {kind}")
 
 

@@ -129,8 +129,7 @@ def can_be(node: Node, value: Scalar) -> bool:
         case "enum":
             return value in node.enum.values_by_name if isinstance(value, str) else type(value) is int  # type: ignore[union-attr]
         case "int":
-            lowest = 0 if node.is_unsigned else -(1 << (node.bits - 1))
-            return _is_whole(value) and 0 <= int(value) - lowest < 1 << node.bits
+            return _is_whole(value) and node.has(int(value))
         case "float" | "double":
             return _is_number(value)
         case "bool":

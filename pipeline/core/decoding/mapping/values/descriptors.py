@@ -1,7 +1,9 @@
 """Message types from a ``FileDescriptorSet``, as ``protoc --include_imports --descriptor_set_out`` writes it."""
 
 import difflib
+import itertools
 from collections.abc import Iterable, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from google.protobuf import (
     any_pb2,
@@ -53,7 +55,7 @@ class Descriptors:
             ) from None
         self._files = {file.name: file for file in files}
         self.pool = descriptor_pool.DescriptorPool()
-        self._add(self._files)
+        self._add_files()
 
     def __reduce__(self) -> tuple[type["Descriptors"], tuple[bytes]]:
         return Descriptors, (self.serialized,)
@@ -85,29 +87,19 @@ class Descriptors:
         """Returns the full names of all message types, nested ones too, without entries of maps."""
         return [name for file in self._files.values() for name in _names(file.package, file.message_type)]
 
-    def _add(self, files: Iterable[str]) -> None:
-        added: set[str] = set()
-        for first in files:
-            todo = [first]
-            while todo:  # not recursive: chains of imports have no bound
-                name = todo[-1]
-                missing = [] if name in added else [one for one in self._imports(name) if one not in added]
-                if missing and len(todo) <= len(self._files) + len(_WELL_KNOWN):
-                    todo.append(missing[0])
-                    continue
-                todo.pop()
-                if name not in added:
-                    added.add(name)
-                    self._add_file(name)
-
-    def _imports(self, name: str) -> Iterable[str]:
-        if name in self._files:
-            return self._files[name].dependency
-        if name in _WELL_KNOWN:
-            return [file.name for file in _WELL_KNOWN[name].dependencies]
-        raise MappingError(
-            "descriptors", f"they lack {name}, which another file imports; write them with protoc --include_imports"
-        )
+    def _add_files(self) -> None:
+        imports = {name: file.dependency for name, file in self._files.items()}
+        for name in itertools.chain(*imports.values()):
+            if name not in imports and name not in _WELL_KNOWN:
+                raise MappingError(
+                    "descriptors",
+                    f"they lack {name}, which another file imports; write them with protoc --include_imports",
+                )
+        try:
+            for name in TopologicalSorter(imports).static_order():
+                self._add_file(name)
+        except CycleError as error:
+            raise MappingError("descriptors", f"{error.args[1][0]} can't be loaded: it imports itself") from None
 
     def _add_file(self, name: str) -> None:
         serialized = self._files[name].SerializeToString() if name in self._files else _WELL_KNOWN[name].serialized_pb

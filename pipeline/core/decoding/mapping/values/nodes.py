@@ -187,6 +187,11 @@ class Leaf:
     can_be_empty: bool = dataclasses.field(default=True, compare=False)
     is_always_set: bool = dataclasses.field(default=False, compare=False)
 
+    def has(self, number: int) -> bool:
+        """Returns whether an ``int`` can be a number."""
+        lowest = 0 if self.is_unsigned else -(1 << (self.bits - 1))
+        return lowest <= number < lowest + (1 << self.bits)
+
     def __str__(self) -> str:
         if self.kind == "json":
             return "any value"
