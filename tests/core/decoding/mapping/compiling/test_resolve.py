@@ -363,6 +363,19 @@ def test_any_with_several_types(mapped, types):
     assert (problem, detail[:12]) == (Reason.UNPARSEABLE, "vehicles[0]:")
 
 
+def test_a_list_of_several_types_of_any(mapped, types):
+    """Each element is read as its own type; one of another type is skipped, once."""
+    text = 'message = "fleet.Vehicle"\neach = "details[]"\nsensor = "id"\ntime = { path = "timestamp", unit = "s" }\n'
+    text += '[types]\ndetails = ["fleet.Position", "mesh.Power"]\n'
+    text += '[readings]\nlatitude = ".latitude"\nlevel = ".level"\n'
+    vehicle = types.message_class("fleet.Vehicle")(id="a", timestamp=T)
+    for name, fields in (("fleet.Position", {"latitude": 2}), ("mesh.Power", {"level": 0}), ("mesh.Data", {})):
+        vehicle.details.add().Pack(types.message_class(name)(**fields))
+    result = mapped(text, vehicle)
+    assert [made.readings for made in result.events] == [{"latitude": 2, "level": 0}]
+    assert result.skipped == 1
+
+
 LEVELS = """
 message = "telemetry.Request"
 each = "resources[].scopes[].metrics[].data.points[]"
