@@ -194,7 +194,7 @@ class Compiler:
                 depth, holds = self._when(f"{key}.when", source.when)
                 depths += [at, depth]
                 found.append(_conditional(get, holds))
-        return max(depths), _first_set(found)
+        return max(depths), nodes.first_set(found)
 
     def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
         return self._first(key, value, self._metadata)
@@ -229,7 +229,7 @@ class Compiler:
         if source.template is not None:
             depth, text = self._template(key, source)
             convert = conversions.time_of(key, Leaf("string"), source)
-            yield depth, lambda scope: None if (found := text(scope)) is None else convert(found)
+            yield depth, nodes.composed(text, convert)
             return
         yield from self._converted(key, path, lambda node: conversions.time_of(key, node, source))
 
@@ -245,7 +245,7 @@ class Compiler:
                 depths.append(at)
                 convert = conversions.formatted(f"{key}: {part.path}", node, part.format, source)
                 found.append(self._at(at, nodes.composed(get, convert)))
-            parts.append(_first_set(found))
+            parts.append(nodes.first_set(found))
 
         def text(scope: Scope) -> str | None:
             texts = [part if isinstance(part, str) else part(scope) for part in parts]
@@ -516,21 +516,6 @@ def _conditional(get: ScopeGetter, conditions: list[ScopeGetter]) -> ScopeGetter
     if not conditions:
         return get
     return lambda scope: get(scope) if all(holds(scope) for holds in conditions) else None
-
-
-def _first_set(found: list[ScopeGetter]) -> ScopeGetter:
-    """Returns a getter of the first value that is set."""
-    if len(found) == 1:
-        return found[0]
-
-    def get(scope: Scope) -> Any:
-        for one in found:
-            value = one(scope)
-            if value is not None:
-                return value
-        return None
-
-    return get
 
 
 def _attribute(name: str) -> Getter:

@@ -456,14 +456,7 @@ def _single(node: Node) -> Node:
 
 def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
     """Returns the getter of the first value that is set, converted by what suits its node."""
-    getters = [nodes.composed(way.get, converter(way.node, path)) for way in found]
-    if len(getters) == 1:
-        return getters[0]
-
-    def get(value: Any) -> Any:
-        return next((one for get_one in getters if (one := get_one(value)) is not None), None)
-
-    return get
+    return nodes.first_set([nodes.composed(way.get, converter(way.node, path)) for way in found])
 
 
 def _key(kind: Leaf, name: str) -> Any:

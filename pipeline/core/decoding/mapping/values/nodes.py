@@ -8,7 +8,7 @@ import dataclasses
 import json
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter, itemgetter
@@ -351,6 +351,21 @@ def composed(first: Getter | None, second: Getter) -> Getter:
     def get(value: Any) -> Any:
         value = first(value)
         return None if value is None else second(value)
+
+    return get
+
+
+def first_set(getters: Sequence[Getter]) -> Getter:
+    """Returns a getter of the first value that is set."""
+    if len(getters) == 1:
+        return getters[0]
+
+    def get(value: Any) -> Any:
+        for one in getters:
+            found = one(value)
+            if found is not None:
+                return found
+        return None
 
     return get
 
