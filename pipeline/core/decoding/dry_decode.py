@@ -95,12 +95,9 @@ class Trials:
 def _json_of(one: MessageType, message: Message) -> Any:
     """Returns a message as JSON; as text if protobuf's JSON can't express it; None if it can't be parsed or shown."""
     pool: DescriptorPool | None = None
-    if isinstance(one, DecoderFunction):
-        try:
-            return parse_plain(message.data, "the message")
-        except BadData:
-            return None
     try:
+        if isinstance(one, DecoderFunction):
+            return parse_plain(message.data, "the message")
         if isinstance(one, MappedType):
             parsed, mapper = one.parse(message)
             if mapper.message_class is None:

@@ -161,6 +161,11 @@ _WRAPPERS = frozenset(
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int32", "Int64", "UInt32", "UInt64", "Bool", "String", "Bytes")
 )
+_PLAIN: dict[str, Getter] = {
+    "google.protobuf.Struct": plain_struct,
+    "google.protobuf.Value": plain_value,
+    "google.protobuf.ListValue": plain_list,
+}
 
 
 @dataclass(frozen=True)
@@ -293,17 +298,12 @@ def _checks_text(file: FileDescriptor) -> bool:
 
 
 def _message(message: Descriptor) -> Node:
-    match message.full_name:
-        case "google.protobuf.Timestamp":
-            return Leaf("timestamp")
-        case "google.protobuf.Duration":
-            return Leaf("duration")
-        case "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue":
-            return PLAIN
-        case name if name in _WRAPPERS:
-            return _single(message.fields_by_name["value"])
-        case _:
-            return Record(message)
+    if message.full_name in _WRAPPERS:
+        return _single(message.fields_by_name["value"])
+    if message.full_name in _PLAIN:
+        return PLAIN
+    kind = {"google.protobuf.Timestamp": "timestamp", "google.protobuf.Duration": "duration"}.get(message.full_name)
+    return Leaf(kind) if kind else Record(message)
 
 
 @dataclass(frozen=True)
@@ -412,14 +412,8 @@ def content_of(message: Descriptor | None) -> Getter:
         return itself
     if message.full_name in _WRAPPERS:
         return attrgetter("value")
-    match message.full_name:
-        case "google.protobuf.Struct":
-            return _of_last(plain_struct)
-        case "google.protobuf.Value":
-            return _of_last(plain_value)
-        case "google.protobuf.ListValue":
-            return _of_last(plain_list)
-    return itself
+    convert = _PLAIN.get(message.full_name)
+    return _of_last(convert) if convert else itself
 
 
 def _of_last(convert: Getter, is_same: Callable[[Any, Any], bool] = operator.is_) -> Getter:
