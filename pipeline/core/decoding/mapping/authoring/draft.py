@@ -137,13 +137,12 @@ class _Draft:
         others = [
             each.steps
             for each in scored
-            if each.name and each.name == best.name and each.steps != best.steps and self._same(each.steps, best.steps)
+            if each.name
+            and each.name == best.name
+            and each.steps != best.steps
+            and self._places_in(each.steps) == self._places_in(best.steps)
         ]
         return best._replace(others=tuple(others))
-
-    def _same(self, one: Steps, other: Steps) -> bool:
-        """Returns whether the elements of two repeated fields have the same places."""
-        return self._places_in(one) == self._places_in(other)
 
     def _places_in(self, prefix: Steps) -> list[Place]:
         return [Place(place.steps[len(prefix) :], place.node) for place in self._places if _within(place, prefix)]

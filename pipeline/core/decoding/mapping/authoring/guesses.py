@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple
@@ -286,14 +286,9 @@ def _iso(text: str) -> datetime | None:
 
 def _disorder(texts: Sequence[str], time_format: str) -> float:
     """Returns how far apart times are that stand next to each other: less, if the format is the right one."""
-    times = [time.replace(tzinfo=time.tzinfo or UTC) for time in _all(texts, time_format)]
+    found = filter(None, (_parsed(text, time_format) for text in texts))
+    times = [time.replace(tzinfo=time.tzinfo or UTC) for time in found]
     return sum(abs((after - before).total_seconds()) for before, after in pairwise(times))
-
-
-def _all(texts: Sequence[str], time_format: str) -> Iterator[datetime]:
-    for text in texts:
-        if time := _parsed(text, time_format):
-            yield time
 
 
 _SPELLED = {"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss", "°": "", "%": "percent"}
