@@ -1,13 +1,11 @@
 import contextlib
-from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES, parse_mapping
-from pipeline.core.decoding.mapping.language.model import Condition, MappingError
-from pipeline.core.decoding.mapping.language.paths import parse_path
+from pipeline.core.decoding.mapping.language.model import MappingError
 
 TOP = 'message = "m.M"\nsensor = "id"\ntime = "at"\n'
 SMALLEST = TOP + '[readings]\nt = "t"\n'
@@ -19,16 +17,6 @@ def with_time(value):
 
 def reading(text):
     return parse_mapping(f"{TOP}[readings]\n{text}\n").readings[0]
-
-
-def test_a_value_is_a_path_a_list_or_a_table():
-    """A value is a path, a list of paths, or a table with conversions."""
-    assert [source.path.text for source in reading('t = ["a", "b"]').value] == ["a", "b"]
-    source = reading(
-        't = { path = "a", scale = 0.01, offset = -40, signed = 16, invalid = "null", null = -999 }'
-    ).value[0]
-    assert (source.scale, source.offset, source.signed) == (Decimal("0.01"), Decimal(-40), 16)
-    assert (source.invalid, source.null) == ("null", {-999})
 
 
 def test_first_shares_the_other_keys_of_its_table():
@@ -44,19 +32,6 @@ def test_null_and_invalid_of_the_mapping_hold_for_every_value():
     assert mapping.readings[0].value[0].null == {"", "-", "x"}
     assert mapping.readings[0].value[0].invalid == "null"
     assert mapping.sensor[0].null == {"", "-"}
-
-
-def test_conditions():
-    """Conditions are a table or a list of tables, each with its kind and values."""
-    mapping = parse_mapping(
-        'skip_if = { path = "a", is = 1 }\n'
-        'skip_unless = [{ path = "b", glob = ["x*", "y"] }, { path = "c", set = true }]\n' + SMALLEST
-    )
-    assert mapping.skip_if == (Condition(parse_path("a"), "is", (1,)),)
-    assert [(condition.kind, condition.values) for condition in mapping.skip_unless] == [
-        ("glob", ("x*", "y")),
-        ("set", (True,)),
-    ]
 
 
 def test_paths_and_attributes_of_everything():
