@@ -153,6 +153,13 @@ def test_digits_of_a_scaled_integer_become_metadata(mapped):
     assert mapped(mapping, json.dumps({"s": "s", "v": BIG}), **NOW).events[0].metadata == {"r": f"{BIG}0"}
 
 
+def test_another_problem_of_a_star_is_refused_where_digits_are_kept(mapped):
+    """Only integers that a double can't hold become metadata."""
+    mapping = f'inexact_integers = "metadata"\n{HEAD}readings."*" = {{ path = "o.*", signed = 8 }}\n'
+    with pytest.raises(BadData, match="300', which is no number of 8 bits"):
+        mapped(mapping, '{"s": "s", "o": {"v": 300}}', **NOW)
+
+
 def test_a_zero_in_text_keeps_its_sign(reading):
     """Minus zero in text is minus zero."""
     assert math.copysign(1, reading("-0.0")) == -1
