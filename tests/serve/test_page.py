@@ -419,6 +419,18 @@ def test_server_gone_and_back(chromium, table):
     page.close()
 
 
+def test_a_sensor_whose_first_answer_failed(chromium, address):
+    """The page asks again for all that it needs."""
+    page = chromium.new_page()
+    page.clock.install()
+    page.route("**/api/v1/metrics?*", lambda route: route.abort(), times=1)
+    page.goto(f"{address}/#/chart?sensor=hall-1")
+    expect(page.get_by_role("alert")).to_have_text("The server does not answer. This page tries again.")
+    page.clock.fast_forward(REFRESH_MS)
+    expect(page.locator(".small")).to_have_count(2)
+    page.close()
+
+
 def test_a_token(chromium, table, tmp_path):
     """The page asks for the token until it is right, and remembers it."""
     path, token = token_file(tmp_path)

@@ -1,6 +1,7 @@
 """Roll-ups in the API and on the page, from rows as a job writes them."""
 
 import io
+import re
 from urllib.parse import urlencode
 
 import pyarrow
@@ -173,6 +174,46 @@ def test_the_page(chromium, address):
         expect(page.get_by_role("heading", name=f"{HALL} / m1")).to_be_visible()
         page.get_by_role("link", name="model", exact=True).click()
         expect(page.get_by_role("heading", name="Groups by site and model")).to_be_visible()
+
+
+REDRAW = """dispatchEvent(new HashChangeEvent("hashchange"))"""
+FRAMES = """new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"""
+
+
+@pytest.mark.parametrize(
+    ("path", "link", "asked", "leads_to"),
+    [
+        ("#/", "[data-status] a", "latest", "only=1"),
+        ("#/groups?rollup=site", ".reading >> nth=0", "rollups/groups", "metric=t"),
+        ("#/chart?rollup=site&group=north", ".small >> nth=0", "rollups/windows", "metric=t"),
+    ],
+)
+def test_a_click_while_the_page_is_drawn_anew(chromium, address, path, link, asked, leads_to):
+    """An answer that comes between the press of a button and its release does not take the click away."""
+    with opened(chromium, address, path) as page:
+        page.locator(link).hover()
+        page.mouse.down()
+        with page.expect_response(f"**/api/v1/{asked}?*"):
+            page.evaluate(REDRAW)
+        page.evaluate(FRAMES)
+        page.mouse.up()
+        page.wait_for_url(re.compile(leads_to))
+
+
+def test_a_click_while_a_chart_comes(chromium, address):
+    """A chart that comes between the press of a button and its release moves what is below it afterwards."""
+    with opened(chromium, address, "#/alerts") as page:
+        held = []
+        page.route("**/api/v1/points?*", lambda route: held.append(route))
+        with page.expect_request("**/api/v1/points?*") as asked:
+            page.goto(f"{address}/#/chart?sensor=hall-2&metric=t")
+        page.get_by_role("link", name=f"site: {HALL}").hover()
+        page.mouse.down()
+        with page.expect_response(asked.value.url):
+            held.pop().continue_()
+        page.evaluate(FRAMES)
+        page.mouse.up()
+        expect(page.get_by_role("heading", name=HALL)).to_be_visible()
 
 
 def test_groups_side_by_side(chromium, address):

@@ -4,6 +4,22 @@ export class Problem extends Error {}
 
 const TOKEN = "tidetable-token";
 let asking = null;
+let released = null; // while a button or a finger is down: until it is up
+let release = null;
+
+// What an answer draws may move or replace what a person is about to click: a click is lost if it ends on another node
+// than it began on. So answers wait for its end, which comes in a task before the timer's.
+for (const kind of ["pointerdown", "pointermove", "pointerup", "pointercancel"]) {
+  addEventListener(kind, ({ buttons, target }) => {
+    const isDown = buttons === 1 && !target.closest?.("select"); // whose own list may take the end of the click
+    if (isDown) {
+      released ??= new Promise((resolve) => (release = resolve));
+    } else if (released) {
+      setTimeout(release);
+      released = null;
+    }
+  }, { capture: true });
+}
 
 export async function get(path, parameters, signal) {
   const query = new URLSearchParams();
@@ -29,6 +45,7 @@ export async function follow(address, signal) {
     return follow(address, signal);
   }
   const content = await answer.json().catch(() => ({}));
+  while (released) await released;
   signal?.throwIfAborted(); // while it was read
   if (!answer.ok) throw new Problem(content.error ?? `The server answered with ${answer.status}.`);
   return content;

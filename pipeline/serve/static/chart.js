@@ -27,6 +27,7 @@ export function showChart(main, schema) {
   const lines = main.querySelector("[data-statistics]");
   const plot = drawPlot(main, (from, to) => move(from, to));
   let shown = null;
+  let known = null; // of what the metrics, places and links are known
   let range = [0, 0];
   let metrics = [];
   let rollup = null; // of the groups that are shown; null for sensors
@@ -102,12 +103,14 @@ export function showChart(main, schema) {
       line: parameters.getAll("line"),
       metadata: parameters.getAll("metadata"),
     };
-    const others = [sensors, next.metadata].join() !== [shown?.sensor, shown?.metadata].join();
-    const otherRange = ["from", "to", "rollup", "group"].some((name) => `${next[name]}` !== `${shown?.[name]}`);
+    const subject = JSON.stringify(rollup ? [next.rollup, groups, next.from, next.to] : [sensors, next.metadata]);
     shown = next;
     names = rollup ? groups.map((group) => labelOf(rollup, group)) : sensors;
-    if (!rollup && others) await showSensors(signal);
-    if (rollup && otherRange) await showGroups(signal);
+    if (subject !== known) {
+      known = null; // until all answers are there
+      await (rollup ? showGroups(signal) : showSensors(signal));
+      known = subject;
+    }
     fillForm();
     showTitle();
     await refresh(signal);
