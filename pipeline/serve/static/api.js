@@ -3,6 +3,7 @@
 export class Problem extends Error {}
 
 const TOKEN = "tidetable-token";
+export const spent = { ms: 0 }; // in which the server answered
 let asking = null;
 let released = null; // while a button or a finger is down: until it is up
 let release = null;
@@ -33,6 +34,7 @@ export async function get(path, parameters, signal) {
 
 export async function follow(address, signal) {
   const token = sessionStorage.getItem(TOKEN);
+  const begun = performance.now();
   let answer;
   try {
     answer = await fetch(address, { headers: token ? { Authorization: `Bearer ${token}` } : {}, signal });
@@ -45,6 +47,7 @@ export async function follow(address, signal) {
     return follow(address, signal);
   }
   const content = await answer.json().catch(() => ({}));
+  spent.ms += performance.now() - begun;
   while (released) await released;
   signal?.throwIfAborted(); // while it was read
   if (!answer.ok) throw new Problem(content.error ?? `The server answered with ${answer.status}.`);

@@ -1,12 +1,12 @@
 import { showAlerts } from "./alerts.js";
-import { Problem, get } from "./api.js";
+import { Problem, get, spent } from "./api.js";
 import { showChart } from "./chart.js";
 import { showGroups } from "./groups.js";
 import { showList } from "./list.js";
 import { read } from "./state.js";
 
 const REFRESH_MS = 5000;
-const PAUSE = 20; // times as long as an answer took: a page keeps the server busy for a twentieth of the time at most
+const PAUSE = 20; // times as long as its answers took: a page keeps the server busy for a twentieth of the time at most
 
 const VIEWS = { alerts: showAlerts, chart: showChart, groups: showGroups, list: showList };
 const main = document.getElementById("main");
@@ -22,7 +22,7 @@ async function show(refreshing = false) {
   clearTimeout(timer);
   running?.abort();
   const mine = (running = new AbortController());
-  const begun = performance.now();
+  const before = spent.ms;
   let failed = false;
   try {
     schema ??= await get("schema", {}, mine.signal);
@@ -44,7 +44,7 @@ async function show(refreshing = false) {
     problem.textContent = error.message;
     problem.hidden = false;
   }
-  const pause = Math.max(REFRESH_MS, PAUSE * (performance.now() - begun));
+  const pause = Math.max(REFRESH_MS, PAUSE * (spent.ms - before));
   if (mine === running) timer = setTimeout(again, failed ? REFRESH_MS : pause, failed);
 }
 
