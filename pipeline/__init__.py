@@ -30,9 +30,9 @@ below it; features, the first thirteen, do not import each other):
 TYPE_CHECKING = False  # as typing's: an import of this package imports nothing else
 if TYPE_CHECKING:
     from pipeline.cloud.connection.problems import ServerProblem as ServerProblem
-    from pipeline.cloud.reading.alerts import alert_records as alert_records
     from pipeline.cloud.reading.reader import ForeignRowProblem as ForeignRowProblem
     from pipeline.cloud.reading.reader import SensorTable as SensorTable
+    from pipeline.cloud.reading.reader import alert_records as alert_records
     from pipeline.core.alerts.alert_rows import AlertRecord as AlertRecord
     from pipeline.core.answers.points import Points as Points
     from pipeline.core.events.reasons import RefusedMessage as RefusedMessage
@@ -59,8 +59,8 @@ else:
         "SensorGroup": "core.rows.records",
         "SensorTable": "cloud.reading.reader",
         "ServerProblem": "cloud.connection.problems",
-        "TooManyRows": "core.queries.reads",
-        "alert_records": "cloud.reading.alerts",
+        "TooManyRows": "core.queries.bounds",
+        "alert_records": "cloud.reading.reader",
     }
     __all__ = list(_HOMES)
 

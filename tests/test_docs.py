@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli import profiles
+from pipeline.cli.profiles import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.cli.root import main
-from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation import durations
@@ -382,7 +382,7 @@ def test_the_jobs_flags_exist(page):
 @every_page
 def test_run_accepts_its_command_lines(page, monkeypatch):
     """Every command line of ``tidetable run`` gives complete, valid flags, with the variables that the page sets."""
-    monkeypatch.setattr("pipeline.run.command.main", lambda argv, _: settings_of(parse_flags(argv)) and 0)
+    monkeypatch.setattr("pipeline.run.main", lambda argv, _: settings_of(parse_flags(argv)) and 0)
     variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
     for line in command_lines(page):
         for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):

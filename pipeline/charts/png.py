@@ -15,10 +15,10 @@ from pipeline.charts.charts import (
     drawable,
     shortened,
     span_text,
+    time_ticks,
     value_axis,
     value_format,
 )
-from pipeline.charts.time_ticks import time_ticks
 from pipeline.core.notation.times import to_datetime
 
 _MAX_STEPS = 400  # a year of hourly steps would be a blot

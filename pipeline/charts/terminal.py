@@ -14,10 +14,10 @@ from pipeline.charts.charts import (
     drawable,
     shortened,
     span_text,
+    time_ticks,
     value_axis,
     value_format,
 )
-from pipeline.charts.time_ticks import time_ticks
 
 _MARKS = "•x+o*#%@"  # one for each of several series: text has no colours
 assert len(_MARKS) == MAX_SERIES  # noqa: S101

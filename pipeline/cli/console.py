@@ -1,6 +1,7 @@
-"""Terminal handling that all commands share: consoles, progress bars, JSON lines, Ctrl-C."""
+"""Terminal handling that all commands share: consoles, progress bars, JSON lines, backlogs, Ctrl-C."""
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,9 @@ from pipeline.core.notation.text import json_line, plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from pipeline.cloud.pubsub.backlog import Backlog
+
 
 _MAX_FOREIGN = 3  # rows named in a report
 
@@ -82,3 +86,25 @@ def stop_on_sigint() -> Iterator[Callable[[], bool]]:
         yield lambda: requested
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def open_backlog(subscription: str) -> Iterator[tuple["Backlog", Callable[[], bool]]]:
+    """Opens a subscription's backlog. Yields it with a function that returns whether Ctrl-C was pressed.
+
+    Leaving the block returns the messages that were not acknowledged. Exits with 130 at a second Ctrl-C.
+    """
+    from pipeline.cloud.pubsub.backlog import Backlog
+
+    try:
+        with stop_on_sigint() as stopped, Backlog(subscription) as backlog:
+            if backlog.max_attempts:
+                click.echo(
+                    f"{subscription} has a dead-letter policy: this command counts as one of the "
+                    f"{backlog.max_attempts} deliveries after which Pub/Sub removes a message",
+                    err=True,
+                )
+            yield backlog, stopped
+    except KeyboardInterrupt:
+        click.echo("Interrupted twice: messages already read come back when their one-minute lease expires", err=True)
+        os._exit(130)  # a regular exit would wait for the client's requests

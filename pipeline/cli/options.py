@@ -1,9 +1,12 @@
-"""Options that commands share: the table, and its declared schema."""
+"""Options that commands share: the table, its declared schema, times, and files to read."""
 
 import functools
 import math
+import os
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -17,6 +20,7 @@ from pipeline.cloud.connection.names import (
     table_id,
 )
 from pipeline.core.answers.read_arguments import zone_for
+from pipeline.core.notation.documents import MAX_BYTES, is_named_pipe, read_text, text_of
 from pipeline.core.notation.times import local_text, parse_moment
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
 from pipeline.core.schema.declared import DeclaredSchema
@@ -200,3 +204,43 @@ def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
         type=FAMILY,
         help=f"The column family of {contents} in the default schema; must match a schema that the table stores.",
     )
+
+
+class InputPath(click.Path):
+    """The path of a file, for commands that read it piece by piece."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if is_named_pipe(path):
+            self.fail(f"File {str(path)!r} is a named pipe, not a file.", param, ctx)
+        return path
+
+
+class InputText(NamedTuple):
+    """The text of a file, and the file's name for messages."""
+
+    name: str
+    text: str
+
+
+class TextFile(click.ParamType):
+    """A file that a person wrote, or ``-`` for standard input; the command receives an :class:`InputText`."""
+
+    name = "filename"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, InputText):
+            return value
+        name = "<stdin>" if value == "-" else str(value)
+        try:
+            if value != "-":
+                return InputText(name, read_text(Path(value)))
+            data = sys.stdin.buffer.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
+            return InputText(name, text_of(data))
+        except ValueError as error:
+            self.fail(f"{name}: {error}", param, ctx)

@@ -10,10 +10,8 @@ from click.shell_completion import CompletionItem
 
 from pipeline import __version__
 from pipeline.cli.entry import INTERRUPTED, Importing
-from pipeline.cli.examples import EXAMPLES, add_example
-from pipeline.cli.profiles import Profile, config_file, load_profile
-from pipeline.cli.suggestions import nearest, suggest_choices
-from pipeline.cli.variables import COMMAND_LINE_ONLY, name_variables, variable
+from pipeline.cli.hints import EXAMPLES, add_example, nearest, suggest_choices
+from pipeline.cli.profiles import COMMAND_LINE_ONLY, Profile, config_file, load_profile, name_variables, variable
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.notation.text import plain
 
@@ -33,18 +31,16 @@ COMMANDS = {
     "emulators": Tool("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "plan": Tool("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
     "table": Tool("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
-    "mapping": Tool(
-        "Run", "pipeline.mapping.command:mapping", "Check, try or draft how your own messages become events."
-    ),
-    "alerts": Tool("Run", "pipeline.alerts.command:alerts", "Store, check or show the rules of a table's alerts."),
-    "run": Tool("Run", "pipeline.run.command:run", "Run the streaming job, here or on Dataflow."),
+    "mapping": Tool("Run", "pipeline.mapping:mapping", "Check, try or draft how your own messages become events."),
+    "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, check or show the rules of a table's alerts."),
+    "run": Tool("Run", "pipeline.run:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Tool("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Tool("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),
     "backfill": Tool(
         "Feed", "pipeline.backfill.command:backfill", "Write readings from files to a table, as if streamed."
     ),
     "read": Tool("Read", "pipeline.reading.command:read", "Read sensors, their readings and aggregates, or plot them."),
-    "results": Tool("Read", "pipeline.results.command:results", "Follow the results of finished windows."),
+    "results": Tool("Read", "pipeline.results:results", "Follow the results of finished windows."),
     "serve": Tool(
         "Read", "pipeline.serve.command:serve", "Serve a table over HTTP: a page for the browser, and an API."
     ),

@@ -2,7 +2,7 @@
 
 import click
 
-from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, LetterGroups, letter_json

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.console import progress_bar
+from pipeline.cli.console import open_backlog, progress_bar
 from pipeline.cli.message_options import decoder_option, message_options
 from pipeline.cli.options import COUNT, TIME, Command, Parsed
-from pipeline.cli.peeking import open_backlog
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.core.dead_letters.records import DeadLetter, Selection

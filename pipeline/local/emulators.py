@@ -24,7 +24,7 @@ from pathlib import Path
 import click
 import grpc
 
-from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.hints import ExampleGroup
 from pipeline.cloud.connection.emulators import answers
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.local.processes import start_watched

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.input_files import InputPath
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import FloatRange, Parsed, schema_options
+from pipeline.cli.options import FloatRange, InputPath, Parsed, schema_options
 from pipeline.cli.record_options import (
     accept_expired_option,
     column_options,

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.input_files import InputText, TextFile
-from pipeline.cli.options import FloatRange, Parsed
+from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
 from pipeline.core.notation.toml_lines import placed
@@ -16,15 +15,16 @@ from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.estimate import estimate_of
-from pipeline.plan.limits import least_costs, limits_passed, outweighing
+from pipeline.plan.estimate import estimate_of, least_costs, limits_passed, outweighing
 from pipeline.plan.prices import Prices, costs, costs_on_one_machine, parse_prices
-from pipeline.plan.storage import YEARS, counts_versions_of
+from pipeline.plan.sizes import YEARS, counts_versions_of
 from pipeline.plan.views import Findings, as_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
 _MOST_NAMES = 1000
 _MICROSECOND = timedelta(microseconds=1)
+
+_DURATION = Parsed("duration", parse_duration)
 
 
 def _names(kind: str, least: int) -> Any:
@@ -39,9 +39,6 @@ def _names(kind: str, least: int) -> Any:
         return found
 
     return Parsed("names", parse)
-
-
-_DURATION = Parsed("duration", parse_duration)
 
 
 @click.command()

@@ -1,13 +1,13 @@
 """Estimates the messages of a fleet, the work and the writes of its job, and the storage in Bigtable."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.firing import follow_every_us
-from pipeline.core.panes.group_sizes import GroupSizes, group_sizes, waiting_event_bytes
+from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
@@ -17,24 +17,28 @@ from pipeline.core.schema.key_tokens import (
     ShardToken,
     TimeToken,
 )
+from pipeline.core.schema.sizing import rollup_problem, state_problem
 from pipeline.core.schema.table_schema import Tier
-from pipeline.plan.late import RAW_ROW_US, Late, late_of, panes_of, rows_in
+from pipeline.plan.late import RAW_ROW_US, RESULT_US, Late, late_of, panes_of, results_of, rows_in
 from pipeline.plan.machines import MachineType, OneMachine, between, one_machine, workers_for
-from pipeline.plan.results import RESULT_US, results_of
 from pipeline.plan.rollups import ROLLUPS, Rollups, rollups_of
 from pipeline.plan.sizes import (
+    UTILIZATION,
+    YEARS,
     RowSize,
     aggregate_size,
+    kept,
     latest_size,
     message_bytes,
+    nodes_for_storage,
     raw_size,
+    storage_after,
+    stored_per_day,
     window_events,
     window_us,
     windows_per_second,
 )
-from pipeline.plan.storage import UTILIZATION, YEARS, kept, nodes_for_storage, storage_after, stored_per_day
-from pipeline.plan.traffic import OVERHEAD_BYTES, Messages, Writes, billed_bytes
-from pipeline.plan.workload import START_US, Workload
+from pipeline.plan.workload import OVERHEAD_BYTES, START_US, Messages, Workload, Writes, billed_bytes
 
 _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
 """CPU seconds for a million events of three metrics, with a hundred in a message and with one, by whether the writer
@@ -56,6 +60,19 @@ NEWEST = "newest readings"
 
 TABLETS = 100
 """The number of tablets over which :func:`hottest_share` spreads the writes."""
+
+MAX_STREAMING_BYTES_A_MINUTE = 60 * 10**9
+"""What Streaming Engine processes in a region, by a project's default quota."""
+
+_MUCH_TRAFFIC = 10**9  # bytes a minute, a sixtieth of the quota: less is no reason for an exit code
+_CHEAPER = {
+    "Pub/Sub": "publish more events in a message",
+    "Dataflow workers": "use --bigtable-writer bulk, or publish more events in a message",
+    "Streaming Engine": "set a longer --early-firing, or have it billed by its compute units",
+    "Bigtable nodes": "set a longer --early-firing or --newest-every",
+    "Bigtable storage": "set shorter ages in the schema's policies",
+}
+"""What to do about each part of the costs, if it is the largest. The comparison needs the prices of all of them."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +112,9 @@ class Estimate:
         raw_event: the bytes of an event's raw rows as they are sent, and as they are stored.
         tiers: writes of aggregate rows, by window.
         nodes_for_writes: Bigtable nodes that take the writes.
-        nodes_for_storage: Bigtable nodes that hold the storage, after each of :data:`pipeline.plan.storage.YEARS`.
+        nodes_for_storage: Bigtable nodes that hold the storage, after each of :data:`pipeline.plan.sizes.YEARS`.
         storage: bytes by family, after collection; None if nothing is ever collected.
-        storage_after: bytes by family, after each of :data:`pipeline.plan.storage.YEARS`.
+        storage_after: bytes by family, after each of :data:`pipeline.plan.sizes.YEARS`.
         growth: bytes a day by family, before collection.
         state_bytes: bytes of state of all windows, and of the readings that wait, when they take most.
         rollups: rows, reads and CPU time of roll-ups; None if the table has none.
@@ -131,7 +148,7 @@ class Estimate:
 
     @property
     def nodes(self) -> dict[int, int]:
-        """The number of nodes that serve both writes and storage, after each of :data:`pipeline.plan.storage.YEARS`."""
+        """The number of nodes that serve both writes and storage, after each of :data:`pipeline.plan.sizes.YEARS`."""
         return {years: max(self.nodes_for_writes, nodes) for years, nodes in self.nodes_for_storage.items()}
 
 
@@ -349,3 +366,63 @@ def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: GroupSi
     if groups is not None:
         found += 3 * workload.events_per_second * waiting_event_bytes(len(workload.metrics))
     return found + 3 * sum(each.bytes for each in tiers)
+
+
+def limits_passed(workload: Workload, estimate: Estimate) -> list[str]:
+    """Returns a line for each limit of Dataflow that the fleet passes."""
+    schema = replace(workload.schema, rate=workload.rate)
+    found = [state_problem(schema), rollup_problem(schema)]
+    found += [commit_problem(workload.aggregation, schema.rate)] if schema.tiers else []
+    per_minute = estimate.streaming_bytes_per_second * 60
+    if per_minute > MAX_STREAMING_BYTES_A_MINUTE:
+        found.append(
+            f"Streaming Engine would process {per_minute / 1e9:,.0f} GB a minute, of which firings read and write "
+            f"{estimate.state_traffic_per_second * 60 / 1e9:,.0f} GB of windows, over the "
+            f"{MAX_STREAMING_BYTES_A_MINUTE // 10**9} GB of a region's quota; set a longer --early-firing, send less, "
+            "divide the fleet among regions, or ask Google for more"
+        )
+    return [each for each in found if each is not None]
+
+
+def outweighing(estimate: Estimate, costs: Mapping[int, Mapping[str, float]]) -> list[str]:
+    """Returns a line for each cause or part of the costs that is larger than the rest together.
+
+    What a job needs at least is none, since no choice makes it smaller; see :func:`least_costs`.
+    """
+    found = list(_causes(estimate, costs.get(YEARS[0], {}).get("Streaming Engine")))
+    return found + [f"{text}; {_CHEAPER[name]}" for name, text in _largest(costs) if not _is_least(estimate, name)]
+
+
+def least_costs(estimate: Estimate, costs: Mapping[int, Mapping[str, float]]) -> list[str]:
+    """Returns a line if the one worker or the one node that a job needs at least costs more than the rest together."""
+    return [
+        f"{text}, more than the rest together, for the one that runs all the time"
+        for name, text in _largest(costs)
+        if _is_least(estimate, name)
+    ]
+
+
+def _largest(costs: Mapping[int, Mapping[str, float]]) -> Iterator[tuple[str, str]]:
+    of_year = costs.get(YEARS[0], {})
+    if _CHEAPER.keys() <= of_year.keys():
+        name, total = max(_CHEAPER, key=of_year.__getitem__), sum(of_year.values())
+        if 2 * of_year[name] > total:
+            yield name, f"{name}: {of_year[name]:,.2f} of {total:,.2f} a month"
+
+
+def _is_least(estimate: Estimate, name: str) -> bool:
+    return {"Dataflow workers": estimate.workers, "Bigtable nodes": estimate.nodes[YEARS[0]]}.get(name) == 1
+
+
+def _causes(estimate: Estimate, streaming_cost: float | None) -> Iterator[str]:
+    late, all_bytes = estimate.late, estimate.streaming_bytes_per_second * 60
+    part = 60 * late.traffic_per_second
+    if part > _MUCH_TRAFFIC and 2 * part > all_bytes:
+        cost = "" if streaming_cost is None else f", some {streaming_cost * part / all_bytes:,.0f} a month"
+        of_all = f"{part / 1e9:,.1f} of the {all_bytes / 1e9:,.1f} GB a minute of Streaming Engine{cost}"
+        yield f"late events: {of_all}; set a longer --allowed-lateness or --late_firing"
+    if estimate.workers > 1 and 2 * (busy := on_dataflow(late.vcpus)) > estimate.vcpus:
+        yield (
+            f"late events: {busy:,.1f} of {estimate.vcpus:,.1f} busy vCPUs, which read closed windows from the table; "
+            "set a longer --allowed-lateness, or a shorter first tier"
+        )

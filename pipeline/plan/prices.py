@@ -58,7 +58,7 @@ def costs(estimate: Estimate, prices: Prices, years: int) -> dict[str, float]:
     Args:
         estimate: the estimate.
         prices: the prices.
-        years: the age of the table, one of :data:`pipeline.plan.storage.YEARS`.
+        years: the age of the table, one of :data:`pipeline.plan.sizes.YEARS`.
     """
     seconds = _HOURS_A_MONTH * 3600
     vcpus = estimate.workers * estimate.worker.vcpus

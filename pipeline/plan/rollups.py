@@ -23,8 +23,7 @@ from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.plan.sizes import ID_BYTES, RowSize, row_size, sketch_bytes, statistic_bytes, window_events, window_us
-from pipeline.plan.traffic import Writes
-from pipeline.plan.workload import START_US, Workload
+from pipeline.plan.workload import START_US, Workload, Writes
 
 ROLLUPS = "roll-ups"
 """The name of the writes of roll-ups, beside those of the tiers."""

@@ -18,12 +18,11 @@ from pipeline.plan.late import Late
 from pipeline.plan.machines import DEFAULT_WORKER, UTILIZATION, MachineType
 from pipeline.plan.prices import cheaper
 from pipeline.plan.rollups import Rollups
-from pipeline.plan.storage import YEARS
-from pipeline.plan.traffic import LEAST_BILLED_BYTES, OVERHEAD_BYTES, Messages, Writes
-from pipeline.plan.workload import Workload
+from pipeline.plan.sizes import YEARS
+from pipeline.plan.workload import LEAST_BILLED_BYTES, OVERHEAD_BYTES, Messages, Workload, Writes
 
 Costs = dict[int, dict[str, float]]
-"""The costs of a month by part, after each of :data:`pipeline.plan.storage.YEARS`."""
+"""The costs of a month by part, after each of :data:`pipeline.plan.sizes.YEARS`."""
 
 
 @dataclass(frozen=True)

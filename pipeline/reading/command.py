@@ -1,6 +1,7 @@
-"""``tidetable read``: sensors, readings, aggregates and roll-ups of a table with any schema."""
+"""``tidetable read``: sensors, readings, aggregates, alerts and roll-ups of a table with any schema."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,24 +10,19 @@ from typing import TypeVar
 
 import click
 
-from pipeline.cli.examples import ExampleGroup
-from pipeline.cli.options import Parsed
+from pipeline.cli.hints import ExampleGroup
+from pipeline.cli.options import AskedRange, Parsed, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
+from pipeline.cli.tables import number, print_table, prose, word
+from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
 from pipeline.core.answers.points import FROM_READINGS, Points
 from pipeline.core.events.file_columns import SENSOR_ID
+from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.windows import Window
-from pipeline.reading.absences import (
-    missing_before,
-    no_aggregates,
-    no_readings,
-    no_readings_of_many,
-    no_sensors_message,
-)
-from pipeline.reading.alerts import alerts
+from pipeline.core.windows.fixed import Window
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
@@ -48,9 +44,22 @@ from pipeline.reading.options import (
 )
 from pipeline.reading.plot import plot
 from pipeline.reading.rollups import rollups
-from pipeline.reading.views import AGGREGATES, LATEST, RAW, print_records
+from pipeline.reading.views import (
+    AGGREGATES,
+    LATEST,
+    RAW,
+    missing_before,
+    no_aggregates,
+    no_readings,
+    no_readings_of_many,
+    no_sensors_message,
+    print_records,
+)
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
+
+_KINDS_OF_COLUMN = {"rule": prose, "value": number, "severity": prose}
+_ALERT_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in FIELDS]
 
 
 @click.group(cls=ExampleGroup)
@@ -79,7 +88,6 @@ def read() -> None:
 
 
 read.add_command(plot)
-read.add_command(alerts)
 read.add_command(rollups)
 
 
@@ -330,6 +338,43 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Outp
             print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
         if not first:
             click.echo(no_sensors_message(table, prefix, fields), err=True)
+
+
+@read.command()
+@click.option("--rule", metavar="NAME", help="Only alerts of this rule.")
+@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
+@asked_range_options(
+    "Print what fired and resolved since this time: a time such as -1d.",
+    "The end of that time, exclusive. By default now.",
+)
+@reading_options
+@output_option
+def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
+    """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
+
+    Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
+    """
+    from pipeline.cloud.reading.reader import alert_records  # slow to import
+
+    start_us, end_us = asked.us()
+    if start_us is None and end_us is not None:
+        raise click.UsageError("--to needs --from")
+    with open_table() as table:
+        records = alert_records(table, rule, lately=start_us is None)
+        if start_us is None:
+            found = list(firing_now(records, prefix))
+        else:
+            end_us = time.time_ns() // 1000 if end_us is None else end_us
+            if end_us <= start_us:
+                raise click.UsageError("--to is not after --from")
+            found = history(records, start_us, end_us, prefix)
+    if output != Output.TABLE:
+        print_flat(found, FIELDS, output)
+    elif found:
+        shown = [each | {"value": "" if each["value"] is None else rounded(float(each["value"]))} for each in found]
+        print_table(_ALERT_COLUMNS, ([each[field] for field in FIELDS] for each in shown))
+    if not found:
+        click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)
 
 
 @dataclass

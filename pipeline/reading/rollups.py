@@ -14,8 +14,7 @@ from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup, tiers_of
 from pipeline.core.schema.rollup import Rollup
-from pipeline.core.windows import Window
-from pipeline.reading.absences import missing_before
+from pipeline.core.windows.fixed import Window
 from pipeline.reading.options import (
     OpenTable,
     fill_option,
@@ -25,7 +24,7 @@ from pipeline.reading.options import (
     usage_errors,
     window_option,
 )
-from pipeline.reading.views import GROUPS, print_records
+from pipeline.reading.views import GROUPS, missing_before, print_records
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
     from pipeline.cloud.reading.reader import SensorTable

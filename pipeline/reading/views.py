@@ -1,6 +1,6 @@
-"""Prints the records of ``tidetable read``: as a table, as JSON lines, as CSV or Parquet."""
+"""Prints the records of ``tidetable read``: as a table, JSON, CSV or Parquet; and says why there are none."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -9,19 +9,28 @@ from pipeline.cli.output import Output, print_arrow
 from pipeline.cli.tables import RowBlock, TableColumn, number, print_table, prose, word
 from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
 from pipeline.core.answers.record_json import aggregate_json, event_json, group_record_json, latest_json
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.cell_values import rounded
-from pipeline.core.notation.text import counted, joined
+from pipeline.core.notation.text import counted, joined, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
+from pipeline.core.windows.fixed import Window
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from pipeline.cloud.reading.reader import SensorTable
+
 
 Record = TypeVar("Record", RawRecord, AggregateRecord, LatestRecord, GroupRecord)
 
 Rows = tuple[Sequence[TableColumn], Iterable[Sequence[str]]]
 """A table's columns and rows."""
+
+_NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics
+
+_NEVER = ", or at any other time"
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,6 @@ def _as_event(record: LatestRecord) -> RawRecord:
     readings = {metric: at.value for metric, at in record.readings.items()}
     metadata = {name: at.text for name, at in record.metadata.items()}
     return RawRecord(record.sensor_id, record.event_time_us, readings, metadata)
-
-
-_NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics
 
 
 def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Rows:
@@ -219,3 +225,72 @@ def _printable(text: str) -> str:
 
 def _statistic(name: str, value: float) -> str:
     return format_time(int(value)) if name.endswith("_time") else rounded(value)
+
+
+def no_readings(
+    table: "SensorTable",
+    sensor_id: str,
+    metadata: Mapping[str, str],
+    metrics: Sequence[str],
+    span_us: tuple[int, int] | None = None,
+) -> str:
+    """Returns the message for a sensor without readings of these metrics, in the range or at all.
+
+    Reads the newest event of the sensor.
+    """
+    newest = table.latest(sensor_id, metadata=metadata)
+    what = "readings" if newest is None or not metrics else " or ".join(metrics)
+    text = f"no {what} of {sensor_id}{_with(metadata)}{_between(span_us)}"
+    if newest is None:
+        return text + _NEVER if span_us else text
+    if metrics and newest.readings and not newest.readings.keys() & set(metrics):
+        return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
+    return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
+
+
+def no_readings_of_many(
+    table: "SensorTable", sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
+) -> str:
+    """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
+    exists = next(table.sensors(sensors, metadata), None) is not None
+    what = " or ".join(metrics) if metrics and exists else "readings"
+    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{_between(span_us)}"
+    return text if exists else text + _NEVER
+
+
+def no_aggregates(
+    table: "SensorTable", sensor_id: str, window: Window, metrics: Sequence[str], span_us: tuple[int, int]
+) -> str:
+    """Returns the message for a sensor without aggregates of these metrics, in the range or at all.
+
+    Reads the sensor's oldest aggregate.
+    """
+    exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
+    what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id
+    text = f"no aggregates of {what} in windows of {window.text} that start{_between(span_us)}"
+    return text if exists else text + _NEVER
+
+
+def missing_before(time_us: int | None, what: str) -> str:
+    """Returns the message for what may be missing of an answer; empty for None."""
+    if time_us is None:
+        return ""
+    shown = format_time(-(-time_us // 1_000_000) * 1_000_000)
+    return f"{what} before {shown} may be missing: collected, or older than their tier"
+
+
+def no_sensors_message(table: "SensorTable", prefix: str, metadata: Mapping[str, str]) -> str:
+    """Returns the message for a table without sensors, or without any that match."""
+    return f"no sensors{_with_prefix(prefix)}{_with(metadata)} in table {table.rows.name}"
+
+
+def _with_prefix(prefix: str) -> str:
+    return f" whose ids begin with {prefix}" if prefix else ""
+
+
+def _with(metadata: Mapping[str, str]) -> str:
+    return f" with {joined(metadata)}" if metadata else ""
+
+
+def _between(span_us: tuple[int, int] | None) -> str:
+    return "" if span_us is None else f" between {format_time(span_us[0])} and {format_time(span_us[1])}"

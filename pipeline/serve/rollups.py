@@ -22,7 +22,6 @@ from pipeline.core.windows import Window, parse_window
 from pipeline.serve import answers, api
 from pipeline.serve.answers import Forms, names_arrow, rendered
 from pipeline.serve.api import AnswerFormat, TheReads
-from pipeline.serve.pages import page_by_time
 from pipeline.serve.parameters import (
     End,
     Filling,
@@ -35,6 +34,7 @@ from pipeline.serve.parameters import (
     TimeZone,
     as_range,
 )
+from pipeline.serve.reads import page_by_time
 
 router = APIRouter(
     prefix=f"{api.router.prefix}/rollups",

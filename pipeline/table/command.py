@@ -1,26 +1,33 @@
 """``tidetable table``: creates, adopts, compares, describes and deletes a table."""
 
 import sys
+import time
 from typing import NoReturn
 
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import table_options
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import schema_store, tables
 from pipeline.cloud.tables.retention_notes import record_added_tiers, record_losses, retention_of, tiers_without_rows
+from pipeline.cloud.writing.bulk_writer import BulkWriter
+from pipeline.core.queries.events import Query, events_of_all
+from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import format_policy
+from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema
 from pipeline.table.adopt import adopt
-from pipeline.table.comparison import Comparison, summary
-from pipeline.table.description import description_of, print_description
-from pipeline.table.newest import fill_newest
+from pipeline.table.comparison import Comparison, description_of, print_description, summary
 from pipeline.table.schema_flags import SchemaFlags, schema_flags
+
+_MOST_HELD = 50_000  # events, before their sensors' rows are written
 
 
 @click.group(cls=ExampleGroup)
@@ -226,3 +233,30 @@ def _note_retention(comparison: Comparison) -> None:
             known = {(tier.window, tier.family) for tier in stored.tiers}  # other statistics make no new tier
             added = [tier.family for tier in requested.tiers if (tier.window, tier.family) not in known]
         record_added_tiers(table, added)
+
+
+def fill_newest(name: TableName, schema: TableSchema, family: str) -> None:
+    """Writes each sensor's newest readings by one scan of all raw rows, and prints how many events it has read.
+
+    Newer readings that a job writes meanwhile stay: Bigtable keeps the newest cell. Raises ServerProblem if the table
+    is out of reach or refuses rows.
+    """
+    click.echo(
+        f"reading all raw rows to fill {family}; if this ends early, 'tidetable repair' of all times does the rest",
+        err=True,
+    )
+    from_us = Retention.of(schema).cells_stay_from_us(family, time.time_ns() // 1000)
+    newest, foreign, events = NewestReadings(), ForeignRows(), 0
+    with RowReader.open(name) as reader, BulkWriter.open(name) as writer:
+        for record in events_of_all(schema, reader.read_selection, Query(), foreign.add):
+            newest.add(record.sensor_id, record.event_time_us, record.readings.items())
+            if schema.metadata_alone:
+                newest.add_metadata(record.sensor_id, record.event_time_us, record.metadata)
+            events += 1
+            if events % _MOST_HELD == 0:
+                writer.add_encoded(list(newest.rows(family, from_us)))
+                newest = NewestReadings()
+        writer.add_encoded(list(newest.rows(family, from_us)))
+        if refused := writer.finish():
+            raise ServerProblem(f"table {name}: row {refused[0].key.decode()} was refused: {refused[0].message}")
+    click.echo(f"{family}: filled from {events:,} events; update the running job, which writes it from then on")

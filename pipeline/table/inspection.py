@@ -27,15 +27,16 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.core.windows import chains
 from pipeline.table.fitting import (
+    KINDS,
     Mismatch,
     aggregate_window,
     check_listed,
+    check_rollup_row,
     prefix_ranges,
     raw_events,
     raw_key_ranges,
     shown_key,
 )
-from pipeline.table.rollup_fitting import KINDS, check_rollup_row
 
 _MOST_NAMED = 3  # misfits of each kind in the report
 _MOST_PARTS = 20  # parts of the table to sample from

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.cli.input_files import InputText, TextFile
-from pipeline.cli.options import Command, Parsed
+from pipeline.cli.options import Command, InputText, Parsed, TextFile
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.text import parse_pair

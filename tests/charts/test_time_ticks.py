@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.charts.time_ticks import time_ticks
+from pipeline.charts.charts import time_ticks
 from pipeline.core.notation.times import parse_time
 
 EARLIEST, LATEST = parse_time("0001-01-01"), parse_time("9999-12-31T23:59:59.999999")

@@ -4,8 +4,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from pipeline.cli.profiles import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
 from pipeline.cli.root import main
-from pipeline.cli.variables import COMMAND_LINE_ONLY, OF_ONE_COMMAND, OPTION_NAMES, settings_of
 from tests.cli.commands import all_commands, params
 
 TABLE = {"TIDETABLE_PROJECT": "my-project", "TIDETABLE_INSTANCE": "i", "TIDETABLE_TABLE": "t"}

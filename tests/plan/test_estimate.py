@@ -21,8 +21,7 @@ from pipeline.plan.estimate import (
     vcpus_for_events,
 )
 from pipeline.plan.prices import Prices, costs, parse_prices
-from pipeline.plan.traffic import Writes
-from pipeline.plan.workload import Workload, names
+from pipeline.plan.workload import Workload, Writes, names
 from tests.support.groups import MINUTE, Group
 
 SECOND = 1_000_000

@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from pipeline.core.schema.toml import parse_schema
-from pipeline.plan.estimate import estimate_of
-from pipeline.plan.limits import least_costs, outweighing
+from pipeline.plan.estimate import estimate_of, least_costs, outweighing
 from pipeline.plan.prices import costs
-from pipeline.plan.storage import YEARS
+from pipeline.plan.sizes import YEARS
 from pipeline.plan.workload import Workload, names
 from tests.plan.list_prices import LIST
 

@@ -16,7 +16,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.member import Member, member_text
 from pipeline.plan import rollups
 from pipeline.plan.estimate import estimate_of, tier_writes
-from pipeline.plan.storage import counts_versions_of
+from pipeline.plan.sizes import counts_versions_of
 from pipeline.plan.workload import START_US, Workload, names
 
 SECOND = 1_000_000

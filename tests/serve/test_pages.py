@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.serve.pages import page_by_time, searched_page
+from pipeline.serve.reads import page_by_time, searched_page
 
 
 def reading(records):

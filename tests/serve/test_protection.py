@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pipeline.serve.protection import is_loopback, read_token
+from pipeline.serve.app import is_loopback, read_token
 from tests.serve.serving import get, serving, table_of, token_file
 
 

@@ -11,9 +11,9 @@ from datetime import datetime
 
 import yaml
 
+from pipeline import run as command
 from pipeline.job import foreground, saying, status
 from pipeline.job.saying import say
-from pipeline.run import command
 from tests.job.running import Resources, running_job
 from tests.support.preloaded import TIDETABLE
 from tests.templates.dockerfile import ROOT

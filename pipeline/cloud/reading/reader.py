@@ -17,6 +17,7 @@ from pipeline.cloud.reading.rollups import RollupReads
 from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
+from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_range, parse_alert_row
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import MAX_ROWS, OPEN_FOR, listed_sensors, named_metrics, within_keys
 from pipeline.core.answers.window_answers import WindowQuery, answers, incomplete_before
@@ -36,6 +37,7 @@ from pipeline.core.windows import Window, parse_window
 
 if TYPE_CHECKING:
     from pipeline.core.answers.points import Points
+
 
 _T = TypeVar("_T")
 
@@ -395,3 +397,16 @@ class SensorTable(RollupReads):
     def _log(self, problem: ForeignRow) -> None:
         if len(self.foreign.messages) == 1:
             _log.warning("table %s: %s; left out, and so is every other (SensorTable.foreign)", self.rows.name, problem)
+
+
+def alert_records(table: SensorTable, rule: str | None = None, *, lately: bool = False) -> Iterator[AlertRecord]:
+    """Yields the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
+
+    With ``lately``, only their last transitions are read, some hundred: enough to tell what fires now.
+    Foreign rows are left out and counted by the table. Raises ServerProblem if the server refuses or is out of reach.
+    """
+    for row in table.rows.read_selection(RowSelection(alert_range(rule), LATELY if lately else HISTORY)):
+        try:
+            yield parse_alert_row(row)
+        except ValueError as error:
+            table.foreign.add(ForeignRow(row, error))

@@ -7,8 +7,7 @@ from itertools import chain
 from pipeline.cloud.reading.frames import GroupRecords
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.answers.gaps import Fill, check_fill, filled
-from pipeline.core.answers.group_answers import rank_by, ranked, together
-from pipeline.core.answers.group_members import groups_of_sensor, sensors_of_group
+from pipeline.core.answers.group_answers import groups_of_sensor, rank_by, ranked, sensors_of_group, together
 from pipeline.core.answers.read_arguments import MAX_ROWS, named_metrics, within_keys, zone_for
 from pipeline.core.answers.window_answers import group_incomplete_before
 from pipeline.core.events.event import LATEST_US, checked_sensor_id

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.answers.open_windows import FreshWindows
+from pipeline.core.answers.window_answers import FreshWindows
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.schema.retention import Retention

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.examples import ExampleGroup
-from pipeline.cli.input_files import InputText, TextFile
-from pipeline.cli.options import table_options
+from pipeline.cli.hints import ExampleGroup
+from pipeline.cli.options import InputText, TextFile, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.alerts.rules import Rule, RulesError, parse_rules

@@ -1,11 +1,11 @@
 import pytest
 from click.testing import CliRunner
 
+from pipeline import run as command
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.private_apis.beam_flags import checked_flags
-from pipeline.run import command
 
 INPUT = ["--input-subscription", "projects/my-project/subscriptions/events", "--dead-letters", "drop"]
 PROFILE = """

@@ -4,7 +4,7 @@ import shlex
 import click
 import pytest
 
-from pipeline.cli.examples import EXAMPLES
+from pipeline.cli.hints import EXAMPLES
 from tests.cli.commands import all_commands, params
 
 

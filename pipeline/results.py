@@ -5,7 +5,7 @@ import sys
 import click
 
 from pipeline.cli.console import print_json_line, stop_on_sigint
-from pipeline.cli.examples import ExampleGroup
+from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import COUNT, Parsed
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.connection.problems import ServerProblem

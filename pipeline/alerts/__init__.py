@@ -1,1 +1,0 @@
-"""``tidetable alerts``: stores, checks and shows the rules of a table's alerts."""

@@ -1,1 +1,0 @@
-"""``tidetable mapping``: checks mappings, tries them on messages, and drafts them."""

@@ -1,1 +1,0 @@
-"""Results of finished windows, as a job publishes them: prints them as they come."""

@@ -1,1 +1,0 @@
-"""``tidetable run``: the streaming job, ``python -m pipeline``, as a command of the toolbox."""
