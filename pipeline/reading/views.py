@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.cli.console import print_json_line
@@ -27,6 +28,8 @@ Record = TypeVar("Record", RawRecord, AggregateRecord, LatestRecord, GroupRecord
 
 Rows = tuple[Sequence[TableColumn], Iterable[Sequence[str]]]
 """A table's columns and rows."""
+
+_Column = tuple[TableColumn, Callable[[Any], str]]  # with its text of a record
 
 _NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics
 
@@ -71,27 +74,19 @@ def _block(record: Record, view: View[Record], several: bool) -> RowBlock:
 
 
 def _raw_table(records: Sequence[RawRecord], several: bool) -> Rows:
+    columns: list[_Column] = [(word("sensor"), lambda record: record.sensor_id)] if several else []
+    columns.append((word("event time"), lambda record: format_time(record.event_time_us)))
+    if any(record.event_id for record in records):
+        columns.append((word("event id"), lambda record: _printable(record.event_id)))
     metrics = sorted({metric for record in records for metric in record.readings})
-    with_ids = any(record.event_id for record in records)
-    with_metadata = any(record.metadata for record in records)
-    columns = [
-        *([word("sensor")] if several else []),
-        word("event time"),
-        *([word("event id")] if with_ids else []),
-        *map(number, metrics),
-        *([prose("metadata")] if with_metadata else []),
-    ]
-    rows = (
-        [
-            *([record.sensor_id] if several else []),
-            format_time(record.event_time_us),
-            *([_printable(record.event_id)] if with_ids else []),
-            *(rounded(record.readings[metric]) if metric in record.readings else "" for metric in metrics),
-            *([joined(record.metadata)] if with_metadata else []),
-        ]
-        for record in records
-    )
-    return columns, rows
+    columns += [(number(metric), partial(_reading, metric)) for metric in metrics]
+    if any(record.metadata for record in records):
+        columns.append((prose("metadata"), lambda record: joined(record.metadata)))
+    return [column for column, _ in columns], ([text(record) for _, text in columns] for record in records)
+
+
+def _reading(metric: str, record: RawRecord) -> str:
+    return rounded(record.readings[metric]) if metric in record.readings else ""
 
 
 def _raw_lines(record: RawRecord) -> list[tuple[TableColumn, str]]:
@@ -103,14 +98,6 @@ def _raw_lines(record: RawRecord) -> list[tuple[TableColumn, str]]:
     ]
 
 
-def _latest_table(records: Sequence[LatestRecord], several: bool) -> Rows:
-    return _raw_table([_as_event(record) for record in records], several)
-
-
-def _latest_lines(record: LatestRecord) -> list[tuple[TableColumn, str]]:
-    return _raw_lines(_as_event(record))
-
-
 def _as_event(record: LatestRecord) -> RawRecord:
     """Returns the readings and metadata as one event at the time of the newest."""
     readings = {metric: at.value for metric, at in record.readings.items()}
@@ -118,59 +105,32 @@ def _as_event(record: LatestRecord) -> RawRecord:
     return RawRecord(record.sensor_id, record.event_time_us, readings, metadata)
 
 
-def _aggregate_table(records: Sequence[AggregateRecord], several: bool) -> Rows:
+def _window_table(records: Sequence[AggregateRecord | GroupRecord], several: bool) -> Rows:
+    columns: list[_Column] = []
+    groups = [record for record in records if isinstance(record, GroupRecord)]
+    if several and not groups:
+        columns.append((word("sensor"), lambda record: record.sensor_id))
+    fields = dict.fromkeys(field for group in groups if several for field in group.group.fields)
+    columns += [(word(field), partial(_field, field)) for field in fields]
+    columns.append((word("window start"), lambda record: record.window.shown(record.start_us)))
+    if any(group.windows > 1 for group in groups):
+        columns.append((number("windows"), lambda record: str(record.windows)))
+    if groups:
+        columns.append((number("sensors"), lambda record: str(record.sensors)))
+    if any(group.expected is not None for group in groups):
+        columns.append((number("expected"), lambda record: "" if record.expected is None else str(record.expected)))
+    columns.append((number("events"), lambda record: str(record.reading_count)))
     names = statistic_names(record.metrics.values() for record in records)
-    columns = [
-        *([word("sensor")] if several else []),
-        word("window start"),
-        number("events"),
-        word("metric"),
-        *map(number, names),
-    ]
     rows = (
-        [
-            *([record.sensor_id] if several else []),
-            record.window.shown(record.start_us),
-            str(record.reading_count),
-            metric,
-            *_statistics(names, summary),
-        ]
+        [*(text(record) for _, text in columns), metric, *_statistics(names, summary)]
         for record in records
         for metric, summary in record.metrics.items() or _NO_METRIC
     )
-    return columns, rows
+    return [*(column for column, _ in columns), word("metric"), *map(number, names)], rows
 
 
-def _group_table(records: Sequence[GroupRecord], several: bool) -> Rows:
-    names = statistic_names(record.metrics.values() for record in records)
-    fields = list(dict.fromkeys(field for record in records for field in record.group.fields)) if several else []
-    with_expected = any(record.expected is not None for record in records)
-    with_windows = any(record.windows > 1 for record in records)
-    columns = [
-        *map(word, fields),
-        word("window start"),
-        *([number("windows")] if with_windows else []),
-        number("sensors"),
-        *([number("expected")] if with_expected else []),
-        number("events"),
-        word("metric"),
-        *map(number, names),
-    ]
-    rows = (
-        [
-            *(_printable(record.group.fields.get(field, "")) for field in fields),
-            record.window.shown(record.start_us),
-            *([str(record.windows)] if with_windows else []),
-            str(record.sensors),
-            *(["" if record.expected is None else str(record.expected)] if with_expected else []),
-            str(record.reading_count),
-            metric,
-            *_statistics(names, summary),
-        ]
-        for record in records
-        for metric, summary in record.metrics.items() or _NO_METRIC
-    )
-    return columns, rows
+def _field(name: str, record: GroupRecord) -> str:
+    return _printable(record.group.fields.get(name, ""))
 
 
 def _statistics(names: Iterable[str], summary: MetricSummary) -> Iterable[str]:
@@ -196,15 +156,15 @@ RAW = View(
 LATEST = View(
     latest_json,
     lambda records: RawRecords(map(_as_event, records)).to_arrow(),
-    _latest_table,
+    lambda records, several: _raw_table([_as_event(record) for record in records], several),
     lambda record: format_time(record.event_time_us),
-    _latest_lines,
+    lambda record: _raw_lines(_as_event(record)),
     lambda record: record.sensor_id,
 )
 AGGREGATES = View(
     aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
-    _aggregate_table,
+    _window_table,
     lambda record: f"{record.window.shown(record.start_us)}, {counted(record.reading_count, 'event')}",
     _aggregate_lines,
     lambda record: record.sensor_id,
@@ -212,7 +172,7 @@ AGGREGATES = View(
 GROUPS = View(
     group_record_json,
     lambda records: GroupRecords(records).to_arrow(),
-    _group_table,
+    _window_table,
     lambda record: f"{record.window.shown(record.start_us)}, {counted(record.sensors, 'sensor')}",
     _aggregate_lines,
     lambda record: record.group.label,

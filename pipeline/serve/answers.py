@@ -5,8 +5,10 @@ The thread that reads an answer renders it, without the models: to check ten tho
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from fastapi import Depends
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +17,9 @@ from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.points import Points
 from pipeline.core.answers.record_json import point_rows, points_json
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.serve.parameters import ARROW, Format
+from pipeline.core.schema.table_schema import TableSchema
+from pipeline.serve.parameters import ARROW, Format, format_of
+from pipeline.serve.reads import Reads
 
 if TYPE_CHECKING:
     import pyarrow
@@ -28,6 +32,7 @@ class _Json(BaseModel):
         cls.__name__ = cls.__qualname__ = cls.__name__.removesuffix("Json")
 
 
+_LAST: Mapping[str, str] = {}
 _TIME_ZONE = Field(description="The time zone of times in the request that have no offset.", examples=["UTC"])
 
 
@@ -277,29 +282,60 @@ class Forms(NamedTuple):
     arrow: Callable[[], "pyarrow.Table"]
 
 
-def rendered(
-    request: Request, table: SensorTable, asked: Format, page: Forms, following: Mapping[str, str], **more: Any
-) -> Response:
-    """Renders a page.
+@dataclass(frozen=True)
+class Question:
+    """A request for a page.
 
-    Args:
-        request: the request for the page.
-        table: the table that was read.
-        asked: the format.
-        page: the page.
-        following: the parameters that the next page changes; empty on the last page.
-        more: the page's fields beside the list.
+    Attributes:
+        request: the request.
+        reads: the connection to the table.
+        format: the format of the answer.
     """
-    url = request.url.include_query_params(**following)
-    next_page = f"{url.path}?{url.query}" if following else None
-    link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
-    if asked == Format.ARROW:
-        facts = {name: value for name, value in more.items() if isinstance(value, str)}
-        return Response(_ipc(page.arrow().replace_schema_metadata(facts)), media_type=ARROW, headers=link)
-    counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
-    listed = {"rows": list(page.rows)} if asked == Format.FLAT else {page.name: list(page.records)}
-    content = {**listed, **more, "next": next_page, **counts}
-    return Response(_as_json(content), media_type="application/json", headers=link)
+
+    request: Request
+    reads: Reads
+    format: Format
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's schema."""
+        return self.reads.schema
+
+    async def answer(self, read: Callable[[SensorTable], Response]) -> Response:
+        """Calls ``read`` as :meth:`Reads.answer` does."""
+        return await self.reads.answer(self.request, read)
+
+    def page(self, table: SensorTable, page: Forms, following: Mapping[str, str] = _LAST, **more: Any) -> Response:
+        """Renders a page.
+
+        Args:
+            table: the table that was read.
+            page: the page.
+            following: the parameters that the next page changes; empty on the last page.
+            more: the page's fields beside the list.
+        """
+        url = self.request.url.include_query_params(**following)
+        next_page = f"{url.path}?{url.query}" if following else None
+        link = {"Link": f'<{next_page}>; rel="next"'} if next_page else {}
+        if self.format == Format.ARROW:
+            facts = {name: value for name, value in more.items() if isinstance(value, str)}
+            return Response(_ipc(page.arrow().replace_schema_metadata(facts)), media_type=ARROW, headers=link)
+        counts = {"rows_read": table.rows.rows_read, "foreign_rows": table.foreign.count}
+        listed = {"rows": list(page.rows)} if self.format == Format.FLAT else {page.name: list(page.records)}
+        content = {**listed, **more, "next": next_page, **counts}
+        return Response(_as_json(content), media_type="application/json", headers=link)
+
+
+def the_reads(request: Request) -> Reads:
+    """Returns the connection to the table."""
+    return request.app.state.reads
+
+
+def _question(request: Request, asked: Annotated[Format, Depends(format_of)]) -> Question:
+    return Question(request, the_reads(request), asked)
+
+
+Asked = Annotated[Question, Depends(_question)]
 
 
 def rendered_points(points: Points, asked: Format, zone: str) -> Response:
@@ -332,6 +368,11 @@ def latest_arrow(records: Iterable[LatestRecord]) -> "pyarrow.Table":
             "value": arrow.array([at.value for _, _, at in flat], arrow.float64()),
         }
     )
+
+
+def names_form(name: str, column: str, names: Sequence[str]) -> Forms:
+    """Returns a list of names; in flat rows and in Arrow, it is a column of that name."""
+    return Forms(name, names, ({column: each} for each in names), lambda: names_arrow(column, names))
 
 
 def names_arrow(column: str, names: Sequence[str]) -> "pyarrow.Table":

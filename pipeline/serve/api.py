@@ -35,12 +35,11 @@ from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows import parse_window
 from pipeline.serve import answers
-from pipeline.serve.answers import Forms, latest_arrow, names_arrow, rendered, rendered_points
+from pipeline.serve.answers import Asked, Forms, latest_arrow, names_form, rendered_points, the_reads
 from pipeline.serve.parameters import (
     After,
     End,
     Filling,
-    Format,
     Fresh,
     Limit,
     MaxPoints,
@@ -58,7 +57,6 @@ from pipeline.serve.parameters import (
     TimeZone,
     as_mapping,
     as_range,
-    format_of,
     only_known,
 )
 from pipeline.serve.reads import Reads, page_by_time, searched_page
@@ -85,20 +83,12 @@ router = APIRouter(
     },
 )
 
-AnswerFormat = Annotated[Format, Depends(format_of)]
-
+TheReads = Annotated[Reads, Depends(the_reads)]
 Rule = Annotated[Text, Query(description="Only alerts of this rule.")]
 Since = Annotated[
     Text, Query(description="The start of a range: what fired and resolved in it, instead of what fires now.")
 ]
 Until = Annotated[Text, Query(description="The end of that range, exclusive; now by default.")]
-
-
-def _reads(request: Request) -> Reads:
-    return request.app.state.reads
-
-
-TheReads = Annotated[Reads, Depends(_reads)]
 
 
 @router.get("/schema", summary="The table and its schema", tags=["table"])
@@ -132,9 +122,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
     "/sensors", summary="Ids of sensors", response_model=answers.SensorsJson | answers.FlatJson, tags=["sensors"]
 )
 async def sensors(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     prefix: Prefix = "",
     search: Search = "",
     after: After = "",
@@ -148,15 +136,13 @@ async def sensors(
         else:
             found = (record.sensor_id for record in table.newest(prefix, after=after, limit=_most(search, limit)))
         page = searched_page(found, limit, str, search, _MOST_SEARCHED)
-        return rendered(
-            request,
+        return asked.page(
             table,
-            asked,
-            _names("sensors", "sensor_id", page.records),
+            names_form("sensors", "sensor_id", page.records),
             {} if page.last is None else {"after": page.last},
         )
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -166,9 +152,7 @@ async def sensors(
     tags=["sensors"],
 )
 async def latest(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     metrics: Metrics,
     prefix: Prefix = "",
     search: Search = "",
@@ -189,10 +173,8 @@ async def latest(
         if silence is not None:
             found = iter(silent := [record for record in found if search.lower() in record.sensor_id.lower()])
         page = searched_page(found, limit, lambda record: record.sensor_id, search, _MOST_SEARCHED)
-        return rendered(
-            request,
+        return asked.page(
             table,
-            asked,
             Forms(
                 "sensors",
                 (latest_json(record) | _age(now_us, record.event_time_us) for record in page.records),
@@ -208,7 +190,7 @@ async def latest(
             **({"count": len(silent)} if silence is not None else {}),
         )
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -217,9 +199,7 @@ async def latest(
     response_model=answers.MetricsJson | answers.FlatJson,
     tags=["sensors"],
 )
-async def metrics(
-    request: Request, reads: TheReads, asked: AnswerFormat, sensor_id: SensorId, metadata: Metadata
-) -> Response:
+async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Response:
     """The metrics of a sensor: of its newest readings, or else of its last events."""
     fields = as_mapping(metadata)
 
@@ -231,9 +211,9 @@ async def metrics(
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return rendered(request, table, asked, _names("metrics", "metric", sorted(found)), {})
+        return asked.page(table, names_form("metrics", "metric", sorted(found)))
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get("/places", summary="Metadata in a sensor's row keys", tags=["sensors"])
@@ -254,9 +234,7 @@ async def places(request: Request, reads: TheReads, sensor_id: SensorId) -> answ
     tags=["readings"],
 )
 async def events(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     sensor_ids: SensorIds,
     metrics: Metrics,
     metadata: Metadata,
@@ -273,10 +251,8 @@ async def events(
     def read(table: SensorTable) -> Response:
         wanted = partial(table.range, sensor_ids, start_us, end_us, metrics=metrics or None, metadata=fields)
         page = page_by_time(wanted, limit, lambda record: record.event_time_us)
-        return rendered(
-            request,
+        return asked.page(
             table,
-            asked,
             Forms(
                 "events",
                 map(event_json, page.records),
@@ -288,7 +264,7 @@ async def events(
             time_zone=zone,
         )
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -298,9 +274,7 @@ async def events(
     tags=["readings"],
 )
 async def aggregates(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     sensor_ids: SensorIds,
     metrics: Metrics,
     start: Start = "",
@@ -312,7 +286,7 @@ async def aggregates(
     limit: Limit = 1000,
 ) -> Response:
     """The windows of one sensor or several that start in a range, the oldest first."""
-    window = tier_of(reads.schema, parse_window(tier) if tier else None).window
+    window = tier_of(asked.schema, parse_window(tier) if tier else None).window
     zone = zone_for(time_zone, window)
     start_us, end_us = as_range(start, end, zone)
     if fill != Fill.NONE:
@@ -333,10 +307,8 @@ async def aggregates(
 
         first = found()
         page = page_by_time(lambda limit: found() if limit is None else first, limit, lambda record: record.start_us)
-        return rendered(
-            request,
+        return asked.page(
             table,
-            asked,
             Forms(
                 "aggregates",
                 map(aggregate_json, page.records),
@@ -348,16 +320,14 @@ async def aggregates(
             time_zone=zone,
         )
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
     "/points", summary="Points of a line chart", response_model=answers.PointsJson | answers.FlatJson, tags=["readings"]
 )
 async def points(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     sensor_id: SensorId,
     metric: Metric,
     metadata: Metadata,
@@ -373,22 +343,9 @@ async def points(
 
     def read(table: SensorTable) -> Response:
         found = table.points(sensor_id, metric, start_us, end_us, max_points, metadata=fields, max_rows=MOST_ROWS)
-        return rendered_points(found, asked, zone)
+        return rendered_points(found, asked.format, zone)
 
-    return await reads.answer(request, read)
-
-
-def _most(search: str, limit: int) -> int | None:
-    """Returns the number of sensors to read for a page: one more than it shows; None for a search."""
-    return None if search else limit + 1
-
-
-def _names(name: str, column: str, names: list[str]) -> Forms:
-    return Forms(name, names, ({column: each} for each in names), lambda: names_arrow(column, names))
-
-
-def _age(now_us: int, time_us: int) -> dict[str, float]:
-    return {"age_s": round((now_us - time_us) / 1e6, 3)}
+    return await asked.answer(read)
 
 
 @router.get(
@@ -398,9 +355,7 @@ def _age(now_us: int, time_us: int) -> dict[str, float]:
     tags=["alerts"],
 )
 async def alerts(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     rule: Rule = "",
     prefix: Prefix = "",
     start: Since = "",
@@ -426,13 +381,22 @@ async def alerts(
         now_us = time.time_ns() // 1000
         form = Forms(
             "alerts",
-            (each | {"age_s": round((now_us - parse_time(each["event_time"])) / 1e6, 3)} for each in page),
+            (each | _age(now_us, parse_time(each["event_time"])) for each in page),
             page,
             lambda: _alerts_arrow(page),
         )
-        return rendered(request, table, asked, form, {}, count=len(found), more=len(found) > limit, time_zone=zone)
+        return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone)
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
+
+
+def _most(search: str, limit: int) -> int | None:
+    """Returns the number of sensors to read for a page: one more than it shows; None for a search."""
+    return None if search else limit + 1
+
+
+def _age(now_us: int, time_us: int) -> dict[str, float]:
+    return {"age_s": round((now_us - time_us) / 1e6, 3)}
 
 
 def _alerts_arrow(found: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from pipeline.cloud.reading.frames import GroupRecords
@@ -20,8 +20,7 @@ from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import Window, parse_window
 from pipeline.serve import answers, api
-from pipeline.serve.answers import Forms, names_arrow, rendered
-from pipeline.serve.api import AnswerFormat, TheReads
+from pipeline.serve.answers import Asked, Forms, names_arrow, names_form
 from pipeline.serve.parameters import (
     End,
     Filling,
@@ -73,16 +72,16 @@ Before = Annotated[
 
 
 @router.get("", summary="The table's roll-ups", response_model=answers.RollupsJson | answers.FlatJson)
-async def rollups(request: Request, reads: TheReads, asked: AnswerFormat) -> Response:
+async def rollups(asked: Asked) -> Response:
     """The roll-ups, with the fields that they group by, their tiers and their metrics."""
 
     def read(table: SensorTable) -> Response:
         found = [_described(table.schema, rollup) for rollup in table.schema.rollups]
         names = [rollup.name for rollup in table.schema.rollups]
         form = Forms("rollups", found, ({"rollup": name} for name in names), lambda: names_arrow("rollup", names))
-        return rendered(request, table, asked, form, {})
+        return asked.page(table, form)
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -91,9 +90,7 @@ async def rollups(request: Request, reads: TheReads, asked: AnswerFormat) -> Res
     response_model=answers.GroupsJson | answers.FlatJson,
 )
 async def groups(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     metrics: Metrics,
     rollup: RollupName,
     start: RangeStart = "",
@@ -104,7 +101,7 @@ async def groups(
     limit: Limit = 1000,
 ) -> Response:
     """The groups in the newest window, or with start what their windows in a range amount to; and the number of all."""
-    zone = zone_for(time_zone, _window(reads.schema, rollup, tier))
+    zone = zone_for(time_zone, _window(asked.schema, rollup, tier))
     span = as_range(start, end or "now", zone) if start else (None, _moment(end, zone) if end else None)
 
     def read(table: SensorTable) -> Response:
@@ -119,10 +116,9 @@ async def groups(
         found = list(records)
         page = found[:limit]
         form = _form("groups", page, metrics)
-        facts = {"count": len(found), "more": len(found) > limit, "time_zone": zone}
-        return rendered(request, table, asked, form, {}, **facts)
+        return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone)
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -131,9 +127,7 @@ async def groups(
     response_model=answers.GroupWindowsJson | answers.FlatJson,
 )
 async def windows(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     metrics: Metrics,
     rollup: RollupName,
     group: GroupText = None,
@@ -145,8 +139,8 @@ async def windows(
     limit: Limit = 1000,
 ) -> Response:
     """The windows of a group of sensors that start in a range, the oldest first."""
-    named = _group(rollup_of(reads.schema, rollup), group)
-    window = _window(reads.schema, rollup, tier)
+    named = _group(rollup_of(asked.schema, rollup), group)
+    window = _window(asked.schema, rollup, tier)
     zone = zone_for(time_zone, window)
     start_us, end_us = as_range(start, end, zone)
     if fill != Fill.NONE:
@@ -158,17 +152,15 @@ async def windows(
 
         first = found()
         page = page_by_time(lambda limit: found() if limit is None else first, limit, lambda record: record.start_us)
-        return rendered(
-            request,
+        return asked.page(
             table,
-            asked,
             _form("windows", page.records, metrics),
             {} if page.last is None else {"start": format_time(page.last + 1), "end": format_time(end_us)},
             incomplete_before=optional_time(first.incomplete_before_us),
             time_zone=zone,
         )
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get(
@@ -177,9 +169,7 @@ async def windows(
     response_model=answers.SensorsJson | answers.FlatJson,
 )
 async def sensors(
-    request: Request,
-    reads: TheReads,
-    asked: AnswerFormat,
+    asked: Asked,
     rollup: RollupName,
     group: GroupText = None,
     before: Before = "",
@@ -188,23 +178,21 @@ async def sensors(
     limit: Limit = 1000,
 ) -> Response:
     """The sensors that belong to a group in its newest window, or in the last one that starts before a time."""
-    named = _group(rollup_of(reads.schema, rollup), group)
-    zone = zone_for(time_zone, _window(reads.schema, rollup, tier))
+    named = _group(rollup_of(asked.schema, rollup), group)
+    zone = zone_for(time_zone, _window(asked.schema, rollup, tier))
     before_us = _moment(before, zone) if before else None
 
     def read(table: SensorTable) -> Response:
         of_group: Iterator[str] = table.sensors_of_group(rollup, named, before_us, tier=tier or None)
         found = sorted(islice(of_group, limit))
         more = next(of_group, None) is not None
-        rows = ({"sensor_id": sensor_id} for sensor_id in found)
-        form = Forms("sensors", found, rows, lambda: names_arrow("sensor_id", found))
-        return rendered(request, table, asked, form, {}, more=more)
+        return asked.page(table, names_form("sensors", "sensor_id", found), more=more)
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 @router.get("/of", summary="The groups of a sensor", response_model=answers.GroupsOfSensorJson | answers.FlatJson)
-async def groups_of_sensor(request: Request, reads: TheReads, asked: AnswerFormat, sensor_id: SensorId) -> Response:
+async def groups_of_sensor(asked: Asked, sensor_id: SensorId) -> Response:
     """The groups that a sensor belongs to in its newest window."""
 
     def read(table: SensorTable) -> Response:
@@ -212,9 +200,9 @@ async def groups_of_sensor(request: Request, reads: TheReads, asked: AnswerForma
         rows = ({"rollup": each.rollup, "group": each.text, "label": each.label} for each in found)
         names = [f"{each.rollup}/{each.text}" for each in found]
         form = Forms("groups", map(group_json, found), rows, lambda: names_arrow("group", names))
-        return rendered(request, table, asked, form, {})
+        return asked.page(table, form)
 
-    return await reads.answer(request, read)
+    return await asked.answer(read)
 
 
 def _described(schema: TableSchema, rollup: Rollup) -> dict[str, Any]:
