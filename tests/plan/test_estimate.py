@@ -11,17 +11,24 @@ from pipeline.core.panes.group_sizes import sensor_bytes, waiting_event_bytes
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import (
+    TABLETS,
     Restart,
     estimate_of,
+    hottest_share,
+    least_costs,
     messages,
     nodes_for_writes,
+    outweighing,
     panes,
     restart_of,
     tier_writes,
     vcpus_for_events,
 )
 from pipeline.plan.prices import Prices, costs, parse_prices
+from pipeline.plan.sizes import YEARS
 from pipeline.plan.workload import Workload, Writes, names
+from tests.plan import simulation
+from tests.plan.list_prices import LIST
 from tests.support.groups import MINUTE, Group
 
 SECOND = 1_000_000
@@ -29,6 +36,9 @@ DAYS_TEXT = 'tiers = { 1h = "hours", 1d = "days" }'
 DAYS = parse_schema(DAYS_TEXT)
 WORKLOAD = Workload(parse_schema(""), 1_000_000, 60 * SECOND, names("metric", 4))
 START = 1_771_286_400_000_000
+
+SITES = 'tiers = { 1h = "hours", 1d = "days" }\n[rollups]\nsite = { by = "metadata.site" }\n'
+FLEET = Workload(parse_schema(SITES), 1_000_000, 60 * SECOND, names("metric", 3), rollup_groups=100_000)
 
 
 @pytest.mark.parametrize("early", [0, 10, 300, 1200])
@@ -212,3 +222,83 @@ def test_newest_readings():
         1000 * (len("latest#") + 16 + 2 * (3 + len("metric_000000000") + 4.89 + 8))
     )
     assert plain.tiers["1h"] == newest.tiers["1h"]
+
+
+def lines(workload, prices=LIST):
+    """Returns the lines for a fleet."""
+    plan = estimate_of(workload)
+    return outweighing(plan, {years: costs(plan, prices, years) for years in YEARS} if prices else {})
+
+
+def test_groups_of_roll_ups():
+    """A hundred thousand groups take less than the rest together."""
+    assert lines(FLEET) == lines(FLEET, None) == []
+
+
+@pytest.mark.parametrize("sensors", [1, 10_000, 100_000, 300_000])
+@pytest.mark.parametrize("late", [0, 0.001])
+def test_the_least_that_a_job_needs(sensors, late):
+    """A node and a worker may cost more than the rest; roll-ups of a small fleet may be most of little."""
+    fleet = replace(FLEET, sensors=sensors, rollup_groups=100, late=late)
+    assert lines(fleet) == []
+    plan = estimate_of(fleet)
+    notes = least_costs(plan, {years: costs(plan, LIST, years) for years in YEARS})
+    assert len(notes) == (sensors <= 10_000)
+    assert all(note.startswith("Bigtable nodes: 474.50 of ") for note in notes)
+
+
+def test_late_events():
+    """Late events that keep most vCPUs busy are named."""
+    fleet = replace(FLEET, schema=parse_schema(""), every_us=600 * SECOND, sensors=10_000_000)
+    assert lines(replace(fleet, late=0.01)) == []
+    (line,) = lines(replace(fleet, late=0.2))
+    assert line.startswith("late events: ")
+    assert "busy vCPUs, which read closed windows from the table" in line
+
+
+def test_a_part_of_the_costs():
+    """The part that costs more than all others is named, if all have a price."""
+    years = parse_schema('[policies]\nraw = "maxage=3650d"')
+    fleet, dear = replace(FLEET, schema=years, every_us=10 * SECOND), replace(LIST, bigtable_gib_month=1.0)
+    (line,) = lines(fleet, dear)
+    assert line.startswith("Bigtable storage: ")
+    assert line.endswith("a month; set shorter ages in the schema's policies")
+    assert lines(fleet, replace(dear, pubsub_tib=None)) == []
+
+
+def share(key, sensors=1_000_000):
+    """Returns the share by arithmetic. The simulation's is as large, or larger by chance."""
+    schema = parse_schema(f'key = "{key}"')
+    workload = Workload(schema, sensors, MINUTE, names("metric", 1), schema.key.metadata_names)
+    estimated = hottest_share(workload)
+    assert 0.85 * estimated <= simulation.hottest_share(workload) < 2 * estimated
+    return estimated
+
+
+@pytest.mark.parametrize("time", ["{iso_us}", "{reverse_us}", "{bucket:1d}#{iso_us}"])
+def test_time_first(time):
+    """Keys that begin with the time write everything to one tablet."""
+    assert share(f"{time}#{{sensor_id}}") == 1
+
+
+@pytest.mark.parametrize("key", ["{sensor_id}#{reverse_us}", "{sensor_id}#{iso_us}"])
+def test_sensor_first(key):
+    """Keys that begin with the sensor spread evenly, whichever way time runs."""
+    assert 1 / TABLETS <= share(key) < 2 / TABLETS
+
+
+@pytest.mark.parametrize("key", ["{salt:2}#{sensor_id}#{reverse_us}", "{shard:16}#{sensor_id}#{reverse_us}"])
+def test_salted_and_sharded(key):
+    """Salts and shards before the sensor spread as evenly."""
+    assert 1 / TABLETS <= share(key) < 2 / TABLETS
+
+
+@pytest.mark.parametrize("shards", [4, 16])
+def test_shards_before_the_time(shards):
+    """Shards before the time divide the one hot tablet among so many."""
+    assert 1 / shards <= share(f"{{shard:{shards}}}#{{iso_us}}#{{sensor_id}}") < 2 / shards
+
+
+def test_few_sensors():
+    """No more tablets take writes than there are sensors."""
+    assert share("{sensor_id}#{reverse_us}", sensors=3) == pytest.approx(1 / 3)
