@@ -1,6 +1,7 @@
 // The list of alerts: what fires now, or what fired and resolved lately.
 
 import { get } from "./api.js";
+import { drawRows, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { ago, number } from "./times.js";
 
@@ -13,10 +14,7 @@ export function showAlerts(main) {
   const status = main.querySelector("[data-status]");
   let shown = {};
 
-  const back = document.createElement("a");
-  back.href = listAddress();
-  back.textContent = "Sensors";
-  main.querySelector("[data-trail]").append(back);
+  main.querySelector("[data-trail]").append(linkTo(listAddress(), "Sensors"));
   form.addEventListener("submit", (event) => event.preventDefault());
   form.since.addEventListener("change", () => go("alerts", { since: form.since.value }));
 
@@ -31,33 +29,20 @@ export function showAlerts(main) {
     const many = `${count} ${shown.since ? "transition" : "alert"}${count === 1 ? "" : "s"}`;
     const nothing = shown.since ? "Nothing fired or resolved in this time." : "No alert fires.";
     status.textContent = !count ? nothing : more ? `The first ${alerts.length} of ${many}` : many;
-    const kept = new Map([...body.rows].map((row) => [row.dataset.key, row]));
-    alerts.forEach((alert, index) => {
-      const key = [alert.rule, alert.sensor_id, alert.kind, alert.event_time].join("\n");
-      const row = kept.get(key) ?? rowOf(alert, key);
+    const keyOf = (alert) => [alert.rule, alert.sensor_id, alert.kind, alert.event_time].join("\n");
+    drawRows(body, "key", alerts, keyOf, rowOf, (row, alert) => {
       row.querySelector(".age").textContent = ago(alert.age_s);
-      if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     });
-    while (body.rows.length > alerts.length) body.rows[alerts.length].remove();
   }
 
   return { update, refresh };
 }
 
-function rowOf(alert, key) {
-  const row = document.createElement("tr");
-  row.dataset.key = key;
-  row.className = alert.kind;
-  const link = document.createElement("a");
-  link.href = address("chart", { sensor: alert.sensor_id });
-  link.textContent = alert.sensor_id;
+function rowOf(alert) {
+  const link = linkTo(address("chart", { sensor: alert.sensor_id }), alert.sensor_id);
   const value = alert.value === null ? "" : number(alert.value);
-  const cells = [["kind", alert.kind], ["rule", alert.rule], ["sensor", link], ["age", ""], ["value", value], ["severity", alert.severity]];
-  for (const [name, content] of cells) {
-    const cell = row.insertCell();
-    cell.className = name;
-    cell.append(content);
-  }
+  const row = rowWith([["kind", alert.kind], ["rule", alert.rule], ["sensor", link], ["age", ""], ["value", value], ["severity", alert.severity]]);
+  row.className = alert.kind;
   row.querySelector(".age").title = alert.event_time;
   return row;
 }

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { drawGlance } from "./glance.js";
 import { groupsAddress, labelOf, rollupOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
 import { drawPlot } from "./plot.js";
+import { element, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
 import { bandOf, bounded, statisticsOf, steps, through } from "./windows.js";
@@ -124,8 +125,7 @@ export function showChart(main, schema) {
     const above = shown.metric && metrics.length > 1;
     if (above) up.push([all, address("chart", { ...shown, metric: "" })]);
     trail.replaceChildren(...up.flatMap(([text, target], index) => {
-      const link = element("a", text);
-      link.href = target;
+      const link = linkTo(target, text);
       return index ? [" › ", link] : [link];
     }));
     title.textContent = above ? shown.metric : all;
@@ -310,7 +310,7 @@ export function showChart(main, schema) {
     if (lines.dataset.offered === [...offered, "", ...checked].join()) return;
     lines.dataset.offered = [...offered, "", ...checked].join();
     const labels = offered.map((name) => {
-      const label = document.createElement("label");
+      const label = element("label");
       const box = document.createElement("input");
       box.type = "checkbox";
       box.value = name;
@@ -379,18 +379,8 @@ export function showChart(main, schema) {
       cell.scope = "col";
       return cell;
     }));
-    table.tBodies[0].replaceChildren(...rows.slice(-MOST_ROWS).reverse().map((row) => {
-      const line = document.createElement("tr");
-      line.append(...row.map((text) => element("td", text)));
-      return line;
-    }));
+    table.tBodies[0].replaceChildren(...rows.slice(-MOST_ROWS).reverse().map((row) => rowWith(row.map((text) => ["", text]))));
   }
 
   return { update, refresh: async (signal) => (shown.to === "now" ? refresh(signal) : undefined) };
-}
-
-function element(name, text) {
-  const found = document.createElement(name);
-  found.textContent = text;
-  return found;
 }

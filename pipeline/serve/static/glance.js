@@ -1,5 +1,6 @@
 // All metrics of a sensor, of several, or of groups, at a glance: a small chart of each, which leads to the large one.
 
+import { element, linkTo } from "./rows.js";
 import { spark } from "./spark.js";
 import { address } from "./state.js";
 import { number } from "./times.js";
@@ -12,18 +13,14 @@ export function drawGlance(place, { metrics, windows, events, range, shown }) {
   place.replaceChildren(...metrics.slice(0, MOST).map((metric) => {
     const { lines, band } = drawn(metric, windows, events);
     const { picture, least, most } = spark(range, { lines, band });
-    const link = document.createElement("a");
-    link.href = address("chart", { ...shown, metric });
-    link.className = "small";
+    const link = linkTo(address("chart", { ...shown, metric }), "", "small");
     link.dataset.metric = metric;
     const last = lines.length === 1 ? lines[0].values.findLast((value) => value !== null) : undefined;
     const extent = most >= least ? `${number(least)} to ${number(most)}` : "no readings in this range";
-    link.append(text("span", metric, "name"), ...(last === undefined ? [] : [text("b", number(last))]), picture, text("small", extent));
-    const item = document.createElement("li");
-    item.append(link);
-    return item;
+    link.append(element("span", metric, "name"), ...(last === undefined ? [] : [element("b", number(last))]), picture, element("small", extent));
+    return element("li", link);
   }));
-  if (metrics.length > MOST) place.append(text("li", `and ${metrics.length - MOST} more: choose a metric above`));
+  if (metrics.length > MOST) place.append(element("li", `and ${metrics.length - MOST} more: choose a metric above`));
 }
 
 function drawn(metric, windows, events) {
@@ -36,11 +33,4 @@ function drawn(metric, windows, events) {
     lines: windows.map((each) => steps(each, metric, level)),
     band: band && windows.length === 1 ? bandOf(windows[0], metric, band) : null,
   };
-}
-
-function text(name, content, kind = "") {
-  const found = document.createElement(name);
-  found.textContent = content;
-  found.className = kind;
-  return found;
 }

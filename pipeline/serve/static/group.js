@@ -1,6 +1,7 @@
 // Groups of sensors: how people read them, and where they are.
 
 import { Problem, get } from "./api.js";
+import { element, linkTo } from "./rows.js";
 import { address } from "./state.js";
 
 const MOST_LISTED = 200; // sensors of a group
@@ -43,13 +44,6 @@ function decoded(text) {
 export const groupsAddress = ({ rollup, by }) =>
   by.length ? address("groups", { rollup }) : address("chart", { rollup, group: "all" });
 
-export function linkTo(target, text) {
-  const link = document.createElement("a");
-  link.href = target;
-  link.textContent = text;
-  return link;
-}
-
 // Lists the sensors of a group, in its last window before a time, as links.
 export async function showSensorsOf(section, asked, signal) {
   const { sensors, more } = await get("rollups/sensors", { ...asked, limit: MOST_LISTED }, signal);
@@ -70,9 +64,5 @@ export async function showGroupsOf(section, sensor, rollups, signal) {
 export function showLinks(section, title, links) {
   section.hidden = !links.length;
   section.querySelector("h2").textContent = title;
-  section.querySelector("ul").replaceChildren(...links.map((link) => {
-    const item = document.createElement("li");
-    item.append(link);
-    return item;
-  }));
+  section.querySelector("ul").replaceChildren(...links.map((link) => element("li", link)));
 }

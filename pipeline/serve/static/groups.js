@@ -1,13 +1,13 @@
 // The groups of a roll-up: what their sensors have together, in the newest window or in a range, ranked or not.
 
 import { get } from "./api.js";
-import { labelOf, linkTo, rollupOf } from "./group.js";
+import { labelOf, rollupOf } from "./group.js";
+import { comparing, drawRows, linkTo, reading, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, number, ownZone } from "./times.js";
 import { statisticsOf } from "./windows.js";
 
 const PAGE = 200;
-const MOST_COMPARED = 6;
 const MOST_READINGS = 8;
 
 export function showGroups(main, schema) {
@@ -15,9 +15,7 @@ export function showGroups(main, schema) {
   const body = main.querySelector("tbody");
   const status = main.querySelector("[data-status]");
   const more = main.querySelector("[data-more]");
-  const compare = main.querySelector("[data-compare]");
-  const most = main.querySelector("[data-most]");
-  const chosen = new Set();
+  const chosen = comparing(main, "group", (group) => address("chart", { rollup: shown.rollup, group }));
   let shown = {};
   let rollup = null;
   let pages = 1;
@@ -34,21 +32,6 @@ export function showGroups(main, schema) {
     pages += 1;
     dispatchEvent(new HashChangeEvent("hashchange"));
   });
-  body.addEventListener("change", (event) => {
-    const { value, checked } = event.target;
-    const full = checked && chosen.size >= MOST_COMPARED;
-    if (full) event.target.checked = false;
-    else if (checked) chosen.add(value);
-    else chosen.delete(value);
-    most.textContent = full ? `A chart compares ${MOST_COMPARED} groups at most. Untick one first.` : "";
-    showChosen();
-  });
-
-  function showChosen() {
-    compare.hidden = chosen.size < 2;
-    compare.href = address("chart", { rollup: shown.rollup, group: [...chosen] });
-    compare.textContent = `Compare ${chosen.size} groups`;
-  }
 
   async function update(parameters, signal) {
     const next = Object.fromEntries(["rollup", "tier", "since", "by"].map((name) => [name, parameters.get(name) ?? ""]));
@@ -82,14 +65,8 @@ export function showGroups(main, schema) {
     offerRanks(found.groups);
     more.hidden = !found.more;
     status.textContent = described(found);
-    const rows = new Map([...body.rows].map((row) => [row.dataset.group, row]));
-    found.groups.forEach((group, index) => {
-      const row = rows.get(group.group) ?? rowOf(group);
-      fill(row, group);
-      if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
-    });
-    while (body.rows.length > found.groups.length) body.rows[found.groups.length].remove();
-    showChosen();
+    drawRows(body, "group", found.groups, ({ group }) => group, rowOf, fill);
+    chosen.show();
   }
 
   function note(groups) {
@@ -122,21 +99,9 @@ export function showGroups(main, schema) {
   }
 
   function rowOf({ group }) {
-    const row = document.createElement("tr");
-    row.dataset.group = group;
     const label = labelOf(rollup, group);
-    const box = document.createElement("input");
-    box.type = "checkbox";
-    box.value = group;
-    box.checked = chosen.has(group);
-    box.setAttribute("aria-label", `Compare ${label}`);
     const link = linkTo(address("chart", { rollup: shown.rollup, group }), label);
-    for (const [name, child] of [["", box], ["sensor", link], ["age", null], ["readings", document.createElement("div")]]) {
-      const cell = row.insertCell();
-      cell.className = name;
-      if (child) cell.append(child);
-    }
-    return row;
+    return rowWith([["", chosen.tick(group, label)], ["sensor", link], ["age", ""], ["readings", document.createElement("div")]]);
   }
 
   function fill(row, group) {
@@ -147,15 +112,9 @@ export function showGroups(main, schema) {
     const entries = Object.entries(group.metrics);
     const items = entries.slice(0, MOST_READINGS).map(([metric, statistics]) => {
       const { level } = statisticsOf([group], metric);
-      const item = linkTo(address("chart", { rollup: shown.rollup, group: group.group, metric }), "");
-      item.className = "reading";
-      const name = document.createElement("span");
-      name.className = "name";
-      name.textContent = `${metric} `;
-      const figure = document.createElement("b");
-      figure.textContent = number(statistics[level]);
-      figure.title = level === "avg" ? "mean" : (level ?? "");
-      item.append(name, figure);
+      const target = address("chart", { rollup: shown.rollup, group: group.group, metric });
+      const item = reading(target, metric, number(statistics[level]));
+      item.lastChild.title = level === "avg" ? "mean" : (level ?? "");
       return item;
     });
     const rest = entries.length - items.length;

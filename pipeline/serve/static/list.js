@@ -1,14 +1,14 @@
 // The list of sensors: what each says now, and how long ago.
 
 import { Problem, follow, get } from "./api.js";
-import { groupsAddress, linkTo } from "./group.js";
+import { groupsAddress } from "./group.js";
+import { comparing, drawRows, element, linkTo, reading, rowWith } from "./rows.js";
 import { spark } from "./spark.js";
 import { address, go, rememberList } from "./state.js";
 import { ago, iso, number, seconds } from "./times.js";
 import { bounded, statisticsOf, steps } from "./windows.js";
 
 const PAGE = 200;
-const MOST_COMPARED = 6;
 const MOST_READINGS = 8;
 const SPARK_WINDOWS = 24; // in the small chart of a reading
 const MOST_ALERTS = 10000; // that one request asks for
@@ -21,12 +21,10 @@ export function showList(main, schema) {
   const body = main.querySelector("tbody");
   const status = main.querySelector("[data-status]");
   const more = main.querySelector("[data-more]");
-  const compare = main.querySelector("[data-compare]");
-  const most = main.querySelector("[data-most]");
   const alerts = main.querySelector("[data-alerts]");
   const rollups = main.querySelector("[data-rollups]");
   const sparks = sparksOf(schema);
-  const chosen = new Set();
+  const chosen = comparing(main, "sensor", (sensor) => address("chart", { sensor }));
   let shown = {};
   let pages = 1;
   let typing = null;
@@ -53,21 +51,6 @@ export function showList(main, schema) {
     pages += 1;
     dispatchEvent(new HashChangeEvent("hashchange"));
   });
-  body.addEventListener("change", (event) => {
-    const { value, checked } = event.target;
-    const full = checked && chosen.size >= MOST_COMPARED;
-    if (full) event.target.checked = false;
-    else if (checked) chosen.add(value);
-    else chosen.delete(value);
-    most.textContent = full ? `A chart compares ${MOST_COMPARED} sensors at most. Untick one first.` : "";
-    showChosen();
-  });
-
-  function showChosen() {
-    compare.hidden = chosen.size < 2;
-    compare.href = address("chart", { sensor: [...chosen] });
-    compare.textContent = `Compare ${chosen.size} sensors`;
-  }
 
   async function update(parameters, signal) {
     const next = {
@@ -98,17 +81,15 @@ export function showList(main, schema) {
     const count = shown.only ? page.count : more.hidden ? sensors.filter(isSilent).length : await countSilent(signal);
     status.replaceChildren(...described(sensors.length, !more.hidden, count));
     draw(sensors, isSilent, await firing(signal));
-    showChosen();
+    chosen.show();
   }
 
   // Returns the rules whose alerts fire, by sensor, and tells how many alerts fire.
   async function firing(signal) {
     const found = await get("alerts", { limit: MOST_ALERTS }, signal);
-    const link = document.createElement("a");
-    link.href = address("alerts", {});
-    link.textContent = found.count === 1 ? "1 alert fires" : `${found.count} alerts fire`;
+    const text = found.count === 1 ? "1 alert fires" : `${found.count} alerts fire`;
     alerts.hidden = !found.count;
-    if (alerts.textContent !== link.textContent) alerts.replaceChildren(link);
+    if (alerts.textContent !== text) alerts.replaceChildren(linkTo(address("alerts", {}), text));
     return Map.groupBy(found.alerts, (alert) => alert.sensor_id);
   }
 
@@ -129,46 +110,24 @@ export function showList(main, schema) {
     if (shown.only) return [`${isPart ? `The first ${count} of ` : ""}${many(silentCount, "silent ")}, the longest silent first`];
     const first = isPart ? `The first ${many(count)}` : many(count);
     if (!silentCount) return [first];
-    const link = document.createElement("a");
-    link.href = address("list", { ...shown, only: "1" });
-    link.textContent = `${silentCount} silent`;
+    const link = linkTo(address("list", { ...shown, only: "1" }), `${silentCount} silent`);
     return [`${first}; ${isPart ? "of all, " : ""}`, link, ` for ${longest} or longer`];
   }
 
-  // Changes the rows in place, so that a refresh keeps the focus.
   function draw(sensors, isSilent, alertsOf) {
-    const rows = new Map([...body.rows].map((row) => [row.dataset.sensor, row]));
-    sensors.forEach((sensor, index) => {
-      const row = rows.get(sensor.sensor_id) ?? rowOf(sensor.sensor_id, chosen);
+    drawRows(body, "sensor", sensors, (sensor) => sensor.sensor_id, rowOf, (row, sensor) => {
       fill(row, sensor, isSilent(sensor));
       mark(row, alertsOf.get(sensor.sensor_id) ?? []);
       sparks.watch(row);
-      if (body.rows[index] !== row) body.insertBefore(row, body.rows[index] ?? null);
     });
-    while (body.rows.length > sensors.length) body.rows[sensors.length].remove();
+  }
+
+  function rowOf({ sensor_id: id }) {
+    const link = linkTo(address("chart", { sensor: id }), id);
+    return rowWith([["", chosen.tick(id, id)], ["sensor", link], ["age", ""], ["readings", document.createElement("div")]]);
   }
 
   return { update, refresh };
-}
-
-function rowOf(sensorId, chosen) {
-  const row = document.createElement("tr");
-  row.dataset.sensor = sensorId;
-  const box = document.createElement("input");
-  box.type = "checkbox";
-  box.value = sensorId;
-  box.checked = chosen.has(sensorId);
-  box.setAttribute("aria-label", `Compare ${sensorId}`);
-  const link = document.createElement("a");
-  link.href = address("chart", { sensor: sensorId });
-  link.textContent = sensorId;
-  for (const [name, child] of [["", box], ["sensor", link], ["age", null], ["readings", null]]) {
-    const cell = row.insertCell();
-    cell.className = name;
-    if (child) cell.append(child);
-    if (name === "readings") cell.append(document.createElement("div"));
-  }
-  return row;
 }
 
 function fill(row, sensor, isSilent) {
@@ -176,10 +135,7 @@ function fill(row, sensor, isSilent) {
   row.classList.toggle("silent", isSilent);
   const text = ago(sensor.age_s) + (isSilent ? " " : "");
   if (age.firstChild?.data !== text || Boolean(age.querySelector(".badge")) !== isSilent) {
-    const badge = document.createElement("span");
-    badge.className = "badge";
-    badge.textContent = "silent";
-    age.replaceChildren(text, ...(isSilent ? [badge] : []));
+    age.replaceChildren(text, ...(isSilent ? [element("span", "silent", "badge")] : []));
   }
   age.title = sensor.event_time;
   const entries = Object.entries(sensor.readings);
@@ -187,17 +143,9 @@ function fill(row, sensor, isSilent) {
   if (row.dataset.readings === key) return;
   row.dataset.readings = key;
   const shown = entries.slice(0, MOST_READINGS).map(([metric, value]) => {
-    const item = document.createElement("a");
-    item.className = "reading";
-    item.href = address("chart", { sensor: sensor.sensor_id, metric });
-    item.dataset.metric = metric;
-    const label = document.createElement("span");
-    label.className = "name";
-    label.textContent = `${metric} `;
-    const figure = document.createElement("b");
-    figure.textContent = number(value);
+    const item = reading(address("chart", { sensor: sensor.sensor_id, metric }), metric, number(value));
     const earlier = [...readings.children].find((each) => each.dataset.metric === metric)?.querySelector("svg");
-    item.append(label, figure, ...(earlier ? [earlier] : []));
+    if (earlier) item.append(earlier);
     return item;
   });
   const rest = entries.length - shown.length;
@@ -208,15 +156,10 @@ function fill(row, sensor, isSilent) {
 function mark(row, alerts) {
   const [, name] = row.cells;
   const text = alerts.map((alert) => alert.rule).join(", ");
-  let badge = name.querySelector(".alerting");
+  const badge = name.querySelector(".alerting");
   if ((badge?.textContent ?? "") === text) return;
   badge?.remove();
-  if (!text) return;
-  badge = document.createElement("a");
-  badge.className = "alerting";
-  badge.href = address("alerts", {});
-  badge.textContent = text;
-  name.append(badge);
+  if (text) name.append(linkTo(address("alerts", {}), text, "alerting"));
 }
 
 // Draws the last windows of each reading in the rows that a person sees: of an hour, or those next to it in length.

@@ -1,5 +1,6 @@
 // Draws lines and a band with uPlot, which is loaded as a global.
 
+import { element } from "./rows.js";
 import { formatter, number, span } from "./times.js";
 
 const HEIGHT = 380;
@@ -61,16 +62,13 @@ export function drawPlot(main, zoom) {
     }, data, place);
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", spoken(chart, flat));
-    const times = document.createElement("li");
-    times.className = "times";
+    const times = element("li", "", "times");
     legend.replaceChildren(times, ...chart.series.map((each) => {
-      const item = document.createElement("li");
-      const sample = document.createElement("span");
+      const sample = element("span", "", each.band ? "line band" : "line");
       sample.style.borderTopColor = each.band ? style.getPropertyValue("--band").trim() : colour(each.colour);
-      sample.className = each.band ? "line band" : "line";
       sample.style.borderTopStyle = !each.band && dashOf(each).length ? "dashed" : "solid";
-      const value = document.createElement("b");
-      item.append(sample, `${each.label} `, value);
+      const item = element("li", sample);
+      item.append(`${each.label} `, element("b"));
       return item;
     }));
     point(plot, chart, flat);
