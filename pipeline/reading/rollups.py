@@ -9,10 +9,11 @@ from pipeline.cli.options import COUNT, AskedRange, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import print_table, prose, word
 from pipeline.core.answers.gaps import Fill
+from pipeline.core.answers.record_json import rollup_json
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.text import joined, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup, tiers_of
+from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows.fixed import Window
 from pipeline.reading.options import (
@@ -99,15 +100,7 @@ def rollups(
 
 
 def _print_rollups(table: "SensorTable", output: Output) -> None:
-    found = [
-        {
-            "rollup": rollup.name,
-            "by": list(rollup.by),
-            "tiers": [tier.window.text for tier in tiers_of(table.schema, rollup)],
-            "metrics": list(rollup.metrics),
-        }
-        for rollup in table.schema.rollups
-    ]
+    found = [rollup_json(table.schema, rollup) for rollup in table.schema.rollups]
     if output != Output.TABLE:
         print_flat(found, _COLUMNS, output)
     elif found:

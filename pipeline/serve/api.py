@@ -23,12 +23,12 @@ from pipeline.core.answers.record_json import (
     latest_json,
     latest_rows,
     optional_time,
+    rollup_json,
 )
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time, parse_time
-from pipeline.core.queries.rollup_windows import tiers_of
 from pipeline.core.queries.sensor_locator import SensorLocator
 from pipeline.core.queries.windows import tier_of
 from pipeline.core.schema.key_space import KeyBindings
@@ -104,15 +104,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
             for tier in found.tiers
         ],
         latest=found.latest is not None,
-        rollups=[
-            answers.RollupJson(
-                rollup=rollup.name,
-                by=list(rollup.by),
-                tiers=[tier.window.text for tier in tiers_of(found, rollup)],
-                metrics=list(rollup.metrics),
-            )
-            for rollup in found.rollups
-        ],
+        rollups=[answers.RollupJson(**rollup_json(found, rollup)) for rollup in found.rollups],
         metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )

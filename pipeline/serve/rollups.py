@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
@@ -12,9 +12,9 @@ from pipeline.cloud.reading.frames import GroupRecords
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill, check_fill
 from pipeline.core.answers.read_arguments import zone_for
-from pipeline.core.answers.record_json import aggregate_rows, group_json, group_record_json, optional_time
+from pipeline.core.answers.record_json import aggregate_rows, group_json, group_record_json, optional_time, rollup_json
 from pipeline.core.notation.times import format_time, parse_moment
-from pipeline.core.queries.windows import group_of, rollup_of, tier_of_rollup, tiers_of
+from pipeline.core.queries.rollup_windows import group_of, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema
@@ -76,7 +76,7 @@ async def rollups(asked: Asked) -> Response:
     """The roll-ups, with the fields that they group by, their tiers and their metrics."""
 
     def read(table: SensorTable) -> Response:
-        found = [_described(table.schema, rollup) for rollup in table.schema.rollups]
+        found = [rollup_json(table.schema, rollup) for rollup in table.schema.rollups]
         names = [rollup.name for rollup in table.schema.rollups]
         form = Forms("rollups", found, ({"rollup": name} for name in names), lambda: names_arrow("rollup", names))
         return asked.page(table, form)
@@ -203,11 +203,6 @@ async def groups_of_sensor(asked: Asked, sensor_id: SensorId) -> Response:
         return asked.page(table, form)
 
     return await asked.answer(read)
-
-
-def _described(schema: TableSchema, rollup: Rollup) -> dict[str, Any]:
-    tiers = [tier.window.text for tier in tiers_of(schema, rollup)]
-    return {"rollup": rollup.name, "by": list(rollup.by), "tiers": tiers, "metrics": list(rollup.metrics)}
 
 
 def _group(rollup: Rollup, text: str | None) -> SensorGroup:

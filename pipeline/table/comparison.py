@@ -1,4 +1,4 @@
-"""Compares a table with a requested schema: its families, their policies, and its stored schema."""
+"""Compares a table with a requested schema, and describes the schema that it has."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

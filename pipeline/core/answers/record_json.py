@@ -7,8 +7,11 @@ from pipeline.core.answers.points import Points
 from pipeline.core.events import protobuf_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
+from pipeline.core.queries.rollup_windows import tiers_of
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup
+from pipeline.core.schema.rollup import Rollup
+from pipeline.core.schema.table_schema import TableSchema
 
 
 def event_json(record: RawRecord) -> dict[str, Any]:
@@ -44,6 +47,12 @@ def aggregate_json(record: AggregateRecord) -> dict[str, Any]:
         **({"filled": True} if record.filled else {}),
         "metrics": _metrics(record),
     }
+
+
+def rollup_json(schema: TableSchema, rollup: Rollup) -> dict[str, Any]:
+    """Returns a roll-up, with its tiers in the schema."""
+    tiers = [tier.window.text for tier in tiers_of(schema, rollup)]
+    return {"rollup": rollup.name, "by": list(rollup.by), "tiers": tiers, "metrics": list(rollup.metrics)}
 
 
 def group_json(group: SensorGroup) -> dict[str, Any]:
