@@ -159,8 +159,9 @@ def on_dataflow(vcpus: float) -> float:
 
 def estimate_of(workload: Workload) -> Estimate:
     """Returns all figures, in a time that does not depend on the number of sensors."""
-    raw, tiers, groups = raw_writes(workload), tier_writes(workload), groups_of(workload)
     growth, late, of_event = stored_per_day(workload), late_of(workload), raw_size(workload)
+    raw, tiers = _writes(of_event, workload.events_per_second), tier_writes(workload)
+    groups = group_sizes(workload.aggregation, workload.rate) if workload.schema.tiers else None
     for_panes = vcpus_for_panes(workload, tiers, groups) + on_dataflow(late.vcpus)
     rollups = rollups_of(workload, tiers)
     if rollups is not None:
@@ -172,9 +173,10 @@ def estimate_of(workload: Workload) -> Estimate:
     for_panes += 0.0 if results is None else results.per_second * RESULT_US / 1_000_000 * _ON_DATAFLOW
     vcpus = vcpus_for_events(workload) + for_panes
     worker, workers = workers_for(vcpus)
-    state = state_bytes(workload, groups)
-    traffic = state_traffic(workload, groups) + late.traffic_per_second
-    traffic += rollups.traffic_per_second if rollups else 0
+    state, traffic = 0.0, late.traffic_per_second + (rollups.traffic_per_second if rollups else 0)
+    if groups is not None:
+        state = workload.sensors * (groups.windows_bytes + groups.waiting_bytes) / groups.sensors
+        traffic += workload.sensors * groups.traffic_per_second / groups.sensors
     return Estimate(
         events_per_second=workload.events_per_second,
         messages=(messages(workload, 1), messages(workload, workload.batch)),
@@ -250,11 +252,6 @@ def restart_of(workload: Workload) -> Restart:
     raw = windows * of_window / 2
     reads = windows * 2 / _RESTORED_TOGETHER + raw / _PAGE_ROWS
     return Restart(windows, reads, (windows * _RESTORED_US + raw * RAW_ROW_US) / 1_000_000)
-
-
-def raw_writes(workload: Workload) -> Writes:
-    """Returns the writes of raw rows: an event's rows, times events a second."""
-    return _writes(raw_size(workload), workload.events_per_second)
 
 
 def _writes(size: RowSize, rate: float) -> Writes:
@@ -335,25 +332,6 @@ def hottest_share(workload: Workload) -> float:
             case SaltToken() | ShardToken():
                 places *= len(token.values)
     return 1 / min(TABLETS, workload.sensors, places)
-
-
-def groups_of(workload: Workload) -> GroupSizes | None:
-    """Returns the job's groups of sensors; None if the table has no windows."""
-    if not workload.schema.tiers:
-        return None
-    return group_sizes(workload.aggregation, workload.rate)
-
-
-def state_bytes(workload: Workload, groups: GroupSizes | None) -> float:
-    """Returns the bytes of all sensors' windows, and of the readings that wait for a firing, when they take most."""
-    if groups is None:
-        return 0.0
-    return workload.sensors * (groups.windows_bytes + groups.waiting_bytes) / groups.sensors
-
-
-def state_traffic(workload: Workload, groups: GroupSizes | None) -> float:
-    """Returns the bytes of windows that firings of all groups read and write in a second."""
-    return 0.0 if groups is None else workload.sensors * groups.traffic_per_second / groups.sensors
 
 
 def streaming_bytes(workload: Workload, tiers: Iterable[Writes], groups: GroupSizes | None) -> float:

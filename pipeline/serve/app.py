@@ -2,9 +2,10 @@
 
 import hmac
 import ipaddress
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -43,7 +44,6 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 _API = "/api/"
-_API_PAGE = "/api/docs"
 
 
 def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | None = None) -> FastAPI:
@@ -75,13 +75,8 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     app.include_router(api.router)
     app.include_router(rollups.router)
     app.add_middleware(Protection, token=token, hosts=hosts)
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(ValueError, _unanswerable)
-    app.add_exception_handler(ServerProblem, _unavailable)
-    app.add_exception_handler(TookTooLong, _too_slow)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(ClientLeft, _left)
+    for kind, answer in _ANSWERS.items():
+        app.add_exception_handler(kind, answer)
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -104,41 +99,32 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     return app
 
 
-def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 (what this handler is registered for)
-    return _problem(error.status_code, error.detail)
+def _problem(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": text}, status, headers)
 
 
-def _invalid(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 (what this handler is registered for)
+def _invalid(error: RequestValidationError) -> Response:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"][1:])
     return _problem(400, f"{name}: {first['msg']}")
 
 
-def _unanswerable(_: Request, error: Exception) -> Response:
-    return _problem(400, str(error))
-
-
-def _unavailable(_: Request, error: Exception) -> Response:
-    return _problem(503, str(error), {"Retry-After": "5"})
-
-
-def _too_slow(request: Request, _: Exception) -> Response:
+def _too_slow(request: Request) -> Response:
     seconds = request.app.state.reads.timeout_s
     return _problem(504, f"Bigtable took longer than {seconds:g} s; ask for a shorter range, or fewer sensors")
 
 
-def _busy(_: Request, __: Exception) -> Response:
-    return _problem(503, "too many requests wait before this one; ask again later", {"Retry-After": "5"})
-
-
-def _left(_: Request, __: Exception) -> Response:
-    return Response(status_code=_CLOSED)
-
-
-def _problem(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": text}, status, headers)
+_LATER = {"Retry-After": "5"}
+_ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
+    HTTPException: lambda _, error: _problem(error.status_code, error.detail),
+    RequestValidationError: lambda _, error: _invalid(error),
+    ValueError: lambda _, error: _problem(400, str(error)),
+    ServerProblem: lambda _, error: _problem(503, str(error), _LATER),
+    TookTooLong: lambda request, _: _too_slow(request),
+    Busy: lambda *_: _problem(503, "too many requests wait before this one; ask again later", _LATER),
+    ClientLeft: lambda *_: Response(status_code=_CLOSED),
+}
+"""The answer to each exception."""
 
 
 def is_loopback(host: str) -> bool:
@@ -193,7 +179,7 @@ class Protection:
             if message["type"] == "http.response.start":
                 answer = MutableHeaders(scope=message)
                 answer.update(_HEADERS)
-                answer["Content-Security-Policy"] = _INLINE if path.startswith(_API_PAGE) else _STRICT
+                answer["Content-Security-Policy"] = _INLINE if path.startswith(_DOCS) else _STRICT
                 if path.startswith(_API):
                     answer["Cache-Control"] = "no-store"
             await send(message)
@@ -208,7 +194,7 @@ class Protection:
             return JSONResponse({"error": "this server does not answer under this name of the host"}, 421)
         if method not in ("GET", "HEAD"):
             return JSONResponse({"error": "this server only reads: use GET"}, 405, {"Allow": "GET, HEAD"})
-        if self._token is not None and path.startswith(_API) and not path.startswith(_API_PAGE):
+        if self._token is not None and path.startswith(_API) and not path.startswith(_DOCS):
             presented = headers.get("authorization", "").encode()
             if not hmac.compare_digest(presented, f"Bearer {self._token}".encode()):
                 wrong = "the token is not that of this server; " if presented else ""
