@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pipeline.cli.options import schema_options, table_options
+from pipeline.cli.options import schema_options
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.declared import DeclaredSchema
@@ -92,25 +92,6 @@ def command(declared: DeclaredSchema) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "declared"),
-    [
-        ([], DeclaredSchema()),
-        (["--schema", "default"], DeclaredSchema(default=True)),
-        (
-            ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"],
-            DeclaredSchema(raw="r", stats="s", meta="m"),
-        ),
-        (["--raw-family", "stats"], DeclaredSchema(raw="stats")),
-    ],
-)
-def test_declared_schema(options: list[str], declared: DeclaredSchema) -> None:
-    """Flags that are not set leave the schema to the table."""
-    result = CliRunner().invoke(command, options)
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{declared!r}\n"
-
-
-@pytest.mark.parametrize(
     ("options", "problem"),
     [
         (["--schema", "tall"], "'tall' is not 'default'"),
@@ -123,22 +104,6 @@ def test_wrong_usage(options: list[str], problem: str) -> None:
     result = CliRunner().invoke(command, options)
     assert result.exit_code == 2
     assert problem in result.stderr
-
-
-@click.command()
-@table_options
-def table_command(table: TableName) -> None:
-    click.echo(repr(table))
-
-
-def test_the_app_profile() -> None:
-    """Without the option, the instance's default one routes. The id is that of Google's rules."""
-    words = ["--project", "my-project", "--instance", "i", "--table", "t"]
-    assert CliRunner().invoke(table_command, words).stdout == f"{TableName('my-project', 'i', 't')!r}\n"
-    ran = CliRunner().invoke(table_command, [*words, "--app-profile", "batch"])
-    assert ran.stdout == f"{TableName('my-project', 'i', 't', 'batch')!r}\n"
-    ran = CliRunner().invoke(table_command, [*words, "--app-profile", "a/b"])
-    assert "'a/b' is not a valid name on Google Cloud: the id of an app profile" in ran.stderr
 
 
 def test_commands_take_the_route(bigtable, monkeypatch, tmp_path) -> None:

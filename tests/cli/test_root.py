@@ -6,15 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline import __version__
-from pipeline.cli.root import COMMANDS, main
-
-
-def test_help_names_every_command():
-    """The help lists every command."""
-    result = CliRunner().invoke(main, ["--help"])
-    assert result.exit_code == 0
-    for name in COMMANDS:
-        assert f"\n  {name} " in result.output
+from pipeline.cli.root import main
 
 
 def test_help_has_sections():
@@ -31,14 +23,6 @@ def test_help_has_sections():
     }
     output = CliRunner().invoke(main, ["read", "--help"]).output.partition("Commands:\n")[2]
     assert re.findall(r"^  (\w+)", output, re.MULTILINE)[:3] == ["sensors", "latest", "range"]
-
-
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_has_help(command):
-    """Every command prints its help."""
-    result = CliRunner().invoke(main, [command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
 
 
 def test_version():

@@ -151,18 +151,13 @@ def test_windows_of_a_time_zone(bigtable: str) -> None:
     csv_lines = run(name, "aggregates", "s", *two_days, "--output", "csv").stdout.splitlines()
     assert [line.split(",")[1] for line in csv_lines[1:]] == starts
     assert [line.split()[0] for line in run(name, "aggregates", "s", *two_days).stdout.splitlines()[3:5]] == starts
-    assert [record["window_start"] for record in run_json_of_plot(name, "s", *two_days)] == starts
+    plotted = run(name, "plot", "s", "--metric", "t", *two_days, "--json").stdout.splitlines()
+    assert [json.loads(line)["window_start"] for line in plotted] == starts
     assert run(name, "plot", "s", "--metric", "t", *two_days).exit_code == 0
     wrong = run(name, "aggregates", "s", *DAY, "--tier", "1d@Europe/Berln")
     assert (wrong.exit_code, "did you mean Europe/Berlin?" in wrong.stderr) == (2, True)
     missing = run(name, "aggregates", "s", *DAY, "--tier", "1w@Europe/Berlin")
     assert (missing.exit_code, "its tiers: 1h, 1d@Europe/Berlin" in missing.stderr) == (2, True)
-
-
-def run_json_of_plot(name: TableName, sensor: str, *options: str) -> list[dict]:
-    result = run(name, "plot", sensor, "--metric", "t", *options, "--json")
-    assert result.exit_code == 0, result.output
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_an_overflow_is_text_in_json(name: TableName) -> None:
@@ -247,13 +242,6 @@ def test_a_terminal_shows_a_table_that_fits(name: TableName) -> None:
 
 def words(printed: str) -> set[str]:
     return {word.rstrip(",") for word in printed.split()}
-
-
-@pytest.mark.parametrize("json_option", [[], ["--json"]])
-def test_a_sensor_without_readings_is_an_error_of_latest(name: TableName, json_option: list[str]) -> None:
-    """One line on standard error and exit code 1, with and without --json."""
-    result = run(name, "latest", "s", *json_option)
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no readings of s\n")
 
 
 BETWEEN = "between 2026-02-17T00:00:00Z and 2026-02-18T00:00:00Z"

@@ -29,6 +29,11 @@ ARROW = "application/vnd.apache.arrow.stream"
 RANGE = f"start={format_time(START)}&end={format_time(START + 4 * HOUR)}"
 
 WARM = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10), severity="page")
+LOCATED = [
+    "{metadata.site}#{sensor_id}#{reverse_us}",
+    "{sensor_id}#{metadata.site}#{iso_us}",
+    "{metadata.site}#{iso_us}#{sensor_id}",
+]
 LOUD = Rule("loud", metric="u", condition=AlertCondition("above", 0, 0))
 
 
@@ -300,14 +305,7 @@ def test_sensors_behind_another(bigtable, text):
             assert [each.sensor_id for each in table.newest(after=sensor)] == every[place + 1 :]
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "{metadata.site}#{sensor_id}#{reverse_us}",
-        "{sensor_id}#{metadata.site}#{iso_us}",
-        "{metadata.site}#{iso_us}#{sensor_id}",
-    ],
-)
+@pytest.mark.parametrize("key", LOCATED)
 def test_places(bigtable, key):
     """They find the events of a sensor that moved, and only its own."""
     sites = [("a", "north"), ("a", "south"), ("ab", "west")]
@@ -320,14 +318,7 @@ def test_places(bigtable, key):
         assert get(f"{api}/places?sensor=a%23").status == 400
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "{metadata.site}#{sensor_id}#{reverse_us}",
-        "{sensor_id}#{metadata.site}#{iso_us}",
-        "{metadata.site}#{iso_us}#{sensor_id}",
-    ],
-)
+@pytest.mark.parametrize("key", LOCATED)
 def test_newest_readings_of_sensors_that_metadata_locates(bigtable, key):
     """Without rows of newest readings; a sensor that moved says what it said last."""
     sites = {"a": ["north", "south"], "ab": ["north"], "b": ["west"]}

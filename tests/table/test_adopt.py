@@ -146,12 +146,6 @@ def test_a_table_without_rows(foreign: TableName) -> None:
     assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table create' with --apply")
 
 
-def test_no_table(name: TableName) -> None:
-    """A missing table is refused in one line."""
-    result = run("adopt", name)
-    assert (result.exit_code, result.stderr) == (1, f"Error: {name.is_missing}\n")
-
-
 def test_another_program_is_first(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """A schema that another program stores meanwhile stays."""
     write(foreign, filled(1, 1))
