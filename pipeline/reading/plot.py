@@ -19,7 +19,7 @@ from pipeline.core.answers.record_json import group_json
 from pipeline.core.notation.text import counted, json_number, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, SensorGroup
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, SensorGroup
 from pipeline.core.statistics.definitions import statistic
 from pipeline.core.windows.calendars import CalendarWindow
 from pipeline.core.windows.fixed import DAILY, HOURLY, Window
@@ -37,6 +37,7 @@ from pipeline.reading.options import (
 from pipeline.reading.views import missing_before, no_readings
 
 if TYPE_CHECKING:
+    from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords
     from pipeline.cloud.reading.reader import SensorTable
 
 
@@ -61,7 +62,7 @@ class Curve:
     def read(
         cls,
         table: "SensorTable",
-        sensor: str,
+        subject: str | SensorGroup,
         metric: str,
         span_us: tuple[int, int],
         tier: Window | None,
@@ -69,41 +70,30 @@ class Curve:
         max_events: int,
         asked: tuple[str, str] | None,
     ) -> "Curve":
-        """Reads a metric of a sensor: windows, and events if they are at most ``max_events``."""
+        """Reads a metric: windows, and the events of a sensor if they are at most ``max_events``."""
         start_us, end_us = span_us
-        tiers = table.schema.tiers
-        window = tier or (tiers[0].window if tiers else None)
+        window: Window | None
+        records: Iterable[RawRecord] = ()
+        windows: AggregateRecords | GroupRecords | None = None
         with usage_errors():
-            records = table.range(sensor, start_us, end_us, metrics=[metric], limit=max_events + 1, metadata=metadata)
-            first_us = window.start_of(start_us) if window else 0
-            windows = table.aggregates(sensor, first_us, end_us, tier=window, metrics=[metric]) if window else None
+            if isinstance(subject, SensorGroup):
+                window = tier_of_rollup(table.schema, rollup_of(table.schema, subject.rollup), tier).window
+                first_us = window.start_of(start_us)
+                windows = table.rollups(subject.rollup, subject, first_us, end_us, tier=window, metrics=[metric])
+            else:
+                window = tier or next((tier.window for tier in table.schema.tiers), None)
+                most = max_events + 1
+                records = table.range(subject, start_us, end_us, metrics=[metric], limit=most, metadata=metadata)
+                if window:
+                    first_us = window.start_of(start_us)
+                    windows = table.aggregates(subject, first_us, end_us, tier=window, metrics=[metric])
         names, band = _band_points(windows or (), metric, asked)
         lost = missing_before(windows.incomplete_before_us, "windows") if windows else ""
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
         more = len(newest) > max_events
         events = [] if band and more else newest[:max_events][::-1]
-        return cls(window, band, events, max_events if more else 0, names, lost, {"sensor_id": sensor})
-
-    @classmethod
-    def of_group(
-        cls,
-        table: "SensorTable",
-        group: SensorGroup,
-        metric: str,
-        span_us: tuple[int, int],
-        tier: Window | None,
-        asked: tuple[str, str] | None,
-    ) -> "Curve":
-        """Reads the windows of a group."""
-        start_us, end_us = span_us
-        with usage_errors():
-            window = tier_of_rollup(table.schema, rollup_of(table.schema, group.rollup), tier).window
-            first_us = window.start_of(start_us)
-            windows = table.rollups(group.rollup, group, first_us, end_us, tier=window, metrics=[metric])
-        names, band = _band_points(windows, metric, asked)
-        return cls(
-            window, band, [], 0, names, missing_before(windows.incomplete_before_us, "windows"), group_json(group)
-        )
+        about = group_json(subject) if isinstance(subject, SensorGroup) else {"sensor_id": subject}
+        return cls(window, band, events, max_events if more else 0, names, lost, about)
 
     def json(self, metric: str) -> Iterator[dict[str, Any]]:
         """Yields a record for each window and event drawn."""
@@ -300,10 +290,7 @@ def plot(
             for each in drawn:
                 for metric in of_axis:
                     label = each if isinstance(each, str) else each.label
-                    if isinstance(each, str):
-                        series = Curve.read(table, each, metric, span_us, tier, fields, most, band)
-                    else:
-                        series = Curve.of_group(table, each, metric, span_us, tier, band)
+                    series = Curve.read(table, each, metric, span_us, tier, fields, most, band)
                     if series.band or series.events:
                         found[label, metric] = series
                     elif isinstance(each, str):

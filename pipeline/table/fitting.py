@@ -12,7 +12,7 @@ from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS, Event, va
 from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
-from pipeline.core.notation.times import format_time
+from pipeline.core.notation.times import format_time, shown_time
 from pipeline.core.rollups.sums import read_sums
 from pipeline.core.rows.aggregate_rows import (
     OF_WRITERS,
@@ -192,8 +192,8 @@ def _check_cells(cells: Iterable[Cell], written: set[Column]) -> None:
         if (time_us := times.get((cell.family, cell.qualifier))) is None:
             raise Mismatch(f"the schema would not write cell {_shown_cell(cell)}")
         raise Mismatch(
-            f"cell {_shown_cell(cell)} has the timestamp {_shown_time(cell.timestamp_us)} "
-            f"instead of {_shown_time(time_us)}"
+            f"cell {_shown_cell(cell)} has the timestamp {shown_time(cell.timestamp_us)} "
+            f"instead of {shown_time(time_us)}"
         )
 
 
@@ -203,13 +203,6 @@ def _column(cell: Cell) -> Column:
 
 def _shown_cell(cell: Cell) -> str:
     return f"{cell.family}:{cell.qualifier.decode(errors='backslashreplace')}"
-
-
-def _shown_time(time_us: int) -> str:
-    try:
-        return format_time(time_us)
-    except (ValueError, OverflowError):
-        return f"{time_us} µs since the epoch"
 
 
 def check_rollup_row(schema: TableSchema, kind: str, row: Row) -> None:

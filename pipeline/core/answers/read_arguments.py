@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
-from pipeline.core.notation.times import Time, format_time, to_us
+from pipeline.core.notation.times import Time, shown_time, to_us
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
 from pipeline.core.windows import Window
 
@@ -50,12 +50,5 @@ def within_keys(start: Time, end: Time, time_zone: str | None = None, tier: Wind
     zone = zone_for(time_zone, tier)
     start_us, end_us = to_us(start, zone), to_us(end, zone)
     if start_us >= end_us:
-        raise ValueError(f"the range is empty: {_shown(start_us)} is not before {_shown(end_us)}")
+        raise ValueError(f"the range is empty: {shown_time(start_us)} is not before {shown_time(end_us)}")
     return min(max(start_us, 0), LATEST_US + 1), min(max(end_us, 0), LATEST_US + 1)
-
-
-def _shown(time_us: int) -> str:
-    try:
-        return format_time(time_us)
-    except OverflowError:
-        return f"{time_us} µs since the epoch"

@@ -15,7 +15,7 @@ from pipeline.core.events.message import sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import shown_bytes
 from pipeline.core.notation.text import shown
-from pipeline.core.notation.times import format_time
+from pipeline.core.notation.times import format_time, shown_time
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 EARLIEST_US = 946_684_800_000_000  # 2000-01-01T00:00:00Z
@@ -197,9 +197,9 @@ def _bad_event_time(event: SensorEvent, latest_us: int) -> BadData:
 def _time_out_of_range(time_us: int, latest_us: int) -> BadData:
     if time_us < EARLIEST_US:
         return BadData(
-            Reason.EVENT_TIME_TOO_EARLY, f"event_time {_shown_time(time_us)} is before {format_time(EARLIEST_US)}"
+            Reason.EVENT_TIME_TOO_EARLY, f"event_time {shown_time(time_us)} is before {format_time(EARLIEST_US)}"
         )
-    return BadData(Reason.EVENT_TIME_IN_FUTURE, f"event_time {_shown_time(time_us)} is after {_shown_time(latest_us)}")
+    return BadData(Reason.EVENT_TIME_IN_FUTURE, f"event_time {shown_time(time_us)} is after {shown_time(latest_us)}")
 
 
 def _readings(readings: dict[str, float]) -> dict[str, float]:
@@ -256,10 +256,3 @@ def name_of(qualifier: bytes) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"column {shown_bytes(qualifier)} is not a name: it does not match {_NAME.pattern}")
     return name
-
-
-def _shown_time(time_us: int) -> str:
-    try:
-        return format_time(time_us)
-    except OverflowError:
-        return f"{time_us} µs since the epoch"

@@ -63,6 +63,14 @@ def format_time(time_us: int) -> str:
     return to_datetime(time_us).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
 
 
+def shown_time(time_us: int) -> str:
+    """Returns a time for a message: ISO 8601, or the number of microseconds if no calendar has it."""
+    try:
+        return format_time(time_us)
+    except (ValueError, OverflowError):
+        return f"{time_us} µs since the epoch"
+
+
 def to_local(time_us: int, zone: str) -> datetime:
     """Returns the time as an aware datetime of the zone; in UTC if it is outside the years 1 to 9999 there."""
     instant = to_datetime(time_us)
