@@ -2,7 +2,7 @@
 
 import time
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Header, Query, Request
 
@@ -28,13 +28,17 @@ class Format(StrEnum):
     ARROW = "arrow"
 
 
+def _text(description: str, **more: Any) -> Any:
+    return Query(max_length=_MAX_TEXT, description=description, **more)
+
+
 Text = Annotated[str, Query(max_length=_MAX_TEXT)]
 OptionalText = Annotated[str | None, Query(max_length=_MAX_TEXT)]  # where an empty text is one
-SensorId = Annotated[str, Query(alias="sensor", max_length=_MAX_TEXT, description="The sensor's id.")]
+SensorId = Annotated[str, _text("The sensor's id.", alias="sensor")]
 SensorIds = Annotated[
     list[Text], Query(alias="sensor", min_length=1, max_length=MAX_SENSORS, description="A sensor's id. Repeatable.")
 ]
-Metric = Annotated[str, Query(max_length=_MAX_TEXT, description="The metric's name.")]
+Metric = Annotated[str, _text("The metric's name.")]
 Metrics = Annotated[
     list[Text],
     Query(
@@ -53,31 +57,22 @@ Metadata = Annotated[
     ),
 ]
 _TIME = "ISO 8601, in time_zone unless it has an offset; now, today or yesterday; or a duration before now, like -2h."
-Start = Annotated[
-    str, Query(max_length=_MAX_TEXT, description=f"The start of the range, inclusive: {_TIME} By default, a day long.")
-]
-End = Annotated[str, Query(max_length=_MAX_TEXT, description=f"The end of the range, exclusive: {_TIME}")]
+Start = Annotated[str, _text(f"The start of the range, inclusive: {_TIME} By default, a day long.")]
+End = Annotated[str, _text(f"The end of the range, exclusive: {_TIME}")]
 Tier = Annotated[
-    str,
-    Query(
-        max_length=_MAX_TEXT,
-        description="The length of the windows, like 15m, 1d or 1d@Europe/Berlin. By default the table's shortest.",
-    ),
+    str, _text("The length of the windows, like 15m, 1d or 1d@Europe/Berlin. By default the table's shortest.")
 ]
 TimeZone = Annotated[
     str,
-    Query(
-        max_length=_MAX_TEXT,
-        description="The time zone of times without an offset, like Europe/Berlin. By default that of the tier, if one "
-        "is named, and else UTC.",
+    _text(
+        "The time zone of times without an offset, like Europe/Berlin. By default that of the tier, if one is named, "
+        "and else UTC."
     ),
 ]
-SilentFor = Annotated[
-    str, Query(max_length=_MAX_TEXT, description="Only sensors that have sent nothing for this time, such as 1h.")
-]
-Prefix = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids begin with this.")]
-Search = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors whose ids contain this, in any case.")]
-After = Annotated[str, Query(max_length=_MAX_TEXT, description="Only sensors after this one, in the table's order.")]
+SilentFor = Annotated[str, _text("Only sensors that have sent nothing for this time, such as 1h.")]
+Prefix = Annotated[str, _text("Only sensors whose ids begin with this.")]
+Search = Annotated[str, _text("Only sensors whose ids contain this, in any case.")]
+After = Annotated[str, _text("Only sensors after this one, in the table's order.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="The number of records on a page.")]
 MaxPoints = Annotated[int, Query(ge=4, le=20_000, description="The most points: four for each column of pixels.")]
 Filling = Annotated[
