@@ -59,7 +59,7 @@ else:
         "SensorGroup": "core.rows.records",
         "SensorTable": "cloud.reading.reader",
         "ServerProblem": "cloud.connection.problems",
-        "TooManyRows": "core.queries.bounds",
+        "TooManyRows": "core.queries.reads",
         "alert_records": "cloud.reading.reader",
     }
     __all__ = list(_HOMES)

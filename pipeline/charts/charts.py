@@ -19,7 +19,7 @@ import click
 from pipeline.core.notation.durations import format_interval
 from pipeline.core.notation.times import format_time, from_datetime, to_datetime, to_local
 from pipeline.core.notation.zones import UTC_ZONE, zone_of
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 
 MAX_SERIES = 8  # people can't tell more apart
 

@@ -7,7 +7,7 @@ from pipeline.core.panes.group_sizes import MARK_BYTES
 from pipeline.core.results.window_results import PaneResult, batches_of, message_of, read_batch
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import MetricStats, WindowStats
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import sources
 from pipeline.plan.sizes import raw_size, window_events, window_us
 from pipeline.plan.workload import (
     LATE_FIRING_US,

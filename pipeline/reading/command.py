@@ -22,7 +22,7 @@ from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 from pipeline.reading.options import (
     Metadata,
     OpenTable,

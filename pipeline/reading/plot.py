@@ -18,11 +18,10 @@ from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import group_json
 from pipeline.core.notation.text import counted, json_number, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import group_named, rollup_of, tier_of_rollup
+from pipeline.core.queries.windows import group_named, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, SensorGroup
-from pipeline.core.statistics.definitions import statistic
-from pipeline.core.windows.calendars import CalendarWindow
-from pipeline.core.windows.fixed import DAILY, HOURLY, Window
+from pipeline.core.statistics.window_stats import statistic
+from pipeline.core.windows import DAILY, HOURLY, CalendarWindow, Window
 from pipeline.reading.options import (
     Metadata,
     OpenTable,

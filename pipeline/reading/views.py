@@ -16,7 +16,7 @@ from pipeline.core.notation.text import counted, joined, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window
 
 if TYPE_CHECKING:
     import pyarrow

@@ -29,7 +29,7 @@ from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import format_time, parse_time
-from pipeline.core.queries.sensor_locator import SensorLocator
+from pipeline.core.queries.events import SensorLocator
 from pipeline.core.queries.windows import tier_of
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.toml import document_of

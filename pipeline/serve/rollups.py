@@ -14,7 +14,7 @@ from pipeline.core.answers.gaps import Fill, check_fill
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import aggregate_rows, group_json, group_record_json, optional_time, rollup_json
 from pipeline.core.notation.times import format_time, parse_moment
-from pipeline.core.queries.rollup_windows import group_of, rollup_of, tier_of_rollup
+from pipeline.core.queries.windows import group_of, rollup_of, tier_of_rollup
 from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.schema.rollup import ALL, Rollup
 from pipeline.core.schema.table_schema import TableSchema

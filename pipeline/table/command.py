@@ -16,7 +16,7 @@ from pipeline.cloud.tables import schema_store, tables
 from pipeline.cloud.tables.retention_notes import record_added_tiers, record_losses, retention_of, tiers_without_rows
 from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.queries.events import Query, events_of_all
-from pipeline.core.queries.foreign import ForeignRows
+from pipeline.core.queries.reads import ForeignRows
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.retention import Retention

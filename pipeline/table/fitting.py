@@ -38,8 +38,8 @@ from pipeline.core.rows.rows import Cell, KeyRange, Row, after_prefix
 from pipeline.core.schema.key_template import RawKey
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.definitions import qualifier_of, split_qualifier
-from pipeline.core.windows.fixed import Window
+from pipeline.core.statistics.window_stats import qualifier_of, split_qualifier
+from pipeline.core.windows import Window
 
 _T = TypeVar("_T")
 

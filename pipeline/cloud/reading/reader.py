@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, overload
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
-from pipeline.cloud.scanning.read_ahead import ReadAhead
-from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_range, parse_alert_row
@@ -32,19 +31,18 @@ from pipeline.core.answers.read_arguments import (
 from pipeline.core.answers.window_answers import WindowQuery, answers, group_incomplete_before, incomplete_before
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
-from pipeline.core.queries.bounds import BoundedReads
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.queries.newest import check_silence, longest_silent, newest_events, newest_of_all
-from pipeline.core.queries.rollup_windows import (
+from pipeline.core.queries.reads import BoundedReads, ForeignRow, ForeignRows, OnForeign, RowSelection
+from pipeline.core.queries.windows import (
     group_named,
     groups_with_rows,
     newest_windows,
     rollup_of,
+    sensors_with_windows,
     tier_of_rollup,
     windows_of_groups,
 )
-from pipeline.core.queries.seeks import RowSelection
-from pipeline.core.queries.windows import sensors_with_windows
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import GroupRecord, RawRecord, SensorGroup, newest_first
 from pipeline.core.rows.rows import Row
@@ -52,8 +50,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.windows.calendars import parse_window
-from pipeline.core.windows.fixed import Window
+from pipeline.core.windows import Window, parse_window
 
 if TYPE_CHECKING:
     from pipeline.core.answers.points import Points

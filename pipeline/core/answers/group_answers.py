@@ -6,8 +6,7 @@ from typing import Any
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.notation.text import shown
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows, RowSelection, in_batches
+from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, in_batches
 from pipeline.core.rollups.contributions import is_contribution, texts_in
 from pipeline.core.rows.aggregate_rows import MEMBER, READING_COUNT, aggregate_range, stats_of
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, SensorGroup, summary_of
@@ -16,10 +15,9 @@ from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.core.statistics.definitions import WindowSpan, split_qualifier, statistic
 from pipeline.core.statistics.member import member_fields, parse_member
-from pipeline.core.statistics.window_stats import MetricStats, WindowStats
-from pipeline.core.windows.fixed import Window
+from pipeline.core.statistics.window_stats import MetricStats, WindowSpan, WindowStats, split_qualifier, statistic
+from pipeline.core.windows import Window
 
 _COUNTS = "sensors", "reading_count"
 _RISEN = "increase", "rate"

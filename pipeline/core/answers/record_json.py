@@ -7,7 +7,7 @@ from pipeline.core.answers.points import Points
 from pipeline.core.events import protobuf_json
 from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.rollup_windows import tiers_of
+from pipeline.core.queries.windows import tiers_of
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup
 from pipeline.core.schema.rollup import Rollup

@@ -10,17 +10,14 @@ from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.read_arguments import OPEN_FOR
 from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import checked_sensor_id
-from pipeline.core.queries.bounds import BoundedReads
-from pipeline.core.queries.foreign import ForeignRow, OnForeign
-from pipeline.core.queries.seeks import ReadRows
+from pipeline.core.queries.reads import BoundedReads, ForeignRow, OnForeign, ReadRows
 from pipeline.core.queries.windows import selected, tier_of, windows_of
 from pipeline.core.rows.aggregate_rows import aggregate_record, stats_of
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats, covers
-from pipeline.core.windows.fixed import Window
-from pipeline.core.windows.tier_sources import sources
+from pipeline.core.windows import Window, sources
 
 _MICROSECOND = timedelta(microseconds=1)
 

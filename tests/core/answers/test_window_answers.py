@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from pipeline.core.answers.window_answers import FreshWindows, WindowQuery, incomplete_before
 from pipeline.core.events.event import LATEST_US, Event
-from pipeline.core.queries.foreign import raise_foreign
+from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows.fixed import HOURLY, Window
+from pipeline.core.windows import HOURLY, Window
 from tests.support.courses import SCHEMA as COURSES
 from tests.support.courses import check
 from tests.support.exhaustive import examples
