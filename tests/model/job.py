@@ -84,7 +84,7 @@ class _Messages:
 class _Parts:
     """Stands for the collection to aggregate on Dataflow; keeps the DoFn that is applied to it."""
 
-    pipeline = SimpleNamespace(options=PipelineOptions(runner="DataflowRunner"))
+    pipeline = SimpleNamespace(options=PipelineOptions([], runner="DataflowRunner"))
 
     def __or__(self, step):
         self.fn = step.transform._aggregate_fn

@@ -171,7 +171,7 @@ class Script:
             Target(name, schemas[name.table] if schemas else settings.declared.schema(), retention)
             for name in settings.tables
         ]
-        options = PipelineOptions(streaming=True)
+        options = PipelineOptions([], streaming=True)
         with (
             specs_by_class(),  # as a launch does
             kept_views(),
