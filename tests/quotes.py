@@ -39,7 +39,7 @@ from pipeline.local.embedded.bigtable_data import BigtableData
 from pipeline.local.embedded.pubsub import TopicsApi
 from pipeline.local.embedded.pulling import SubscriptionsApi
 from pipeline.local.embedded.schemas import Schemas
-from tests.benchmarks import sizes, state_size
+from tests.benchmarks import sizes
 from tests.benchmarks.bench import report
 from tests.support.rows import decoded
 
@@ -215,7 +215,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "sizes": lambda: _fenced("\n".join(sizes.lines())),
     "one_machine": lambda: "\n".join(report.one_machine_lines(report.RESULT)),
     "speed": lambda: "\n".join(report.quoted_lines(report.RESULT)),
-    "state_size": lambda: _fenced("\n".join(state_size.lines())),
+    "state_size": lambda: _fenced("\n".join(sizes.state_lines())),
 }
 
 

@@ -263,7 +263,7 @@ def panes(workload: Workload, tier: Tier) -> float:
 
     Without early firing, once. With early firing, a row of the shortest tier is written once for each --early_firing in
     which an event came, and a row of a longer tier when a shorter window in it is over, and with some of the early
-    panes. tests/benchmarks/amplification.py measures both.
+    panes. tests/plan/test_estimate.py counts both in a day of windows.
     """
     if not workload.early_us:
         return 1.0

@@ -1,13 +1,10 @@
 """Prints how fast the built-in emulator is, beside Google's if they are installed.
 
-    .venv/bin/python -m tests.benchmarks.emulator --demo
-
 Rows have three cells, messages 100 bytes. Requests are prepared before and answers are not parsed, so that little but
 the servers is measured; the client runs on the same machine. Each figure is the best of several rounds, and the floor
-is what the built-in emulator has to reach. ``--demo`` also times ``tidetable demo``.
+is what the built-in emulator has to reach. --demo also times ``tidetable demo``.
 """
 
-import argparse
 import os
 import platform
 import queue
@@ -23,10 +20,9 @@ import grpc
 from google.cloud.bigtable_admin_v2.types import ColumnFamily, CreateTableRequest, Table
 from google.cloud.bigtable_v2 import types as data_types
 from google.pubsub_v1 import types as pubsub_types
-from rich.console import Console
-from rich.table import Table as Grid
 
 from pipeline.local.emulators import BIGTABLE, PUBSUB, origins, running_emulators
+from tests.benchmarks.measuring import Lines, arguments
 
 ROWS, ROWS_A_REQUEST, MESSAGES, MESSAGES_A_REQUEST, ROUNDS, IN_FLIGHT = 20_000, 1000, 20_000, 500, 3, 4
 FLOORS = {
@@ -168,11 +164,7 @@ def demo_seconds(*options: str) -> float:
         return time.perf_counter() - began
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--demo", action="store_true", help="time the demo too")
-    with_demo = parser.parse_args().demo
+def main(*, with_demo: bool) -> None:
     both = "built-in" not in origins()
     with running_emulators(embedded=True) as environment:
         built_in = rates(environment)
@@ -180,18 +172,18 @@ def main() -> None:
     if both:
         with running_emulators() as environment:
             google = rates(environment)
-    grid = Grid("a second", "floor", "built-in", "Google's", "ratio")
+    lines = Lines("                  a second", " floor", "built-in", "Google's", "ratio")
     for what, floor in FLOORS.items():
         other = [f"{google[what]:,.0f}", f"{built_in[what] / google[what]:.2f}"] if google else ["", ""]
-        grid.add_row(what, f"{floor:,}", f"{built_in[what]:,.0f}", *other)
+        lines.add(what, f"{floor:,}", f"{built_in[what]:,.0f}", *other)
     if with_demo:
         ours, theirs = demo_seconds("--embedded"), demo_seconds() if google else 0
         other = [f"{theirs:.1f}", f"{ours / theirs:.2f}"] if theirs else ["", ""]
-        grid.add_row("the demo, in seconds", "", f"{ours:.1f}", *other)
-    Console().print(grid, f"{os.cpu_count()} cores, Python {platform.python_version()}")
+        lines.add("the demo, in seconds", "", f"{ours:.1f}", *other)
+    print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
     slow = [what for what, floor in FLOORS.items() if built_in[what] < floor]
     sys.exit(f"below the floor: {', '.join(slow)}" if slow else 0)
 
 
 if __name__ == "__main__":
-    main()
+    main(with_demo=arguments(demo=False).demo)

@@ -9,12 +9,19 @@ second at 1 Hz. Some events are late, by up to a day, and have their raw rows in
 apply: windows of an hour, early panes every five minutes, late panes every minute unless ``--late_firing`` is set.
 
 The largest commit contains the rows that are put out. CPU time includes that of reading the table, which is in memory
-here. A second table has the cost of a restart; see :mod:`tests.benchmarks.restart`.
+here.
 
-Run with ``.venv/bin/python -m tests.benchmarks.engine``.
+A second table has the cost of a restart. An earlier job has stored the first half of an hour, and written its rows. The
+new one reads that hour when the next readings come, and the following hour as well, which the earlier job may have had
+events of. There, the table answers with the bytes that Bigtable would send, so that CPU time includes parsing them, but
+not gRPC.
+
+--sensors is the most sensors of a group that are simulated, --late_firing the minutes from late readings to a late
+pane, --schema the file of another schema than that of new tables, and --results which results the job publishes, final
+or all.
 """
 
-import argparse
+import gc
 import random
 import time
 from collections import Counter
@@ -27,16 +34,17 @@ from pipeline.core.results.window_results import PaneResult, ResultRules, batche
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.benchmarks import restart
-from tests.support.groups import MINUTE, SECOND, CountingBag, Group
+from tests.benchmarks.measuring import Lines, arguments, rate_of, readings
+from tests.benchmarks.served import MeasuredGroup, Served
+from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, SECOND, CountingBag, Group
 
-HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
-T = 1_771_286_400_000_000  # midnight
 FLEETS = [
     *[(MINUTE, sensors, late) for sensors in (10**4, 10**5, 10**6, 10**7, 10**8) for late in (0, 0.01, 0.1)],
     *[(SECOND, sensors, late) for sensors in (10**4, 10**5, 10**6) for late in (0, 0.01, 0.1)],
 ]
+RESTARTED_FLEETS = [(MINUTE, 10**4), (MINUTE, 10**6), (MINUTE, 10**8), (SECOND, 10**6)]
 LATENESS = 5 * MINUTE
+_MOST_ROWS = 60_000  # before a restart: all sensors of a group at 1/min, some at 1 Hz
 
 
 @dataclass
@@ -71,7 +79,7 @@ class Cost:
     scale: float = 1
 
 
-class _Measured(Group):
+class _CountedGroup(Group):
     """A group whose firings are measured."""
 
     def __init__(self, schema: TableSchema, now_us: int, late_us: int, results: ResultRules | None) -> None:
@@ -101,7 +109,7 @@ class _Measured(Group):
         cost.reads += self.table.reads - reads
 
     def publish(self, results: list[PaneResult], batches: int) -> None:
-        for batch in batches_of(results, self.schema.tiers, T, batches):
+        for batch in batches_of(results, self.schema.tiers, MIDNIGHT, batches):
             self._published_bytes += len(batch)
             for serialized in read_batch(batch):
                 message_of(serialized, "protobuf")
@@ -129,15 +137,15 @@ def cost_of(
         schema: the table's schema.
         results: the rules by which results are published; None to publish none.
     """
-    of_group = max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
+    of_group = _sensors_of_group(every_us, sensors)
     simulated = min(of_group, most)
     rng = random.Random(1)
-    group = _Measured(schema or TableSchema.for_new_table(), T, late_us, results)
+    group = _CountedGroup(schema or TableSchema.for_new_table(), MIDNIGHT, late_us, results)
     step = 10 * SECOND if every_us >= MINUTE else SECOND
     hours = 2 if late else 1.2
     phases = [rng.randrange(every_us) for _ in range(simulated)]
-    begin_us = T + round((hours - 1) * HOUR)
-    for now_us in range(T, T + round(hours * HOUR), step):
+    begin_us = MIDNIGHT + round((hours - 1) * HOUR)
+    for now_us in range(MIDNIGHT, MIDNIGHT + round(hours * HOUR), step):
         if now_us == begin_us:
             group.cost = Cost()
         in_time, too_late = [], []
@@ -145,7 +153,7 @@ def cost_of(
             for at_us in range(now_us + (phase - now_us) % every_us, now_us + step, every_us):
                 is_late = rng.random() < late
                 sent_us = at_us - rng.randrange(LATENESS, DAY) if is_late else at_us
-                event = Event(f"sensor-{sensor:09}", sent_us // 1000 * 1000, _readings(rng), {})
+                event = Event(f"sensor-{sensor:09}", sent_us // 1000 * 1000, readings(rng), {})
                 (too_late if is_late else in_time).append(event)
         group.receive(*in_time, *too_late)
         group.cost.events += len(in_time) + len(too_late)
@@ -155,35 +163,17 @@ def cost_of(
     return group.cost
 
 
-def _readings(rng: random.Random) -> dict[str, float]:
-    return {f"metric_{number}": round(rng.gauss(20 + number, 1), 2) for number in range(3)}
+def _sensors_of_group(every_us: int, sensors: int) -> int:
+    return max(1, round(sensors / groups_for(Rate(every_us, sensors=sensors))))
 
 
-_HEADINGS = [
-    ("rate", "", 6), ("sensors", "", 11), ("groups", "", 8), ("late", "", 4), ("state read", "per input byte", 15),
-    ("written", "per input byte", 15), ("both", "of the fleet", 13), ("state", "a sensor", 8),
-    ("commit", "of a group", 10),
-    ("largest", "element", 8), ("key", "held", 7), ("CPU", "an event", 8), ("table read", "per event", 10),
-    ("results", "per event", 9),
-]  # fmt: skip
-
-
-def line_of(
-    every_us: int,
-    sensors: int,
-    late: float,
-    most: int,
-    late_us: int = MINUTE,
-    schema: TableSchema | None = None,
-    results: ResultRules | None = None,
-) -> str:
+def figures_of(every_us: int, sensors: int, late: float, cost: Cost) -> list[str]:
     """Returns a fleet's line of the table."""
-    cost = cost_of(every_us, sensors, late, most=most, late_us=late_us, schema=schema, results=results)
     groups = groups_for(Rate(every_us, sensors=sensors))
     simulated = sensors / groups / cost.scale
     fleet = (cost.read_bytes + cost.written_bytes) * cost.scale * groups / 3600 / 1e6
-    values = [
-        "1/min" if every_us >= MINUTE else "1 Hz",
+    return [
+        rate_of(every_us),
         f"{sensors:,}",
         f"{groups:,}",
         f"{late:.0%}",
@@ -198,35 +188,74 @@ def line_of(
         f"{cost.reads / cost.events:.3f}",
         f"{cost.results / cost.events:.3f}",
     ]
-    return "  ".join(f"{value:>{width}}" for value, (*_, width) in zip(values, _HEADINGS, strict=True))
 
 
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.engine", description=__doc__)
-    parser.add_argument("--sensors", type=int, default=200, help="the most sensors of a group that are simulated")
-    parser.add_argument("--late_firing", type=int, default=1, help="the minutes from late readings to a late pane")
-    parser.add_argument("--schema", type=Path, help="the file of another schema than that of new tables")
-    parser.add_argument(
-        "--results", choices=["final", "all"], help="the results that the job publishes; none by default"
-    )
-    arguments = parser.parse_args()
-    results = arguments.results and ResultRules(T, arguments.results == "all")
-    schema = parse_schema(arguments.schema.read_text()) if arguments.schema else None
-    most, late_us = arguments.sensors, arguments.late_firing * MINUTE
-    _print_headings(_HEADINGS)
+def restart_figures(every_us: int, sensors: int) -> list[str]:
+    """Returns a fleet's line of the table of restarts: how much longer the firings of a group take after one."""
+    of_group = _sensors_of_group(every_us, sensors)
+    simulated = min(of_group, _MOST_ROWS * every_us // (HOUR // 2))
+    rng, table, schema = random.Random(1), Served(), TableSchema.for_new_table()
+    names = [f"sensor-{number:09}" for number in range(simulated)]
+
+    def events(start_us: int, number: int) -> list[Event]:
+        offsets = [(name, rng.randrange(every_us) // 1000 * 1000) for name in names]
+        return [
+            Event(name, start_us + offset + n * every_us, readings(rng), {})
+            for name, offset in offsets
+            for n in range(number)
+        ]
+
+    old = Group(schema, MIDNIGHT, table=table, early_us=5 * MINUTE)
+    old.receive(*events(MIDNIGHT, HOUR // 2 // every_us))
+    old.pass_time(HOUR // 2)
+    firings = list[list[list[float]]]()
+    for before_us in (None, MIDNIGHT + 2 * HOUR):  # the first one for what the same firings cost without a restart
+        of_new, reads = Served() if before_us is None else table, table.reads
+        new = MeasuredGroup(schema, old.now_us, before_us, of_new, early_us=5 * MINUTE)
+        of_hours = []
+        for start_us in (MIDNIGHT + HOUR // 2, MIDNIGHT + HOUR):
+            new.receive(*events(start_us + 10 * MINUTE, 1))
+            new.seconds, wait_us = [], 5 * MINUTE
+            while new.bags.parts:  # each firing may leave some
+                gc.collect()  # what was before does not make this firing slower
+                new.pass_time(wait_us)
+                wait_us = SECOND
+            of_hours.append(new.seconds)
+        firings.append(of_hours)
+    plain, (now, following) = firings
+    longer = [sum(after) - sum(before) for before, after in zip(plain, (now, following), strict=True)]
+    held_s = max(now), max(following) * (of_group / simulated if len(following) == 1 else 1)
+    return [
+        rate_of(every_us),
+        f"{sensors:,}",
+        f"{groups_for(Rate(every_us, sensors=sensors)):,}",
+        *(f"{seconds / simulated * 1000:.2f} ms" for seconds in longer),
+        f"{(table.reads - reads) / simulated:.3f}",
+        *(f"{seconds:.2f} s" for seconds in held_s),
+    ]
+
+
+def main() -> None:
+    options = arguments(sensors=200, late_firing=1, schema=Path, results=str)
+    results = ResultRules(MIDNIGHT, options.results == "all") if options.results else None
+    schema = parse_schema(options.schema.read_text()) if options.schema else None
+    lines = Lines(
+        "rate", "   sensors", " groups", "late", "read per input byte", "written per input byte", "both, of the fleet",
+        "state of a sensor", "commit of a group", "largest element", "key held", "CPU an event", "table reads an event",
+        "results an event",
+    )  # fmt: skip
     for every_us, sensors, late in FLEETS:
-        simulated = most if every_us >= MINUTE else most // 10
-        print(line_of(every_us, sensors, late, simulated, late_us, schema, results), flush=True)
-    print("\nA restart:")
-    _print_headings(restart.HEADINGS)
-    for every_us, sensors in restart.FLEETS:
-        print(restart.line_of(every_us, sensors), flush=True)
-
-
-def _print_headings(headings: list[tuple[str, str, int]]) -> None:
-    for row in (0, 1):
-        print("  ".join(f"{heading[row]:>{heading[2]}}" for heading in headings))
+        most = options.sensors if every_us >= MINUTE else options.sensors // 10
+        how = {"late_us": options.late_firing * MINUTE, "schema": schema, "results": results}
+        lines.add(*figures_of(every_us, sensors, late, cost_of(every_us, sensors, late, most=most, **how)))
+    print("\nA restart, in this hour and in the next one:")
+    lines = Lines(
+        "rate", "   sensors", " groups", "CPU a sensor", "the next hour", "requests a sensor", "key held",
+        "the next hour",
+    )  # fmt: skip
+    for every_us, sensors in RESTARTED_FLEETS:
+        lines.add(*restart_figures(every_us, sensors))
 
 
 if __name__ == "__main__":
-    _main()
+    main()

@@ -1,14 +1,11 @@
 """Prints how fast ``tidetable publish`` and ``tidetable simulate`` feed a topic, which must never be the bottleneck.
 
-Run with ``.venv/bin/python -m tests.benchmarks.feeding [RUNS]``, five by default; it starts Google's Pub/Sub emulator
-itself. Each run is a process of its own, as a user starts it, in batches of a hundred events; commands take turns.
+Each of --runs is a process of its own, as a user starts it, in batches of a hundred events; commands take turns.
 Events per second are measured by the command's own clock, as it prints them, and by the wall clock, which includes
 Python's start and imports.
 """
 
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,12 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from google.cloud.pubsub_v1 import PublisherClient
-from rich.console import Console
-from rich.table import Table
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time, parse_time
-from pipeline.local.emulators import PUBSUB, running_emulator
+from pipeline.local.emulators import PUBSUB
+from tests.benchmarks.measuring import Lines, arguments, emulators, spread
 from tests.support.records import write_delimited
 
 EVENTS, SENSORS, BATCH, RUNS = 200_000, 100, 100, 5
@@ -79,12 +75,11 @@ def _commands(directory: Path) -> list[_Command]:
     return [*commands, _Command("simulate, 4 metrics", fleet)]
 
 
-def _run(command: _Command, topic: str, environment: dict[str, str]) -> tuple[int, float, float]:
+def _run(command: _Command, topic: str) -> tuple[int, float, float]:
     """Returns the number of published events, the seconds by the command's clock, and by ours."""
     begin = time.perf_counter()
     finished = subprocess.run(
         [TIDETABLE, *command.arguments, "--topic", topic, "--batch", str(BATCH), "--json"],
-        env=environment,
         check=True,
         stdout=subprocess.PIPE,
     )
@@ -93,29 +88,23 @@ def _run(command: _Command, topic: str, environment: dict[str, str]) -> tuple[in
     return summary["events"], summary["seconds"], seconds
 
 
-def main() -> None:
-    """Prints the table."""
-    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
-    with tempfile.TemporaryDirectory() as directory, running_emulator(PUBSUB) as address:
-        os.environ[PUBSUB.variable] = address
+def main(runs: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
         topic = f"projects/test-project/topics/feeding-{uuid.uuid4().hex[:8]}"
         PublisherClient().create_topic(name=topic)
         commands = _commands(Path(directory))
-        _run(commands[0], topic, dict(os.environ))  # the emulator is slow at first
+        _run(commands[0], topic)  # the emulator is slow at first
         found: dict[str, list[tuple[int, float, float]]] = {command.what: [] for command in commands}
         for _ in range(runs):
             for command in commands:
-                found[command.what].append(_run(command, topic, dict(os.environ)))
-    grid = Table("", "events", "events/s", "least to most", "with Python's start")
+                found[command.what].append(_run(command, topic))
+    lines = Lines("                     command", " events", "events/s", "    least to most", "with Python's start")
     for what, measured in found.items():
-        own = [events / seconds for events, seconds, _ in measured]
-        wall = [events / seconds for events, _, seconds in measured]
-        spread = f"{min(own):,.0f} – {max(own):,.0f}"
-        grid.add_row(
-            what, f"{measured[0][0]:,}", f"{statistics.median(own):,.0f}", spread, f"{statistics.median(wall):,.0f}"
-        )
-    Console().print(grid)
+        own, wall = ([each[0] / each[clock] for each in measured] for clock in (1, 2))
+        lines.add(what, f"{measured[0][0]:,}", *spread(own), spread(wall)[0])
 
 
 if __name__ == "__main__":
-    main()
+    options = arguments(runs=RUNS)
+    with emulators(PUBSUB):
+        main(options.runs)

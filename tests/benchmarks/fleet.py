@@ -1,21 +1,16 @@
 """Prints what reads, audits and backfills of many sensors cost, where each has few rows.
 
-    .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.fleet [SENSORS]
-
 A table has three hours with a raw row and an aggregate row of each sensor, and a row of its newest readings. The
 commands run in this process, as users run them.
 """
 
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from click.testing import CliRunner
-from rich.console import Console
-from rich.table import Table
 
 from pipeline.cli.root import main as command
 from pipeline.cloud.connection.names import TableName
@@ -27,6 +22,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
+from tests.benchmarks.measuring import Lines, arguments, emulators
 from tests.support.tables import created
 
 HOUR_US, HOURS = 3_600_000_000, 3
@@ -54,19 +50,17 @@ def filled(sensors: int, start_us: int) -> TableName:
     return name
 
 
-def main() -> None:
-    """Prints the table."""
-    sensors = int(sys.argv[1]) if sys.argv[1:] else 20_000
+def main(sensors: int) -> None:
     start_us = (time.time_ns() // 1000 // HOUR_US - 48) * HOUR_US
     name = filled(sensors, start_us)
-    grid = Table("", "number", "seconds", "CPU seconds", "a second", "requests")
+    lines = Lines("                                what", "number", "seconds", "CPU seconds", "a second", "requests")
 
     def measured(what: str, call: Callable[[], tuple[int, int | None]]) -> None:
         begin, cpu_begin = time.perf_counter(), time.process_time()
         number, requests = call()
         seconds, cpu_s = time.perf_counter() - begin, time.process_time() - cpu_begin
         each = f"{seconds:.1f}", f"{cpu_s:.1f}", f"{number / seconds:,.0f}"
-        grid.add_row(what, f"{number:,}", *each, f"{requests:,}" if requests else "")
+        lines.add(what, f"{number:,}", *each, f"{requests:,}" if requests else "")
 
     def listed(read: str) -> tuple[int, int]:
         with SensorTable.open(name.project, name.instance, name.table) as table:
@@ -84,11 +78,12 @@ def main() -> None:
     measured("windows audited", lambda: (run("repair", "--dry-run", *times)["checked"], None))
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "day.csv")
-        lines = [f"meter-{n:06},{format_time(start_us + n * 1000 + 60_000_000)},{n % 7}.5" for n in range(sensors)]
-        path.write_text("\n".join(["sensor_id,event_time,power", *lines]))
+        rows = [f"meter-{n:06},{format_time(start_us + n * 1000 + 60_000_000)},{n % 7}.5" for n in range(sensors)]
+        path.write_text("\n".join(["sensor_id,event_time,power", *rows]))
         measured("events backfilled, one of each", lambda: (run("backfill", str(path))["events"], None))
-    Console().print(grid)
 
 
 if __name__ == "__main__":
-    main()
+    options = arguments(sensors=20_000)
+    with emulators():
+        main(options.sensors)

@@ -1,9 +1,9 @@
 """Prints the cost of an event as the number of events, of sensors and of metrics grows.
 
-Run with ``.venv/bin/python -m tests.benchmarks.growth``, optionally with the names of tables; all of them take some
-ten minutes. The graph runs without servers, on batches of a hundred events that are generated as they are read, so
-memory contains only the events that the graph keeps. Each line is measured in a process of its own, without the time
-to generate the events and the time that the graph takes for a hundred events. The goal is to be within 15 % of flat.
+All --tables take some ten minutes: events, sensors, metrics and memory. The graph runs without servers, on batches of a
+hundred events that are generated as they are read, so memory contains only the events that the graph keeps. Each line
+is measured in a process of its own, without the time to generate the events and the time that the graph takes for a
+hundred events. The goal is to be within 15 % of flat.
 
 Each line's title says what grows: a sensor's hour has as many events in all lines of a table, and they arrive
 together. More events are more hours, and more sensors are more windows.
@@ -12,7 +12,6 @@ Memory grows with the readings of open windows. FnApiRunner closes no window bef
 between its steps.
 """
 
-import argparse
 import json
 import logging
 import resource
@@ -20,23 +19,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
-from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.core import RestrictionProvider
-from rich.console import Console
-from rich.table import Table
 
 from pipeline.core.events.message import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
+from tests.benchmarks.bench import source
+from tests.benchmarks.measuring import Lines, arguments
 from tests.support.confirming import confirming, dropping
 from tests.support.shuffled import shuffled
 from tests.support.streams import NOON, clock, flags, pubsub_message
@@ -89,28 +84,17 @@ IN_THE_SAME_WINDOWS = [
 ]
 
 
-class _Messages(RestrictionProvider):
-    def initial_restriction(self, element: Work) -> OffsetRange:
-        return OffsetRange(0, element.events // BATCH)
+class _Messages:
+    """The messages of some work, each made when it is read."""
 
-    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
-        return OffsetRestrictionTracker(restriction)
+    def __init__(self, work: Work) -> None:
+        self._work = work
 
-    def restriction_size(self, element: Work, restriction: OffsetRange) -> int:
-        return restriction.size()
+    def __len__(self) -> int:
+        return self._work.events // BATCH
 
-
-_TRACKER = beam.DoFn.RestrictionParam(_Messages())
-
-
-class _MakeFn(beam.DoFn):
-    def process(self, element: Work, tracker: Any = _TRACKER) -> Iterator[PubsubMessage]:
-        first = tracker.current_restriction().start
-        for number in range(first, first + MESSAGES_A_BUNDLE):
-            if not tracker.try_claim(number):
-                return
-            yield element.message(number)
-        tracker.defer_remainder()  # ends the bundle; the rest follows in the next
+    def __getitem__(self, number: int) -> PubsubMessage:
+        return self._work.message(number)
 
 
 def seconds(work: Work) -> float:
@@ -118,7 +102,8 @@ def seconds(work: Work) -> float:
     settings = settings_of(parse_flags(flags()))
     targets = [Target(name, settings.declared.schema()) for name in settings.tables]
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([]))
-    messages = pipeline | beam.Create([work], reshuffle=False) | beam.ParDo(_MakeFn())
+    source.held = _Messages(work)
+    messages = pipeline | source.ReadHeld(MESSAGES_A_BUNDLE)
     with shuffled():
         build_graph(messages, targets, settings, clock, write_raw_rows=confirming, writer_of=dropping)
         begin = time.perf_counter()
@@ -150,28 +135,21 @@ def _measured(work: Work) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints the tables for events, sensors, metrics and memory."""
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.growth")
-    parser.add_argument("tables", nargs="*", default=[*SWEEPS, "memory"], help="events, sensors, metrics, memory")
-    selected = parser.parse_args().tables
-    console = Console()
+    selected = arguments(tables=[*SWEEPS, "memory"]).tables
     for what in filter(selected.__contains__, SWEEPS):
-        per = "cell" if what == "metrics" else "event"
-        grid = Table(what, f"µs {'a reading' if per == 'cell' else 'an event'}", "to the first")
+        of = "cell" if what == "metrics" else "event"
+        lines = Lines(f"{what:>9}", f"µs {'a reading' if of == 'cell' else 'an event'}", "to the first")
         first = 0.0
         for work in SWEEPS[what]:
-            taken = statistics.median(
-                _measured(work)["seconds"] for _ in range(min(MOST_RUNS, -(-LONG // work.events)))
-            )
-            each_us = taken * 1e6 / work.events / (work.metrics if per == "cell" else 1)
+            runs = min(MOST_RUNS, -(-LONG // work.events))
+            taken = statistics.median(_measured(work)["seconds"] for _ in range(runs))
+            each_us = taken * 1e6 / work.events / (work.metrics if of == "cell" else 1)
             first = first or each_us
-            grid.add_row(f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}")
-        console.print(grid)
+            lines.add(f"{getattr(work, what):,}", f"{each_us:.1f}", f"{each_us / first:.2f}")
     if "memory" in selected:
-        grid = Table("events in 100 windows", "peak memory, MB")
+        lines = Lines("events in 100 windows", "peak memory, MB")
         for work in IN_THE_SAME_WINDOWS:
-            grid.add_row(f"{work.events:,}", f"{_measured(work)['bytes'] / 1e6:,.0f}")
-        console.print(grid)
+            lines.add(f"{work.events:,}", f"{_measured(work)['bytes'] / 1e6:,.0f}")
 
 
 if __name__ == "__main__":

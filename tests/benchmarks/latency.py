@@ -1,15 +1,12 @@
 """Prints how long an event takes from its publication until it is readable, on the DirectRunner.
 
-Run with ``.venv/bin/python -m tests.benchmarks.latency [SECONDS]``: 20 seconds of events by default, for each firing,
-writer and rate, at a steady flow of one event a message. The job runs as users run it, between both emulators, with its
-default settings, and then with ``--early_firing=1s``. A raw row is readable when a request for its key finds it. A row
-of newest readings contains an event once it has a cell of its time or a later one. An
-aggregate contains an event once ``reading_count`` of its sensor includes it; by default that takes minutes, so it is
-measured with the second firing alone. The oldest is the event that took longest.
+Each firing, writer and rate gets --seconds of events, at a steady flow of one event a message. The job runs as users
+run it, between both emulators, with its default settings, and then with ``--early_firing=1s``. A raw row is readable
+when a request for its key finds it. A row of newest readings contains an event once it has a cell of its time or a
+later one. An aggregate contains an event once ``reading_count`` of its sensor includes it; by default that takes
+minutes, so it is measured with the second firing alone. The oldest is the event that took longest.
 """
 
-import os
-import sys
 import tempfile
 import threading
 import time
@@ -18,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import quantiles
 
@@ -31,7 +29,8 @@ from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.local.emulators import running_emulators
+from pipeline.local.emulators import BIGTABLE, PUBSUB
+from tests.benchmarks.measuring import Lines, arguments, emulators
 from tests.job.running import Resources, running_job
 from tests.support.lasting import lasting
 
@@ -63,22 +62,14 @@ class Sent:
     all_sent: threading.Event = field(default_factory=threading.Event)
 
 
-def main() -> None:
-    """Prints a line for each rate and writer."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
-    with running_emulators() as variables:
-        os.environ.update(variables)
-        print("milliseconds from publication until readable")
-        columns = "".join(f"{each:>8}" for each in ("events/s", "p50", "p99", "oldest"))
-        print(f"{'firing':<20} {'writer':<10} {'rows':<11}{columns}")
-        for firing in FIRINGS:
-            for writer in WRITERS:
-                for rate in RATES:
-                    for rows, found in measure(firing, writer, rate, seconds).items():
-                        name = " ".join(f"--{flag}={value}" for flag, value in firing.items()) or "default"
-                        figures = (rate, _percentile(found, 50), _percentile(found, 99), max(found))
-                        columns = "".join(f"{each:>8.0f}" for each in figures)
-                        print(f"{name:<20} {writer:<10} {rows:<11}{columns}", flush=True)
+def main(seconds: float) -> None:
+    print("milliseconds from publication until readable")
+    lines = Lines("           firing", "   writer", "      rows", "events/s", "p50", "p99", "oldest")
+    for firing, writer, rate in product(FIRINGS, WRITERS, RATES):
+        name = " ".join(f"--{flag}={value}" for flag, value in firing.items()) or "default"
+        for rows, found in measure(firing, writer, rate, seconds).items():
+            figures = (_percentile(found, 50), _percentile(found, 99), max(found))
+            lines.add(name, writer, rows, rate, *(f"{each:.0f}" for each in figures))
 
 
 def measure(firing: dict[str, str], writer: str, rate: int, seconds: float) -> dict[str, list[float]]:
@@ -212,4 +203,6 @@ def _percentile(values: list[float], percent: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    options = arguments(seconds=20.0)
+    with emulators(PUBSUB, BIGTABLE):
+        main(options.seconds)

@@ -1,7 +1,5 @@
 """Prints what each layout costs to write, store and read: the table of docs/schemas.md.
 
-    .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.schemas
-
 The same 100,000 events, of 100 sensors and three metrics over a day, for every layout and encoding. Everything is
 counted and nothing is timed, so the table is nearly the same on every machine: rows, cells, and the bytes of keys,
 qualifiers and values; requests of Beam's connector, which also flushes by the clock; and the rows and cells that the
@@ -9,7 +7,6 @@ server returned for four queries. Bigtable's own compression is not included.
 """
 
 import random
-import sys
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -19,9 +16,7 @@ from google.cloud.bigtable.batcher import MutationsBatcher
 from google.cloud.bigtable.client import Client
 from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable_v2 import BigtableClient
-from rich.progress import track
 
-from pipeline.cli.console import err
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
@@ -33,6 +28,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
+from tests.benchmarks.measuring import arguments, emulators
 
 EVENTS = 100_000
 SENSORS = 100
@@ -130,7 +126,6 @@ def measured(schema: TableSchema) -> list[str]:
 
 
 def main() -> None:
-    """Prints the table in Markdown."""
     header = ["layout", "values", "rows", "cells", "bytes", "requests", *QUERIES]
     print(f"| {' | '.join(header)} |")
     print("|---|---|" + "---:|" * (len(header) - 2))
@@ -139,11 +134,13 @@ def main() -> None:
         for layout in LAYOUTS
         for values in (("protobuf",) if "serialized" in layout else ("text", "float64"))
     ]
-    for layout, values in track(combinations, "measuring", console=err, disable=not sys.stderr.isatty()):
+    for layout, values in combinations:
         text = f"key = '{LAYOUTS[layout]}'\nlayout = '{layout}'\n"
         schema = parse_schema(text if values == "protobuf" else f"{text}values = '{values}'\n")
         print(f"| `{layout}` | {values} | {' | '.join(measured(schema))} |", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    arguments()
+    with emulators():
+        main()

@@ -1,25 +1,20 @@
 """Prints how fast ``tidetable serve`` answers for 10,000 sensors, and whether it holds out with 50 clients at once.
 
-    .venv/bin/tidetable emulators run -- .venv/bin/python -m tests.benchmarks.serving
-
 Without a browser: the page's own requests, by the clock of the client. Memory is that of the server's process.
 """
 
 import statistics
-import sys
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from subprocess import Popen
 
 import requests
-from rich.console import Console
-from rich.table import Table
 
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import NewestReadings
+from tests.benchmarks.measuring import Lines, arguments, emulators, resident_mb
 from tests.serve.serving import serving, table_of
 from tests.support.rows import decoded
 from tests.support.tables import write
@@ -30,7 +25,6 @@ WEEK = 7 * 24 * 60
 
 
 def main() -> None:
-    """Prints the tables."""
     now_us = time.time_ns() // 1000
     busy = [Event("meter-00000", now_us - n * MINUTE, {"power": n % 97 / 10}, {"site": "north"}) for n in range(WEEK)]
     name, newest = table_of(busy), NewestReadings()
@@ -47,10 +41,9 @@ def main() -> None:
         "a week of points": f"points?{week}",
         "a day of events": "range?sensor=meter-00000&start=-1d&limit=2000",
     }
-    console = Console()
     processes: list[Popen] = []
     with serving(name, started=processes.append) as address:
-        table = Table("request", "median ms", "most ms", "KB")
+        lines = Lines("                request", "median ms", "most ms", "KB")
         for what, path in asked.items():
             times, size = [], 0
             for _ in range(11):
@@ -60,14 +53,13 @@ def main() -> None:
                 answer.raise_for_status()
                 size = len(answer.content)
             # The first request of a kind also imports what it needs.
-            table.add_row(what, f"{statistics.median(times[1:]):.0f}", f"{max(times[1:]):.0f}", f"{size / 1e3:,.0f}")
-        console.print(table)
-        console.print(_under_load(address, list(asked.values()), Path(f"/proc/{processes[0].pid}/status")))
+            lines.add(what, f"{statistics.median(times[1:]):.0f}", f"{max(times[1:]):.0f}", f"{size / 1e3:,.0f}")
+        print(_under_load(address, list(asked.values()), processes[0].pid))
 
 
-def _under_load(address: str, paths: list[str], status: Path) -> str:
+def _under_load(address: str, paths: list[str], pid: int) -> str:
     """Asks with many clients at once for a while."""
-    ends, answers, times, memory = time.monotonic() + SECONDS, Counter[int](), list[float](), list[int]()
+    ends, answers, times, memory = time.monotonic() + SECONDS, Counter[int](), list[float](), list[float]()
 
     def client(number: int) -> None:
         with requests.Session() as session:
@@ -82,22 +74,19 @@ def _under_load(address: str, paths: list[str], status: Path) -> str:
     for thread in threads:
         thread.start()
     while time.monotonic() < ends:
-        memory.append(_resident_kb(status))
+        memory.append(resident_mb(pid))
         time.sleep(1)
     for thread in threads:
         thread.join()
     half = len(memory) // 2
     return (
         f"{CLIENTS} clients for {SECONDS} s: {dict(answers)} answers, median {statistics.median(times):.2f} s, "
-        f"most {max(times):.2f} s; memory at most {max(memory[:half]) // 1000} MB in the first half, "
-        f"{max(memory[half:]) // 1000} MB in the second"
+        f"most {max(times):.2f} s; memory at most {max(memory[:half]):.0f} MB in the first half, "
+        f"{max(memory[half:]):.0f} MB in the second"
     )
 
 
-def _resident_kb(status: Path) -> int:
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    arguments()
+    with emulators():
+        main()

@@ -1,8 +1,17 @@
-"""Prints the size of an event with three metrics and two metadata entries, as a message and as rows.
+"""Prints the size of an event as a message and as rows, and of a sensor's state in flight.
 
-Run with ``.venv/bin/python -m tests.benchmarks.sizes``.
+The event has three metrics and two metadata entries. The state is as a runner would store it, after an hour and with
+all open windows. Each of its metrics starts anywhere from 10 to 30, moves by a normally distributed step (of a standard
+deviation of 0.1) with each event, and is rounded to two decimals. Events come at a constant rate, with times in whole
+milliseconds that are up to 10 ms late. As in a job, the state is read and written once a minute.
 """
 
+from collections.abc import Iterator
+from datetime import timedelta
+
+import numpy as np
+
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.aggregate_rows import aggregate_row
@@ -10,8 +19,13 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
+from tests.benchmarks.measuring import arguments
 
-_T = 1_771_324_200_123_456
+METRICS = (1, 3, 10)
+PER_MINUTE = {"1/min": 1, "1 Hz": 60, "10 Hz": 600, "100 Hz": 6000}
+OPEN = timedelta(minutes=70)  # a window and the default of --allowed_lateness
+
+_T, _START_US, _MINUTE_US = 1_771_324_200_123_456, 1_771_329_600_000_000, 60_000_000
 
 
 def _events(count: int) -> list:
@@ -47,5 +61,36 @@ def lines() -> list[str]:
     return [f"{what:35}{size:6,} bytes" for what, size in sizes().items()]
 
 
+def _hour(metrics: int, per_minute: int) -> Iterator[WindowReadings]:
+    """Yields the state after each minute."""
+    rng = np.random.default_rng(1)
+    names = tuple(f"metric_{number}" for number in range(metrics))
+    values = rng.uniform(10, 30, metrics)
+    state = WindowReadings()
+    for minute in range(60):
+        walk = values + rng.normal(0, 0.1, (per_minute, metrics)).cumsum(axis=0)
+        values = walk[-1]
+        times = _START_US + minute * _MINUTE_US + np.arange(per_minute) * _MINUTE_US // per_minute
+        times += 1000 * rng.integers(0, 10, per_minute) - times % 1000
+        state.extend(names, times.tolist(), walk.round(2).ravel().tolist())
+        state = WindowReadings.from_bytes(state.to_bytes())
+        yield state
+
+
+def _line(rate: str, metrics: int) -> str:
+    hour = [len(state.to_bytes()) for state in _hour(metrics, PER_MINUTE[rate])]
+    together = hour[-1] + hour[OPEN // timedelta(minutes=1) - 60 - 1]  # the last window, and the first of the current
+    return f"{rate:>6}  {metrics:8}  {hour[-1]:9,}  {together:9,}"
+
+
+def state_lines() -> list[str]:
+    """Returns the lines of the table of states."""
+    return [
+        "  rate   metrics    an hour   all open",
+        *(_line(rate, metrics) for rate in PER_MINUTE for metrics in METRICS),
+    ]
+
+
 if __name__ == "__main__":
-    print("\n".join(lines()))
+    arguments()
+    print("\n".join([*lines(), "", *state_lines()]))

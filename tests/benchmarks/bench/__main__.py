@@ -1,8 +1,9 @@
-"""``make bench`` measures; ``make bench-check`` compares the result with the floors."""
+"""``make bench`` measures programs, and ``make bench-check`` compares the result with the floors.
 
-import argparse
-import importlib.util
-import os
+--json is the file of the result, --rounds the number of a program's runs, --events the number of events, a multiple of
+300. --only selects programs besides the hand loop; --check compares an earlier result.
+"""
+
 import sys
 import time
 import uuid
@@ -15,16 +16,15 @@ from rich.console import Console
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.schema.table_schema import TableSchema
-from pipeline.local.emulators import running_emulators
-from tests.benchmarks.bench import statistics_job
+from pipeline.core.schema.toml import parse_schema
+from pipeline.local.emulators import BIGTABLE, PUBSUB
 from tests.benchmarks.bench.check import check
 from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
 from tests.benchmarks.bench.direct import run as run_direct
 from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
 from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Taken, Worker
 from tests.benchmarks.bench.report import RESULT, Measured, Run, below_floors, print_table, write_json
-from tests.benchmarks.bench.tidetable import refused
+from tests.benchmarks.measuring import arguments, emulators
 from tests.support.lasting import lasting
 
 EVENTS = 180_000
@@ -35,31 +35,19 @@ err = Console(stderr=True, highlight=False)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench", description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULT, help="file of the result")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each program")
-    parser.add_argument("--events", type=int, default=EVENTS, help="number of events, a multiple of 300")
-    parser.add_argument("--only", nargs="*", help="keys of the programs to run, besides the hand loop")
-    parser.add_argument("--check", action="store_true", help="only compare an earlier result with the floors")
-    arguments = parser.parse_args()
-    if arguments.check:
-        return _check(arguments.json)
-    remarks: list[str] = []
-    selected = [
-        program
-        for program in (*PROGRAMS, *DIRECT_PROGRAMS)
-        if program is HAND_LOOP or arguments.only is None or program.key in arguments.only
-    ]
-    programs = [program for program in selected if not _left_out(program, remarks)]
+    programs = {program.key: program for program in (*PROGRAMS, *DIRECT_PROGRAMS)}
+    options = arguments(json=RESULT, rounds=ROUNDS, events=EVENTS, only=list(programs), check=False)
+    if options.check:
+        return _check(options.json)
+    selected = [program for key, program in programs.items() if program is HAND_LOOP or key in options.only]
     # Yesterday's events would be expired or late for the job; all of these are over when it starts.
     start_us = (time.time_ns() // 1000 // HOUR_US - HOURS) * HOUR_US
     began = time.monotonic()
-    measured = _measure(programs, Feed(start_us, arguments.events), arguments.rounds)
-    remarks.append(f"{arguments.rounds} rounds in {time.monotonic() - began:.0f} s")
+    measured = _measure(selected, Feed(start_us, options.events), options.rounds)
+    remark = f"{options.rounds} rounds in {time.monotonic() - began:.0f} s"
     print_table(measured, Console(width=None if sys.stdout.isatty() else 110))
-    for remark in remarks:
-        print(remark)
-    write_json(measured, remarks, arguments.json)
+    print(remark)
+    write_json(measured, [remark], options.json)
     return 0
 
 
@@ -76,21 +64,6 @@ def _check(path: Path) -> int:
     return 1 if problems else 0
 
 
-def _left_out(program: Program | DirectProgram, remarks: list[str]) -> bool:
-    """Returns whether the program can't run; prints each reason once."""
-    flags = [flag for flag in program.flags if flag.startswith("--")]
-    if flags and (problem := refused(*flags)):
-        remark = f"Left out: {' '.join(flags)} ({problem})"
-    elif program.key == "bytewax" and not importlib.util.find_spec("bytewax"):
-        remark = "Left out: Bytewax is not installed here"
-    else:
-        return False
-    if remark not in remarks:
-        remarks.append(remark)
-        err.print(remark)
-    return True
-
-
 def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -> list[Measured]:
     measured = {
         program.key: Measured(
@@ -102,8 +75,7 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
         for program in programs
     }
     with ExitStack() as stack:
-        for variable, address in stack.enter_context(running_emulators()).items():
-            os.environ[variable] = address
+        stack.enter_context(emulators(PUBSUB, BIGTABLE))
         counters = stack.enter_context(ProcessPoolExecutor(2, get_context("spawn")))
         workers = {
             program.key: stack.enter_context(Worker(program, feed))
@@ -133,8 +105,7 @@ def _measure(programs: list[Program | DirectProgram], feed: Feed, rounds: int) -
 def _run(worker: Worker, feed: Feed, first: int, counters: Executor) -> Taken:
     """Returns what a run to a new table took, which is checked and deleted."""
     name = TableName("test-project", "instance", f"t-{uuid.uuid4().hex}")
-    schema = statistics_job.SCHEMA if worker.program.module == "statistics_job" else TableSchema.default()
-    tables.create(name, lasting(schema))
+    tables.create(name, lasting(parse_schema(worker.program.schema)))
     taken = worker.run(name, first)
     check(name, feed, counters, first)
     tables.delete(name)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.schema.toml import parse_schema
 from tests.benchmarks.bench.feed import Feed
 
 
@@ -28,6 +29,7 @@ class Program:
         batch: events per message.
         share: share of the events that it writes; less for slow programs, which still take longest.
         flags: flags for Tidetable.
+        schema: the table's schema, in TOML.
         builds: whether it builds something for each table before it runs.
     """
 
@@ -37,6 +39,7 @@ class Program:
     batch: int
     share: float = 1.0
     flags: tuple[str, ...] = ()
+    schema: str = ""
     builds: bool = False
 
     def first(self, feed: Feed) -> int:
@@ -65,8 +68,15 @@ PROGRAMS = (
     Program(
         "mapped_json", "(7) Tidetable, bulk, mapped JSON", "mapped", 100, _HALF, flags=("json", *_BULK), builds=True
     ),
-    Program("statistics", "(8) Tidetable, bulk, more statistics", "statistics_job", 100, flags=_BULK, builds=True),
-    Program("bytewax", "(9) Bytewax, data client's batcher", "bytewax_flow", 100, _PART, builds=True),
+    Program(
+        "statistics",
+        "(8) Tidetable, bulk, more statistics",
+        "tidetable",
+        100,
+        flags=_BULK,
+        builds=True,
+        schema='[statistics]\nother = ["p50", "p95", "p99", "first", "last", "increase"]',
+    ),
 )
 
 
@@ -123,7 +133,7 @@ def serve(program: Program, feed: Feed) -> None:
     """Reads tables' names and numbers of events from standard input, writes the events and prints what it took."""
     sys.stdout, answers = sys.stderr, sys.stdout  # keeps a program's output apart from the answers
     logging.disable(logging.WARNING)
-    beam = program.module in ("plain_beam", "tidetable", "mapped", "statistics_job")
+    beam = program.module in ("plain_beam", "tidetable", "mapped")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
     module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")
@@ -133,7 +143,8 @@ def serve(program: Program, feed: Feed) -> None:
         *names, events = json.loads(line)
         name = TableName(*names)
         some = messages[: -(-events // program.batch)]
-        prepared: Callable[[TableName], Any] = module.prepare(some, *program.flags)
+        more = {"schema": parse_schema(program.schema)} if program.schema else {}
+        prepared: Callable[[TableName], Any] = module.prepare(some, *program.flags, **more)
         run = prepared(name) if program.builds else partial(prepared, name)
         gc.collect()
         begin, cpu_begin = time.perf_counter(), time.process_time()

@@ -1,6 +1,6 @@
-"""A Beam source of messages in memory, in several bundles like a stream: the source of (3), (4) and (5)."""
+"""A Beam source of messages in memory, in several bundles like a stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -10,15 +10,23 @@ from apache_beam.transforms.core import RestrictionProvider
 
 BUNDLES = 10
 
-held: list[PubsubMessage] = []
+held: Sequence[PubsubMessage] = []
 """The messages to read. In a global, they are not pickled with the step that reads them."""
 
 
 class ReadHeld(beam.PTransform):
-    """Reads the messages in memory, a tenth of them in each bundle."""
+    """Reads the messages in memory.
+
+    Args:
+        of_bundle: the number of messages in a bundle; by default a tenth of them.
+    """
+
+    def __init__(self, of_bundle: int | None = None) -> None:
+        super().__init__()
+        self._of_bundle = of_bundle
 
     def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        return pipeline | "Once" >> beam.Create([0], reshuffle=False) | "Read" >> beam.ParDo(_ReadFn())
+        return pipeline | "Once" >> beam.Create([0], reshuffle=False) | "Read" >> beam.ParDo(_ReadFn(self._of_bundle))
 
 
 class _Held(RestrictionProvider):
@@ -36,9 +44,12 @@ _TRACKER = beam.DoFn.RestrictionParam(_Held())
 
 
 class _ReadFn(beam.DoFn):
+    def __init__(self, of_bundle: int | None) -> None:
+        self._of_bundle = of_bundle
+
     def process(self, element: int, tracker: Any = _TRACKER) -> Iterator[PubsubMessage]:
         position = tracker.current_restriction().start
-        end = position + -(-len(held) // BUNDLES)
+        end = position + (self._of_bundle or -(-len(held) // BUNDLES))
         while tracker.try_claim(position):
             yield held[position]
             position += 1

@@ -9,7 +9,6 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.checks import read_types
-from pipeline.job.flag_values import BadFlag
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.local_runner import LocalRunner
@@ -30,15 +29,6 @@ def flags(name: TableName, *more: str) -> list[str]:
         "--late_firing=0",
         *more,
     ]
-
-
-def refused(*more: str) -> str:
-    """Returns why such flags are invalid, or "" if they are valid."""
-    try:
-        settings_of(parse_flags(flags(TableName("test-project", "instance", "table"), *more)))
-    except BadFlag as problem:
-        return str(problem)
-    return ""
 
 
 def prepare(
