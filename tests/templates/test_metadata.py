@@ -168,8 +168,6 @@ def command_line(name=None, value=None):
         base = base | {"message_mapping": "gs://my-bucket/report.toml"}
     if name in ("results", "results_encoding"):
         base = base | {"results_topic": "projects/test-project/topics/results"}
-    if name in ("results", "results_encoding"):
-        base = base | {"results_topic": "projects/test-project/topics/results"}
     return [f"--{flag}={declared}" for flag, declared in (base | ({name: value} if name else {})).items()]
 
 
@@ -230,9 +228,10 @@ def test_enum_options_belong_to_enums():
     }
 
 
-@pytest.mark.parametrize("name", sorted(GOOD.keys() | BAD.keys()))
+@pytest.mark.parametrize("name", PARAMETERS)
 def test_the_regex_and_the_pipeline_agree(name):
     """The regex admits a value exactly if the job accepts it."""
+    assert PARAMETERS[name]["regexes"]
     for values, good in ((GOOD[name], True), (BAD[name], False)):
         for value in values:
             assert matches(name, value) is good, value
@@ -250,14 +249,6 @@ def test_beyond_regexes(name, value):
     """What a regex can't check is refused by the job's launch."""
     assert matches(name, value)
     assert not accepts(command_line(name, value))
-
-
-@pytest.mark.parametrize("name", PARAMETERS)
-def test_every_parameter_is_tried(name):
-    """Each parameter has a regex, with valid and invalid values to try."""
-    assert PARAMETERS[name]["regexes"]
-    assert GOOD[name]
-    assert BAD[name]
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -2,12 +2,13 @@
 
 import pickle
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
 from google.api_core.exceptions import PermissionDenied
 from google.cloud.pubsub import SchemaServiceClient
-from google.pubsub_v1.types import Schema
+from google.pubsub_v1.types import GetSchemaRequest, ListSchemaRevisionsRequest, ListSchemaRevisionsResponse, Schema
 
 from pipeline.cloud.connection.names import is_schema_path
 from pipeline.cloud.connection.problems import ServerProblem
@@ -19,7 +20,7 @@ from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
-from tests.support.message_schemas import PATH, serving_schemas
+from tests.support.pubsub import serving_service
 
 FIRST = """
 syntax = "proto3";
@@ -30,9 +31,57 @@ SECOND = FIRST.replace("double celsius = 3;", "double celsius = 3; double kelvin
 MAPPING = 'message = "Report"\nsensor = "probe"\ntime = "$publish_time"\n[readings]\n"*" = "*"'
 
 
+PATH = "projects/test-project/schemas/reports"
+
+
+class SchemaServer:
+    """Holds the revisions of a schema in protobuf, as the emulator can't; lists the newest first, one on each page."""
+
+    def __init__(self) -> None:
+        self.revisions: list[Schema] = []
+        self.gets: list[str] = []
+        self.failures: list[grpc.StatusCode] = []
+        """Statuses of the next requests."""
+
+    def commit(self, definition: str, kind: Schema.Type = Schema.Type.PROTOCOL_BUFFER) -> str:
+        """Adds a revision, and returns its id."""
+        number = len(self.revisions)
+        id_ = f"{0xFFFFFFFF - number:08x}"  # ids have no order
+        created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
+        self.revisions.append(
+            Schema(name=PATH, type_=kind, definition=definition, revision_id=id_, revision_create_time=created)
+        )
+        return id_
+
+    def list_revisions(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self._fail(context)
+        asked = ListSchemaRevisionsRequest.deserialize(request)
+        if asked.name != PATH:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Resource not found.")
+        page = int(asked.page_token or 0)
+        more = str(page + 1) if page + 1 < len(self.revisions) else ""
+        found = self.revisions[::-1][page : page + 1]
+        return ListSchemaRevisionsResponse.serialize(ListSchemaRevisionsResponse(schemas=found, next_page_token=more))
+
+    def get(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        name = GetSchemaRequest.deserialize(request).name
+        self.gets.append(name)
+        self._fail(context)
+        found = [one for one in self.revisions if name == f"{PATH}@{one.revision_id}"]
+        if not found:
+            context.abort(grpc.StatusCode.NOT_FOUND, "Schema revision not found.")
+        return Schema.serialize(found[0])
+
+    def _fail(self, context: grpc.ServicerContext) -> None:
+        if self.failures:
+            context.abort(self.failures.pop(0), "not now")
+
+
 @pytest.fixture
 def server(monkeypatch):
-    with serving_schemas() as (server, address):
+    server = SchemaServer()
+    methods = {"ListSchemaRevisions": server.list_revisions, "GetSchema": server.get}
+    with serving_service("google.pubsub.v1.SchemaService", methods) as address:
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", address)
         yield server
 

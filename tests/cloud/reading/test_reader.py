@@ -13,7 +13,7 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY
-from tests.support.tables import HOUR, T, created, event, foreign_raw_rows, foreign_windows, raw_row, window_row, write
+from tests.support.tables import HOUR, T, created, event, foreign_raw_rows, foreign_windows, window_row, write
 
 pytestmark = [pytest.mark.on_both, pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")]
 
@@ -47,22 +47,6 @@ def times(records: Iterable[RawRecord]) -> list[int]:
 
 
 # Raw rows
-
-
-def test_latest_returns_the_newest_event(name: TableName) -> None:
-    """The newest event comes back unchanged: time in microseconds, readings and metadata."""
-    newest = Event("s", T + 250_001, {"t": 23.5, "p": 1e22, "h": -0.0}, {"place": "Köln, Dach", "model": "x"})
-    write(name, [event("s", T), raw_row(newest), event("s", T + 250_000)])
-    with opened(name) as table:
-        assert table.latest("s") == RawRecord(*newest[:4])
-
-
-def test_latest_reads_one_row(name: TableName) -> None:
-    """It costs one request for one row, however many events a sensor has."""
-    write(name, [event("s", T + i) for i in range(20)])
-    with opened(name) as table:
-        table.latest("s")
-        assert returned(table) == (1, 1, 1)
 
 
 def test_other_families_stay_on_the_server(bigtable: str) -> None:

@@ -103,12 +103,6 @@ def test_every_query(table):
         assert table.latest(sensor, metrics=["wind"], metadata=NORTH).readings == {"wind": 14.0}
 
 
-def test_sensors(table):
-    """Every sensor once, in order; or only those with a prefix."""
-    assert sorted(table.sensors()) == list(SENSORS)
-    assert sorted(table.sensors("a")) == ["a", "a-1"]
-
-
 # Rows and cells that the server returned, for "latest", "an hour", "an hour of one metric" and "one event of a limit".
 # An event has two cells of readings and two of metadata (a promoted location is in the key), or one where serialized;
 # every tenth has one reading more. The newest day of "wide by day" is looked up by one key. Of the newest bucket, half
@@ -147,25 +141,3 @@ def test_no_more_than_is_needed(bigtable, name):
             assert list(query(table))
             found.append((table.rows.rows_read, table.rows.cells_read))
     assert found == READ[name]
-
-
-def test_prefix(bigtable):
-    """One scan reads a location's sensors; keys that scatter sensors refuse it."""
-    where = written("wide by location")
-    with SensorTable.open(where.project, where.instance, where.table) as table:
-        start, end = T + 50 * MINUTE, T + 52 * MINUTE
-        found = list(table.prefix(start, end, metadata=NORTH))
-        assert {each.sensor_id for each in found} == set(SENSORS)
-        assert [each for each in found if each.sensor_id == "b"] == [
-            each for each in newest_first("b") if start <= each.event_time_us < end
-        ]
-        assert table.rows.requests == 1
-        assert {each.sensor_id for each in table.prefix(start, end, sensors="a", metadata=NORTH)} == {"a", "a-1"}
-        with pytest.raises(ValueError, match="location"):
-            table.prefix(start, end, sensors="a")
-    where = written("wide float64")
-    with (
-        SensorTable.open(where.project, where.instance, where.table) as table,
-        pytest.raises(ValueError, match=r"\{shard:32\} comes first; list the sensors"),
-    ):
-        table.prefix(start, end, sensors="a")

@@ -11,23 +11,6 @@ def kinds(rule: RowFilter) -> list[str]:
     return [RowFilter.pb(part).WhichOneof("filter") for part in parts]
 
 
-def test_every_part_of_a_selection_is_a_filter() -> None:
-    """Key, family, columns, time and versions, the cheapest to decide first."""
-    selection = CellSelection(("raw", "m.ta"), (b"t", b"t.2"), None, (1000, 2000), 3)
-    rule = row_filter(selection, r"a\#[0-9]{16}")
-    assert kinds(rule) == [
-        "row_key_regex_filter",
-        "family_name_regex_filter",
-        "column_qualifier_regex_filter",
-        "timestamp_range_filter",
-        "cells_per_column_limit_filter",
-    ]
-    _, families, columns, times, versions = rule.chain.filters
-    assert families.family_name_regex_filter == r"raw|m\.ta"
-    assert columns.column_qualifier_regex_filter == rb"t|t\.2"
-    assert (times.timestamp_range_filter.start_timestamp_micros, versions.cells_per_column_limit_filter) == (1000, 3)
-
-
 def test_keys_only() -> None:
     """A selection of keys returns one cell of each row, without its value."""
     assert kinds(row_filter(CellSelection((), keys_only=True))) == [

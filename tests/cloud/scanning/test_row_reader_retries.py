@@ -110,6 +110,30 @@ def test_a_retry_requests_the_missing_rows(server: Server, faked: RowReader, rev
         assert asked == [(b"k", b"l", 5), (b"k0001\x00", b"l", 3), (b"k0002\x00", b"l", 2)]
 
 
+RANGES = [KeyRange(b"k0001", b"k0003"), KeyRange(b"k0004", b"k0005"), KeyRange(b"k0006", b"k0008")]
+
+
+@pytest.mark.parametrize(
+    ("reverse", "expected"),
+    [
+        (False, [[(b"k0001\x00", b"k0003"), *RANGES[1:]], [(b"k0004\x00", b"k0005"), RANGES[2]], [RANGES[2]]]),
+        (True, [[(b"k0006", b"k0007"), RANGES[1], RANGES[0]], [RANGES[0]], [RANGES[0]]]),
+    ],
+)
+def test_a_retry_requests_the_ranges_that_are_missing(
+    server: Server, faked: RowReader, reverse: bool, expected: list[list[tuple[bytes, bytes]]]
+) -> None:
+    """Those behind the last row, whether others follow in its range or not, and behind the last scanned row, even if
+    that is between two ranges. Each row comes once."""
+    server.rows = numbered(8)
+    scanned = sending(response(last_scanned_row_key=b"k0005x"), then=breaking(0))
+    server.scripts = [breaking(1), breaking(2), scanned]
+    rows = [server.rows[n] for n in (1, 2, 4, 6, 7)]
+    assert list(faked.read(RANGES, reverse=reverse)) == (rows[::-1] if reverse else rows)
+    asked = [[(each.start_key_closed, each.end_key_open) for each in r.rows.row_ranges] for r in server.requests]
+    assert asked[1:] == expected
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_that_were_left_out_are_not_scanned_again(server: Server, faked: RowReader, reverse: bool) -> None:
     """After a failure, a page resumes behind the last scanned row, which does not count towards the limit."""

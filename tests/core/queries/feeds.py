@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import strategies as st
 
+from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.rows.aggregate_rows import aggregate_row
@@ -10,7 +11,7 @@ from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
 from tests.support.exhaustive import cases
@@ -127,8 +128,11 @@ def expected_record(schema, event):
 
 
 def table_of(schema, events):
-    memory = Memory(row for event in events for row in schema.rows(event))
+    """Returns a table of these events, with the table's own rows before, between and behind them."""
+    memory, hour_us = Memory(row for event in events for row in schema.rows(event)), HOURLY.start_of(START_US)
     stats = WindowStats()
     stats.add({"t": 1.0})
-    memory.write(aggregate_row(HOURLY, "a", START_US // HOURLY.length_us * HOURLY.length_us, stats, "stats"))
+    for sensor_id in SENSORS:
+        memory.write(aggregate_row(HOURLY, sensor_id, hour_us, stats, "stats"))
+        memory.write(work_row(Tier(HOURLY, "stats"), sensor_id, hour_us))
     return memory

@@ -2,14 +2,12 @@
 
 import math
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
-from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
@@ -19,7 +17,6 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
 from tests.core.queries.feeds import (
-    CHOSEN,
     DAY_US,
     METRICS,
     SCHEMAS,
@@ -245,16 +242,6 @@ def test_only_needed_rows_are_read(name, query, rows):
     records = list(events_of(schema, table, "a", query))
     assert len(records) == (query.limit or 10)
     assert table.rows == rows
-
-
-def test_every_pattern_is_tried():
-    """Every layout is combined with every kind of template, and with every encoding that it supports."""
-    layouts = {schema.layout.name for schema in SCHEMAS.values()}
-    assert layouts == set(LAYOUTS)
-    assert len(SCHEMAS) > 60
-    chosen = [SCHEMAS[name] for name in CHOSEN]
-    assert {(each.layout, each.values) for each in chosen} == {(each.layout, each.values) for each in SCHEMAS.values()}
-    assert all(f"wide {key} {values}" in SCHEMAS for key, values in product(["{sensor_id}#{reverse_us}"], Values))
 
 
 def test_a_range_between_two_milliseconds():

@@ -228,6 +228,8 @@ def test_an_event_under_another_rows_key_is_foreign():
         problems = []
         assert not list(events_within(schema, table, WHOLE, ALL_TIME, problems.append))
         assert [problem.raw_key.sensor_id for problem in problems] == ["a"]
+        with pytest.raises(ForeignRow):  # unless somebody takes it
+            list(events_within(schema, table, WHOLE, ALL_TIME))
 
 
 @pytest.mark.parametrize(

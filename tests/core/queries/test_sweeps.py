@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
-from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.queries.sweeps import Span, events_within, intersection, raw_ranges, window_rows
 from pipeline.core.rows.aggregate_rows import (
     aggregate_key,
@@ -17,25 +16,26 @@ from pipeline.core.rows.aggregate_rows import (
 )
 from pipeline.core.rows.rows import KeyRange, prefix_range
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
-from tests.core.queries.feeds import DAY_US, SCHEMAS, SECOND_US, SENSORS, START_US, each_schema, expected_record, feeds
+from tests.core.queries.feeds import (
+    DAY_US,
+    SCHEMAS,
+    SECOND_US,
+    SENSORS,
+    START_US,
+    each_schema,
+    expected_record,
+    feeds,
+    table_of,
+)
 from tests.support.memory import Memory
 
 HOUR_US = HOURLY.length_us
 WHOLE = KeyRange(b"", b"")
 STATS = WindowStats()
 STATS.add({"t": 1.0})
-
-
-def table_of(schema, events):
-    """Returns a table of these events, with the table's own rows before, between and behind them."""
-    memory = Memory(row for event in events for row in schema.rows(event))
-    for sensor_id in SENSORS:
-        memory.write(aggregate_row(HOURLY, sensor_id, HOURLY.start_of(START_US), STATS, "stats"))
-        memory.write(work_row(Tier(HOURLY, "stats"), sensor_id, HOURLY.start_of(START_US)))
-    return memory
 
 
 def expected(schema, events, span):
@@ -128,21 +128,6 @@ def test_ranges_of_sensors():
     for name in ("wide {metadata.location}#{sensor_id}#{reverse_us} text", "wide {reverse_us}#{sensor_id} text"):
         assert raw_ranges(SCHEMAS[name], ["a"]) == [WHOLE]
     assert raw_ranges(salted, None) == [WHOLE]
-
-
-def test_a_foreign_row():
-    """A row that the schema does not write is reported, not skipped."""
-    schema = TableSchema.default()
-    table = table_of(schema, [])
-    event = Event("a", START_US, {"t": 1.0}, {})
-    (row,) = schema.rows(event)
-    table.write(row._replace(key=b"nothing of ours"))
-    with pytest.raises(ForeignRow, match="nothing of ours"):
-        list(events_within(schema, table, WHOLE, Span(START_US, START_US + 1)))
-    table = table_of(schema, [])
-    table.write(row._replace(cells=[row.cells[0]._replace(value=b"no number")]))
-    with pytest.raises(ForeignRow, match="no number"):
-        list(events_within(schema, table, WHOLE, Span(START_US, START_US + 1)))
 
 
 @settings(deadline=None)

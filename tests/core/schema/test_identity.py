@@ -217,24 +217,6 @@ def test_limits_and_metrics(schema, feed, limit, metrics):
                 assert [(record.event_time_us, record.readings) for record in found] == expected[:most]
 
 
-def test_every_combination_is_tried():
-    """Every layout is combined with every kind of key that it accepts."""
-    kinds = KINDS.keys()
-    assert {layout for layout, _ in kinds} == set(LAYOUTS)
-    assert {identity.grain_us for layout, identity in kinds if "serialized" in layout} == {1}
-    assert {identity.grain_us for layout, identity in kinds if layout == "wide"} == {1, 1000}
-    assert {(identity.metadata, identity.event_id) for layout, identity in kinds if layout == "tall"} == {
-        ((), False),
-        ((), True),
-        (("location",), False),
-        (("location",), True),
-        (("model",), False),
-        (("model",), True),
-        (("location", "model"), False),
-        (("location", "model"), True),
-    }
-
-
 def test_parts_of_events_are_merged():
     """Parts of one event become one record; where both have a value, the first wins. Other events stay apart."""
     parts = [
