@@ -10,7 +10,6 @@ from tests.templates.hcl import RESOURCES, TERRAFORM
 
 PLACE = {"project": "my-project", "region": "europe-west4", "clusters": {"cluster-a": {"zone": "europe-west4-a"}}}
 TOPIC = "projects/other-project/topics/readings"
-OTHER_TOPIC = "projects/other-project/topics/others"
 SUBSCRIPTION = "projects/other-project/subscriptions/from-the-field"
 SCHEMA = {"name": "projects/other-project/schemas/reading", "encoding": "JSON"}
 COMPUTED = {

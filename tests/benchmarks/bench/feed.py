@@ -65,10 +65,6 @@ class Feed:
         """Returns the same messages as Beam's Pub/Sub source would."""
         return [PubsubMessage(each.data, dict(each.attributes)) for each in self.messages(batch, first)]
 
-    def first_of_each(self) -> int:
-        """Returns the number of events after which every sensor had one."""
-        return self.sensors
-
     def raw_keys(self, first: int | None = None) -> list[bytes]:
         """Returns the keys of the raw rows, event by event."""
         return [f"{each.sensor_id}#{9_999_999_999_999_999 - _time_us(each)}".encode() for each in self.each[:first]]

@@ -25,12 +25,6 @@ EMPTY = AggregateRecord("s", 0, HOURLY, 0, {}, filled=True)
 hours = partial(filled, empty=EMPTY, start_us=START, end_us=START + 6 * HOUR)
 
 
-def shown(records):
-    return [(record.start_us - START) // HOUR if record.filled is False else None for record in records], [
-        record.metrics["t"].statistics() if record.metrics else None for record in records
-    ]
-
-
 @pytest.mark.parametrize(
     ("fill", "expected"),
     [
