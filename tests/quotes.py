@@ -203,9 +203,7 @@ QUOTES: dict[str, Callable[[], str]] = {
     "emulated_methods": _emulated_methods,
     "message": _message,
     "message_json": lambda: _fenced(MessageToJson(EVENT, indent=2), "json"),
-    "packages": lambda: _fenced(
-        textwrap.dedent(re.search(r"(?:^    .*\n)+", pipeline.__doc__, re.MULTILINE)[0]).rstrip()
-    ),
+    "packages": _packages,
     "reasons": _reasons,
     "rooms_of_cloud": lambda: _rooms("pipeline.cloud"),
     "rooms_of_mapping": lambda: _rooms("pipeline.core.decoding.mapping"),

@@ -206,14 +206,6 @@ def test_every_error_message():
             ), quoted
 
 
-def test_every_package():
-    """The page for developers lists every package and draws every room of core, its mappings and cloud."""
-    page = text("developing.md")
-    for folder in ("", "core", "core/decoding/mapping", "cloud"):
-        for package in (ROOT / "pipeline" / folder).glob("*/__init__.py"):
-            assert re.search(rf"^(?:│ .*)?{package.parent.name}  ", page, re.MULTILINE), package
-
-
 def test_every_make_target():
     """The page for developers lists the targets of the Makefile, except those of other pages."""
     targets = set(re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split())
