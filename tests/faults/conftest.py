@@ -1,6 +1,7 @@
 import pytest
 
 from pipeline.core.schema.table_schema import TableSchema
+from tests.faults.feed import Feed
 from tests.job.running import Resources
 from tests.support.lasting import lasting
 
@@ -12,6 +13,11 @@ def resources(pubsub, bigtable):
     resources.table = resources.table_of(lasting(TableSchema.for_new_table()))
     yield resources
     resources.close()
+
+
+@pytest.fixture
+def feed(resources):
+    return Feed(resources)
 
 
 @pytest.fixture

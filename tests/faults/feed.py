@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.local.fleet import Fleet, Simulated, simulate
@@ -14,6 +15,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge
 from tests.job.running import PROJECT, Resources
 from tests.support.preloaded import TIDETABLE
+from tests.support.records import delimited_messages
 from tests.support.waiting import eventually
 
 SECOND_US = 1_000_000
@@ -43,6 +45,11 @@ class Feed:
             if one.reasons:
                 self.broken[one.message.attributes["event_id"]] += len(one.reasons)
         self.events += [event for one in messages for event in one.events]
+
+    def write(self, path: Path) -> str:
+        """Writes the valid events to a file, in length-delimited protobuf; returns its path."""
+        path.write_bytes(delimited_messages(*(event.SerializeToString() for event in self.events)))
+        return str(path)
 
     def wait_counted(self, seconds: float = 45.0, but: Iterable[SensorEvent] = ()) -> None:
         """Waits until every event but these counts once in its aggregate."""

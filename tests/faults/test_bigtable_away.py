@@ -1,9 +1,8 @@
-"""Bigtable is unreachable, stalls, is slow, or refuses some requests."""
+"""Bigtable is unreachable, stalls, is slow, or refuses some requests; a worker fails in the middle of a bundle."""
 
 import time
 
 import pytest
-from google.protobuf.proto import serialize_length_prefixed
 from grpc import StatusCode
 
 from pipeline.local.emulators import BIGTABLE
@@ -18,14 +17,9 @@ from tests.faults.bigtable_proxy import (
     refusing_rows,
     slow,
 )
-from tests.faults.feed import Feed, fleet_messages, repair, tidetable
+from tests.faults.feed import fleet_messages, repair, tidetable
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import running_job
-
-
-@pytest.fixture
-def feed(resources):
-    return Feed(resources)
 
 
 @pytest.mark.parametrize(("fault", "seconds"), [("cut", 5), ("hold", 30)], ids=["refuses 5 s", "hangs 30 s"])
@@ -96,12 +90,9 @@ def test_refuses_half_of_each_request(resources, bigtable, log, feed, tmp_path, 
             feed.publish(fleet_messages(hours=2))
             feed.wait_counted(90)
             assert job.stop() == 0
-        file = tmp_path / "feed.pb"
-        with file.open("wb") as output:
-            for event in feed.events:
-                serialize_length_prefixed(event, output)
+        file = feed.write(tmp_path / "feed.pb")
         for done in (
-            tidetable("backfill", resources, str(file), "--allowed-lateness", "0s", environment=environment),
+            tidetable("backfill", resources, file, "--allowed-lateness", "0s", environment=environment),
             repair(resources, "--force", environment=environment),
         ):
             assert done.returncode == 0, done.stdout + done.stderr
@@ -147,11 +138,7 @@ def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
         assert proxy.refused[StatusCode.RESOURCE_EXHAUSTED] > 0
     assert judge.differences(resources.table, feed.events) != []
     if healed_by == "backfill":
-        file = tmp_path / "feed.pb"
-        with file.open("wb") as output:
-            for event in feed.events:
-                serialize_length_prefixed(event, output)
-        done = tidetable("backfill", resources, str(file))
+        done = tidetable("backfill", resources, feed.write(tmp_path / "feed.pb"))
         assert done.returncode == 0, done.stderr
     else:
         with running_job(resources.flags(), tmp_path / "second.log") as second:
@@ -164,3 +151,19 @@ def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
     *_, last = log.read_text().splitlines()
     assert last.startswith("tidetable: the job failed: ")
     assert "refused on purpose" in last
+
+
+def test_a_repeated_bundle(resources, bigtable, log, feed):
+    """A bundle that failed with half of its rows written is retried, and the table ends up exact."""
+    with (
+        BigtableProxy(bigtable) as proxy,
+        running_job(resources.flags(), log, {BIGTABLE.variable: proxy.address}) as job,
+    ):
+        for seed in range(3):
+            proxy.mutations = first(2, refusing(StatusCode.FAILED_PRECONDITION))  # not retried by any client
+            feed.publish(fleet_messages(hours=2, seed=seed))
+            feed.wait_counted()
+        assert proxy.refused[StatusCode.FAILED_PRECONDITION] > 0
+        assert "rows could not be written" in job.log
+        assert job.stop() == 0
+    feed.assert_exact()

@@ -19,10 +19,9 @@ from tests.support.waiting import eventually
 
 
 @pytest.mark.timeout(420)
-def test_the_job_killed_ten_times(resources, tmp_path):
+def test_the_job_killed_ten_times(resources, tmp_path, feed):
     """Nothing is published again and nothing is repaired: nothing is lost, and every aggregate is exact."""
     rng = random.Random(20)
-    feed = Feed(resources)
     messages = fleet_messages(hours=6, sensors=20, batch=5)
     share = -(-len(messages) // 10)
     for kill in range(10):
@@ -112,10 +111,9 @@ STEPS = ("pulled", "running", "written", "acknowledged")
 
 
 @pytest.mark.timeout(420)
-def test_killed_between_any_two_steps(resources):
+def test_killed_between_any_two_steps(resources, feed):
     """If a batch is acknowledged after it has succeeded, nothing is lost and every aggregate is exact at once."""
     rng = random.Random(7)
-    feed = Feed(resources)
     feed.publish(fleet_messages(hours=3, batch=6))
     steps = cycle(STEPS)
     for _ in range(8):

@@ -11,18 +11,13 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
 from tests.faults import judge
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsAction, ReadAction
-from tests.faults.feed import DAY_US, HOUR_US, MINUTE_US, SECOND_US, Feed, batches, fleet_messages, now_us, series
+from tests.faults.feed import DAY_US, HOUR_US, MINUTE_US, SECOND_US, batches, fleet_messages, now_us, series
 from tests.faults.tcp_proxy import TcpProxy
 from tests.job.running import running_job
 from tests.support.lasting import lasting
 from tests.support.waiting import eventually
 
 HOURS_AND_DAYS = lasting(parse_schema('[tiers]\n1h = "hours"\n1d = "days"'))
-
-
-@pytest.fixture
-def feed(resources):
-    return Feed(resources)
 
 
 def test_offline_for_three_days(resources, bigtable, log, feed):

@@ -9,7 +9,7 @@ from pipeline.core.events.message import Message, message_of, sensor_event
 from pipeline.local.fleet import Simulated
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.faults import judge
-from tests.faults.feed import HOUR_US, Feed, now_us
+from tests.faults.feed import HOUR_US, now_us
 from tests.job.running import running_job
 
 BATCHES, GOOD, BAD, WHOLE = 1000, 100, 97, 3  # a batch's valid and broken events, and broken messages beside it
@@ -47,10 +47,9 @@ def flood():
 
 
 @pytest.mark.timeout(420)
-def test_poison_flood(resources, log):
+def test_poison_flood(resources, log, feed):
     """100,000 broken among 100,000 valid events: every valid one is written, and each broken one is one dead letter."""
     messages = list(flood())
-    feed = Feed(resources)
     letters: dict[str, str] = {}
     count = 0
     with running_job(resources.flags(), log) as job:

@@ -5,7 +5,7 @@ import pytest
 from pipeline.core.events.message import sensor_event
 from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy
-from tests.faults.feed import MINUTE_US, Feed, batches, now_us
+from tests.faults.feed import MINUTE_US, batches, now_us
 from tests.job.running import running_job
 
 GROUPS = 256
@@ -13,7 +13,7 @@ SENSORS = 3000
 
 
 @pytest.mark.parametrize("writer", ["connector", "bulk"])
-def test_rows_of_a_group_share_requests(resources, bigtable, log, writer):
+def test_rows_of_a_group_share_requests(resources, bigtable, log, writer, feed):
     """Panes of 256 groups fire one by one, a bundle of one key each; the rows of a group reach the table together."""
     sizes: list[int] = []
 
@@ -22,7 +22,6 @@ def test_rows_of_a_group_share_requests(resources, bigtable, log, writer):
         if aggregates:
             sizes.append(aggregates)
 
-    feed = Feed(resources)
     at_us = now_us() - MINUTE_US
     events = [sensor_event(f"s{n:04}", at_us + n, dict.fromkeys("tuv", float(n)), {}) for n in range(SENSORS)]
     flags = resources.flags(bigtable_writer=writer, early_firing="10s", late_firing="10s")

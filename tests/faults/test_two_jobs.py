@@ -7,7 +7,7 @@ import subprocess
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.schema.toml import parse_schema
 from tests.faults import judge
-from tests.faults.feed import HOUR_US, MINUTE_US, Feed, batches, fleet_messages, now_us, repair, series
+from tests.faults.feed import HOUR_US, MINUTE_US, batches, fleet_messages, now_us, repair, series
 from tests.job.running import running_job
 from tests.support import courses
 from tests.support.lasting import lasting
@@ -15,9 +15,8 @@ from tests.support.preloaded import JOB
 from tests.support.waiting import eventually
 
 
-def test_same_subscription_and_table(resources, log, tmp_path):
+def test_same_subscription_and_table(resources, log, tmp_path, feed):
     """The second process is refused before it reads a message. The first goes on, and every row is exact at once."""
-    feed = Feed(resources)
     with running_job(resources.flags(), log) as one:
         feed.publish(fleet_messages(hours=2))
         other = subprocess.run([*JOB, *resources.flags()], capture_output=True, text=True, timeout=60)
@@ -30,9 +29,8 @@ def test_same_subscription_and_table(resources, log, tmp_path):
     feed.assert_exact()
 
 
-def test_the_process_after_one_that_was_killed(resources, log, tmp_path):
+def test_the_process_after_one_that_was_killed(resources, log, tmp_path, feed):
     """It begins at once, says so and completes the table. After a stop in order, it says nothing."""
-    feed = Feed(resources)
     with running_job(resources.flags(late_firing="2h"), log) as job:  # the panes of these events never fire
         feed.publish(batches(series("a", now_us() // HOUR_US * HOUR_US - HOUR_US, 50), 5))
         eventually(lambda: resources.raw_keys() >= set(map(judge.raw_key, feed.events)))
