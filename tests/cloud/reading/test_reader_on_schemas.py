@@ -141,3 +141,11 @@ def test_no_more_than_is_needed(bigtable, name):
             assert list(query(table))
             found.append((table.rows.rows_read, table.rows.cells_read))
     assert found == READ[name]
+
+
+def test_a_part_of_a_bucket(bigtable):
+    """Of a bucket of serialized events, the server returns those of the range, by their columns."""
+    where = written("bucket_serialized")
+    with SensorTable.open(where.project, where.instance, where.table) as table:
+        assert len(list(table.range("a", T + HOUR, T + HOUR + 10 * MINUTE))) == 10
+        assert (table.rows.rows_read, table.rows.cells_read) == (1, 10)
