@@ -49,12 +49,13 @@ def times(records: Iterable[RawRecord]) -> list[int]:
 # Raw rows
 
 
-def test_other_families_stay_on_the_server(bigtable: str) -> None:
-    """Families match by their exact names, in which a dot is no pattern, and the server sends no others."""
+def test_other_cells_stay_on_the_server(bigtable: str) -> None:
+    """Families match by their exact names, in which a dot is no pattern. The server sends no others, and no older
+    versions."""
     schema = TableSchema.default("r.w", "r-w", "m-1")
     name = created(schema)
     [row] = schema.rows(Event("s", T, {"t": 1.5}, {"place": "lab"}))
-    write(name, [row._replace(cells=[*row.cells, Cell("r-w", b"t", T, b"9")])])
+    write(name, [row._replace(cells=[*row.cells, Cell("r-w", b"t", T, b"9"), Cell("r.w", b"t", T - 1000, b"7")])])
     with opened(name) as table:
         assert table.latest("s") == RawRecord("s", T, {"t": 1.5}, {"place": "lab"})
         assert table.rows.cells_read == 2
