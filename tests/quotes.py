@@ -33,11 +33,9 @@ from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.local.embedded import bigtable_data, pubsub, tables
-from pipeline.local.embedded.bigtable_admin import BigtableTableAdmin
-from pipeline.local.embedded.bigtable_data import BigtableData
-from pipeline.local.embedded.pubsub import TopicsApi
-from pipeline.local.embedded.pulling import SubscriptionsApi
+from pipeline.local.embedded import bigtable, pubsub, tables
+from pipeline.local.embedded.bigtable import BigtableData, BigtableTableAdmin
+from pipeline.local.embedded.pubsub import SubscriptionsApi, TopicsApi
 from pipeline.local.embedded.schemas import Schemas
 from tests.benchmarks import sizes
 from tests.benchmarks.bench import report
@@ -183,7 +181,7 @@ def _emulated_limits() -> str:
         "a column qualifier": f"{tables.MAX_QUALIFIER_BYTES >> 10} KiB",
         "a cell": f"{tables.MAX_CELL_BYTES >> 20} MiB",
         "a row": f"{tables.MAX_ROW_BYTES >> 20} MiB",
-        "mutations of a request": f"{bigtable_data.MAX_MUTATIONS:,}",
+        "mutations of a request": f"{bigtable.MAX_MUTATIONS:,}",
         "messages of a request": f"{pubsub.MAX_MESSAGES:,}",
         "a request that publishes": f"{pubsub.MAX_REQUEST_BYTES // 1_000_000} MB",
         "attributes of a message": str(pubsub.MAX_ATTRIBUTES),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline.local.embedded.refusals import invalid
+from pipeline.local.embedded.services import invalid
 
 _PROJECT = re.compile(r"projects/[^/]*")
 _NAME = re.compile(rf"{_PROJECT.pattern}/(\w+)/(?!goog)[A-Za-z][\w.~+%-]{{2,254}}", re.ASCII)

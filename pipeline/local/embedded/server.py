@@ -5,12 +5,10 @@ from collections.abc import Callable
 
 import grpc
 
-from pipeline.local.embedded.bigtable_admin import BigtableTableAdmin
-from pipeline.local.embedded.bigtable_data import BigtableData
-from pipeline.local.embedded.methods import Methods
-from pipeline.local.embedded.pubsub import Topics, TopicsApi
-from pipeline.local.embedded.pulling import SubscriptionsApi
+from pipeline.local.embedded.bigtable import BigtableData, BigtableTableAdmin
+from pipeline.local.embedded.pubsub import SubscriptionsApi, Topics, TopicsApi
 from pipeline.local.embedded.schemas import Schemas
+from pipeline.local.embedded.services import Methods
 from pipeline.local.embedded.tables import MAX_ROW_BYTES, MemoryTable
 
 # A row may fill a message.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sortedcontainers import SortedSet
 
-from pipeline.local.embedded.refusals import invalid
+from pipeline.local.embedded.services import invalid
 
 _SECOND_US = 1_000_000
 _MAX_DELIVERED_BYTES = 4_000_000  # in a response; a larger message comes alone

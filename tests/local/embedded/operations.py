@@ -18,10 +18,9 @@ from google.protobuf.empty_pb2 import Empty
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from pipeline.local.embedded.bigtable_admin import BigtableTableAdmin
-from pipeline.local.embedded.bigtable_data import BigtableData
-from pipeline.local.embedded.methods import Methods
+from pipeline.local.embedded.bigtable import BigtableData, BigtableTableAdmin
 from pipeline.local.embedded.server import clock_us
+from pipeline.local.embedded.services import Methods
 from pipeline.local.emulators import BIGTABLE, running_emulator
 
 PARENT = "projects/test-project/instances/test-instance"

@@ -10,7 +10,7 @@ from google.cloud.bigtable.row_set import RowSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.local.embedded import bigtable_data, tables
+from pipeline.local.embedded import bigtable, tables
 from tests.local.embedded.operations import Server, created
 
 CELL = {"family_name": "a", "column_qualifier": b"x", "timestamp_micros": 1000}
@@ -68,7 +68,7 @@ def test_a_key_that_is_too_long(server, table):
     assert server.answer(table, "MutateRow", {"row_key": key + b"k", "mutations": [cell]}) == refused
     long = {"set_cell": {**CELL, "column_qualifier": qualifier + b"q"}}
     assert server.answer(table, "MutateRow", {"row_key": b"new", "mutations": [cell, long]}) == refused
-    many = [{"delete_from_row": {}}] * (bigtable_data.MAX_MUTATIONS // 2)
+    many = [{"delete_from_row": {}}] * (bigtable.MAX_MUTATIONS // 2)
     entries = [{"row_key": b"k", "mutations": many}, {"row_key": b"l", "mutations": [*many, cell]}]
     assert server.answer(table, "MutateRows", {"entries": entries}) == refused
     assert keys_read(server, table) == before
@@ -90,7 +90,7 @@ def test_a_key_that_is_too_long(server, table):
 def test_cells_and_rows_that_are_too_large(server, most, most_of_row, monkeypatch):
     """A cell of 100 MB is written and read, a larger one is refused; so is a read of a row beyond 256 MB."""
     monkeypatch.setattr(tables, "MAX_CELL_BYTES", most)
-    monkeypatch.setattr(bigtable_data, "MAX_ROW_BYTES", most_of_row)
+    monkeypatch.setattr(bigtable, "MAX_ROW_BYTES", most_of_row)
     table = created([server], {"a": {}})
 
     def write(qualifier, size):

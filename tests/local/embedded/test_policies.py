@@ -5,8 +5,7 @@ from google.cloud.bigtable_admin_v2 import types as admin_types
 from google.cloud.bigtable_v2 import types as data_types
 
 from pipeline.local.embedded import tables
-from pipeline.local.embedded.policies import expired
-from pipeline.local.embedded.tables import MemoryTable
+from pipeline.local.embedded.tables import MemoryTable, expired
 
 SECOND_US = 10**6
 NOW_US = 10**9 * SECOND_US

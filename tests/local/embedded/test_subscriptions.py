@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1 import types
 
-from pipeline.local.embedded.refusals import RequestRefused
+from pipeline.local.embedded.services import RequestRefused
 from pipeline.local.embedded.subscriptions import MemorySubscription
 
 NAME, LETTERS = "projects/project-1/subscriptions/subscription-1", "projects/project-1/topics/letters"

@@ -1,4 +1,4 @@
-"""Services of gRPC whose methods are coroutines of a class."""
+"""Services of gRPC: their methods, which are coroutines of a class, and how these refuse a request."""
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -7,7 +7,35 @@ from typing import Any, ClassVar
 import grpc
 from grpc import StatusCode
 
-from pipeline.local.embedded.refusals import RequestRefused
+
+class RequestRefused(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        code: the status of the answer.
+        message: the text of the answer.
+    """
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def invalid(message: str) -> RequestRefused:
+    """Returns the refusal of a request that no server would accept."""
+    return RequestRefused(StatusCode.INVALID_ARGUMENT, message)
+
+
+def not_built(what: str) -> RequestRefused:
+    """Returns the refusal of a request for something that the built-in emulator does not have."""
+    return RequestRefused(StatusCode.UNIMPLEMENTED, f"the built-in emulator has no {what}")
+
+
+def check_built(message: Any, built: set[str], what: str) -> None:
+    """Refuses a message that sets other fields than those that are built."""
+    for field, _ in message.ListFields():
+        if field.name not in built:
+            raise not_built(f"{field.name} of a {what}")
 
 
 class Service:
