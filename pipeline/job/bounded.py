@@ -13,9 +13,8 @@ from pipeline.job.flag_values import BadFlag
 from pipeline.job.saying import say
 from pipeline.job.settings import BOUNDED_RUNNER, choose_runner, options_of, refuse_unknown, runs_here
 from pipeline.private_apis import job_failures
-from pipeline.private_apis.dofn_specs import specs_by_class
 from pipeline.private_apis.local_runner import LocalRunner
-from pipeline.private_apis.option_views import kept_views
+from pipeline.private_apis.repeated_work import kept_views, specs_by_class
 from pipeline.transforms.metrics import totals_of
 
 # These flags leave no job to wait for, or do not wait.

@@ -41,9 +41,9 @@ from pipeline.private_apis.dataflow_client import (
     jobs_client,
     silence_loggers,
     staged_job,
+    steps_of,
     unlisted_update,
 )
-from pipeline.private_apis.graph_steps import steps_of
 
 # Labels of the job: the schemas of its tables, a hash of its graph, the launch, and the beginning of its state.
 _SCHEMA = "tidetable-schema"

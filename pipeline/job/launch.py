@@ -18,8 +18,7 @@ from pipeline.job.graph import assemble
 from pipeline.job.saying import say
 from pipeline.job.settings import parse_flags, runs_here, settings_of
 from pipeline.job.status import write_status
-from pipeline.private_apis.dofn_specs import specs_by_class
-from pipeline.private_apis.option_views import kept_views
+from pipeline.private_apis.repeated_work import kept_views, specs_by_class
 
 
 def main(argv: Sequence[str] | None = None, status_file: Path | None = None) -> int:

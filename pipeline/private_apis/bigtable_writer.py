@@ -1,4 +1,4 @@
-"""Beam's Bigtable connector for elements of several encoded rows, with errors that name the cause.
+"""Beam's Bigtable connector for elements of several encoded rows, with errors that name the cause, and its metric.
 
 Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
 
@@ -8,6 +8,10 @@ Relies on, in ``apache-beam``, file apache_beam/io/gcp/bigtableio.py:
   a client of its own, if it is None, and ``batcher``, a ``MutationsBatcher``, which passes the statuses of a request to
   ``write_mutate_metrics``. That counts them one by one. ``process`` counts the row in ``written`` and passes it to the
   batcher. ``finish_bundle`` closes the batcher. ``start_bundle`` may run again afterwards.
+- ``start_service_call_metrics``, in the same class, chooses the labels of a ``ServiceCallMetric``, of
+  apache_beam/internal/metrics/metric.py. Its ``call`` increments a process-wide counter of this URN, with these labels
+  and ``STATUS_LABEL``, by one; :class:`ServiceCalls` counts many. ``bigtable_error_code_to_grpc_status_string``, in
+  the same file, returns the text of a status.
 
 And in ``google-cloud-bigtable``:
 
@@ -31,7 +35,10 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.internal.metrics.metric import Metrics, ServiceCallMetric
 from apache_beam.io.gcp import bigtableio
+from apache_beam.io.gcp.resource_identifiers import BigtableTable
+from apache_beam.metrics import monitoring_infos
 from apache_beam.pvalue import PCollection
 from google.cloud.bigtable.batcher import MutationsBatchError
 from google.cloud.bigtable.data.mutations import RowMutationEntry
@@ -43,12 +50,31 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.core.dead_letters.refused_rows import RefusedRow
 from pipeline.core.rows.rows import ENTRY_OVERHEAD, EncodedRow, EncodedRows, Row, encoded, entry_of
 from pipeline.private_apis.replace import replace
-from pipeline.private_apis.service_calls import ServiceCalls
 
 # Bigtable accepts at most 100,000 mutations in an entry; an aggregate row of 16,667 metrics has more.
 _CELLS_PER_ENTRY = 50_000
 
 _EntryMessage = MutateRowsRequest.Entry.pb()  # the plain protobuf class
+
+
+class ServiceCalls:
+    """Counts the entries of ``MutateRows`` requests to a table, as Beam's connector does."""
+
+    def __init__(self, name: TableName) -> None:
+        self._labels = {
+            monitoring_infos.SERVICE_LABEL: "BigTable",
+            monitoring_infos.METHOD_LABEL: "google.bigtable.v2.MutateRows",
+            monitoring_infos.RESOURCE_LABEL: BigtableTable(name.project, name.instance, name.table),
+            monitoring_infos.BIGTABLE_PROJECT_ID_LABEL: name.project,
+            monitoring_infos.INSTANCE_ID_LABEL: name.instance,
+            monitoring_infos.TABLE_ID_LABEL: name.table,
+        }
+
+    def count(self, status: int | None, entries: int) -> None:
+        """Counts entries with this gRPC status; None for those without an answer."""
+        text = ServiceCallMetric.bigtable_error_code_to_grpc_status_string(status)
+        labels = self._labels | {monitoring_infos.STATUS_LABEL: text}
+        Metrics.counter(monitoring_infos.API_REQUEST_COUNT_URN, labels, process_wide=True).inc(entries)
 
 
 class WriteToBigTable(bigtableio.WriteToBigTable):

@@ -1,4 +1,4 @@
-"""Beam's Dataflow client: running jobs, the job that is being submitted, and the client's log.
+"""Beam's Dataflow client: running jobs, the job that is being submitted, its steps, and the client's log.
 
 Relies on, in ``apache-beam``:
 
@@ -9,6 +9,9 @@ Relies on, in ``apache-beam``:
   before it stages anything. ``Job.__init__`` sets ``staging_location`` to a folder of this job alone.
 - ``Job.__init__`` asks ``Job.job_id_for_name`` for the job to update, which lists jobs.
 - The loggers of the modules in ``_LOGGERS`` log every failed attempt with a traceback.
+- ``Pipeline.to_runner_api`` in apache_beam/pipeline.py, for internal use, returns the pipeline as a protobuf message.
+  With ``return_context``, it also returns the context that resolves the ids of coders.
+- ``Coder.__repr__`` and its overrides in apache_beam/coders/coders.py name the coder and its component coders.
 """
 
 import logging
@@ -31,6 +34,7 @@ __all__ = [
     "jobs_client",
     "silence_loggers",
     "staged_job",
+    "steps_of",
     "unlisted_update",
 ]
 
@@ -77,3 +81,16 @@ def silence_loggers() -> None:
     """Keeps Beam and Google's client from logging failures, for callers that report them in one line."""
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def steps_of(pipeline: Pipeline) -> dict[str, str]:
+    """Returns the coders of every step's outputs, by the step's label: what Dataflow compares in an update."""
+    proto, context = pipeline.to_runner_api(return_context=True)
+    steps = {}
+    for id_, transform in proto.components.transforms.items():
+        if id_ not in proto.root_transform_ids:
+            coder_ids = [proto.components.pcollections[output].coder_id for output in transform.outputs.values()]
+            steps[transform.unique_name] = ", ".join(
+                sorted(str(context.coders.get_by_id(coder_id)) for coder_id in coder_ids)
+            )
+    return dict(sorted(steps.items()))

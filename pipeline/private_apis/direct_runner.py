@@ -52,7 +52,7 @@ from google.pubsub_v1.types import PullResponse
 
 from pipeline.cloud.connection.errors import PUBSUB_TRANSIENT, explained
 from pipeline.cloud.pubsub.subscriber import subscriber_client
-from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.repeated_work import specs_by_class
 from pipeline.private_apis.replace import replaced
 
 _LOGGER = logging.getLogger(__name__)

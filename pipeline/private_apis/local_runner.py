@@ -31,7 +31,7 @@ from apache_beam.runners.worker import statesampler
 from apache_beam.transforms.ptransform import PTransform
 from apache_beam.transforms.util import Reshuffle
 
-from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.repeated_work import specs_by_class
 from pipeline.private_apis.replace import replaced
 
 SAMPLING_PERIOD_MS = 10

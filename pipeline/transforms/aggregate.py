@@ -36,7 +36,7 @@ from pipeline.core.results.window_results import batches_of
 from pipeline.core.rows.rows import EncodedRows, parts_of
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis.timer_holds import set_clock_timer
+from pipeline.private_apis.worker_state import set_clock_timer
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import Clock, CompletingFn, StatefulFn
 from pipeline.transforms.windows_here import HERE

@@ -29,7 +29,7 @@ from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, si
 from pipeline.core.alerts.silence_clock import Heard, SilenceClock
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.private_apis.timer_holds import clock_is_set_forward, set_clock_timer, watermark_is_clock
+from pipeline.private_apis.worker_state import clock_is_set_forward, set_clock_timer, watermark_is_clock
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.tables import Clock, StatefulFn
 

@@ -14,7 +14,7 @@ from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis import state_cache, timer_holds
+from pipeline.private_apis import worker_state
 
 
 class StatefulFn(beam.DoFn):
@@ -22,8 +22,8 @@ class StatefulFn(beam.DoFn):
 
     def setup(self) -> None:
         super().setup()
-        state_cache.prepare()
-        timer_holds.check()
+        worker_state.prepare()
+        worker_state.check()
 
 
 Clock = Callable[[], float]

@@ -37,7 +37,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import groups_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.private_apis.timer_holds import clock_is_set_forward, set_clock_timer
+from pipeline.private_apis.worker_state import clock_is_set_forward, set_clock_timer
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import RETRY_S, Clock, StatefulFn, TableReadingFn
 

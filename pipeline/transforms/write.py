@@ -36,8 +36,7 @@ from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.rows.rollup_rows import is_sensor, parse_members_key
 from pipeline.core.rows.rows import Cell, EncodedRow, EncodedRows, Row
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, WriteToBigTable
-from pipeline.private_apis.service_calls import ServiceCalls
+from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, ServiceCalls, WriteToBigTable
 from pipeline.transforms import (
     coders,  # noqa: F401 (registers the coder of raw rows)
     metrics,

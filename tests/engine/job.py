@@ -18,9 +18,8 @@ from pipeline.core.schema import rate
 from pipeline.job import graph as real_graph
 from pipeline.job import table_steps
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.private_apis.dofn_specs import specs_by_class
-from pipeline.private_apis.option_views import kept_views
-from pipeline.private_apis.timer_holds import OF_WORKERS
+from pipeline.private_apis.repeated_work import kept_views, specs_by_class
+from pipeline.private_apis.worker_state import OF_WORKERS
 from pipeline.proto.window_result_pb2 import WindowResult
 from tests.engine.bigtable import Bigtable
 from tests.engine.fragment import Fragment, clock, set_clock

@@ -21,7 +21,7 @@ from pipeline.core.alerts.silence_clock import SilenceClock
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
-from pipeline.private_apis.timer_holds import OF_WORKERS
+from pipeline.private_apis.worker_state import OF_WORKERS
 from pipeline.transforms.alert_table import WatchedTable
 from pipeline.transforms.alerts import _HeardFn, _SweepFn
 from tests.engine.fragment import Fragment, clock, set_clock

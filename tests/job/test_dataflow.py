@@ -16,6 +16,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
+from pipeline.transforms.bulk import BulkWriteFn
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
@@ -29,7 +30,7 @@ from pipeline.job.graph import assemble
 from pipeline.job.launch import main
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
-from pipeline.private_apis.graph_steps import steps_of
+from pipeline.private_apis.dataflow_client import steps_of
 from pipeline.transforms.write import BulkWriteFn
 from tests.job import foreign
 from tests.support.google_cloud import (

@@ -27,8 +27,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.job.table_steps import TableSteps
-from pipeline.private_apis.dofn_specs import specs_by_class
-from pipeline.private_apis.option_views import kept_views
+from pipeline.private_apis.repeated_work import kept_views, specs_by_class
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms.alerts import AlertMessages
 from pipeline.transforms.tables import TableReadingFn

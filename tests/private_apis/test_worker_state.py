@@ -1,14 +1,21 @@
 import sys
 
 import pytest
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import BytesCoder, VarIntCoder
+from apache_beam.coders.coders import GlobalWindowCoder, _TimerCoder
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.worker import statecache
-from apache_beam.runners.worker.bundle_processor import SynchronousBagRuntimeState
+from apache_beam.runners.worker.bundle_processor import OutputTimer, SynchronousBagRuntimeState
+from apache_beam.runners.worker.data_plane import ClosableOutputStream
 from apache_beam.runners.worker.sdk_worker import GlobalCachingStateHandler
 from apache_beam.runners.worker.statecache import StateCache
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
+from apache_beam.utils.windowed_value import PANE_INFO_UNKNOWN
 
-from pipeline.private_apis import state_cache
+from pipeline.private_apis import worker_state
+from pipeline.private_apis.worker_state import OF_WORKERS, check, set_clock_timer
 from tests.engine.state_service import StateService, TokenRevoked
 
 KEY = beam_fn_api_pb2.StateKey()
@@ -39,14 +46,15 @@ def _as_beam_has_it(monkeypatch):
     """Takes back what this process has changed."""
     monkeypatch.setattr(statecache, "get_deep_size", statecache.get_deep_size)
     for name, before in (
-        ("_partially_cached_iterable", state_cache._first_page), ("process_instruction_id", state_cache._process_bundle)
-    ):  # fmt: skip
+        ("_partially_cached_iterable", worker_state._first_page),
+        ("process_instruction_id", worker_state._process_bundle),
+    ):
         monkeypatch.setattr(GlobalCachingStateHandler, name, before)
 
 
 @pytest.fixture
 def _prepared(_as_beam_has_it):
-    state_cache.prepare()
+    worker_state.prepare()
 
 
 def fill(worker):
@@ -123,3 +131,35 @@ def test_no_module_is_looked_at(monkeypatch):
     assert cache._current_weight > 10_000
     assert cache.peek(("key", b"token")) == [b"x" * 10_000]
     assert not looked_at
+
+
+@pytest.mark.parametrize(("in_worker", "hold"), [(True, 90), (False, 5)])
+def test_a_timer_of_the_clock_holds_the_time_at_which_it_fires(monkeypatch, in_worker, hold):
+    """In a worker, the hold is the firing time; for a runner in this process, the timestamp of the element."""
+    monkeypatch.delenv(OF_WORKERS, raising=False)
+    if in_worker:
+        monkeypatch.setenv(OF_WORKERS, "url: 'localhost:1'")
+    coder, stream = _TimerCoder(VarIntCoder(), GlobalWindowCoder()).get_impl(), ClosableOutputStream()
+    timer = OutputTimer(
+        1, GlobalWindow(), Timestamp(5), PANE_INFO_UNKNOWN, TimeDomain.REAL_TIME, "clock", coder, stream
+    )
+    set_clock_timer(timer, Timestamp(90))
+    (sent,) = coder.decode_all(stream.get())
+    assert (sent.fire_timestamp, sent.hold_timestamp) == (Timestamp(90), Timestamp(hold))
+
+
+def test_a_release_that_holds_the_watermark(monkeypatch):
+    """A worker whose release of Beam ignores what we set fails at once, instead of delaying every pane."""
+    check()
+    set_timer = OutputTimer.set
+
+    def set_with_hold(timer, at):
+        timer._input_timestamp = Timestamp(0)
+        set_timer(timer, at)
+
+    monkeypatch.setattr(OutputTimer, "set", set_with_hold)
+    monkeypatch.delenv(OF_WORKERS, raising=False)
+    check()  # no worker
+    monkeypatch.setenv(OF_WORKERS, "url: 'localhost:1'")
+    with pytest.raises(RuntimeError, match=r"requirements\.txt"):
+        check()

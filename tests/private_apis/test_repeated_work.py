@@ -1,11 +1,13 @@
+import argparse
 from types import FunctionType
 
 import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, WorkerOptions
 from apache_beam.transforms import core, userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
-from pipeline.private_apis.dofn_specs import specs_by_class
+from pipeline.private_apis.repeated_work import kept_views, specs_by_class
 
 SPEC = ReadModifyWriteStateSpec("last", beam.coders.VarIntCoder())
 LAST = beam.DoFn.StateParam(SPEC)
@@ -62,3 +64,26 @@ def test_each_function_is_inspected_once(monkeypatch):
             assert core.get_function_args_defaults(Methods.keeping)[0] == ["self", "element", "last"]
             assert core.get_function_args_defaults(Methods)[0] == []
     assert len(asked) == 4  # a class is no function
+
+
+def test_views_are_kept(monkeypatch):
+    """Each kind of view is parsed once for the same options, and sees and sets their values; others have their own."""
+    parsed = []
+    parse = argparse.ArgumentParser.parse_known_args
+    monkeypatch.setattr(
+        argparse.ArgumentParser, "parse_known_args", lambda *arguments: parsed.append(arguments) or parse(*arguments)
+    )
+    options, others = (PipelineOptions(["--runner=X", f"--num_workers={n}"]) for n in (1, 2))
+    before = PipelineOptions.view_as
+    with kept_views():
+        parsed.clear()
+        for _ in range(2):
+            assert options.view_as(StandardOptions).runner == "X"
+            assert options.view_as(StandardOptions).view_as(WorkerOptions).num_workers == 1
+        assert len(parsed) == 2
+        assert others.view_as(WorkerOptions).num_workers == 2
+        options.view_as(WorkerOptions).num_workers = 3
+        assert options.view_as(WorkerOptions).num_workers == 3
+        assert others.view_as(WorkerOptions).num_workers == 2
+    assert PipelineOptions.view_as is before
+    assert options.view_as(WorkerOptions).num_workers == 3
