@@ -47,8 +47,6 @@ from pipeline.core.rollups.levels import Derived, Levels
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.private_apis.worker_state import set_clock_timer
-from pipeline.transforms.aggregate import Clock
-from pipeline.transforms.stateful import StatefulFn
 from pipeline.transforms.tables import RETRY_S, Clock, StatefulFn, TableReadingFn
 
 _DEAD_LETTERS = "dead_letters"

@@ -16,7 +16,6 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
-from pipeline.transforms.bulk import BulkWriteFn
 
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.schema.declared import DeclaredSchema
