@@ -117,6 +117,23 @@ def test_a_row_that_was_written_before_the_latest_reading_came():
     assert rows_of(group)["1h", MIDNIGHT + 9 * HOUR].metrics["t"].more["increase"] == 15
 
 
+def test_a_row_from_before_the_statistic_was_declared():
+    """It gets the statistic as soon as a reading before it arrives: the day, which reads raw rows, has it too."""
+    text = '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n1d = "days"\n'
+    old = Group(parse_schema(text), MIDNIGHT + 2 * DAY)
+    old.receive(event("s", MIDNIGHT + 10 * HOUR, {"t": 5.0}))
+    old.watermark(MIDNIGHT + 2 * DAY)
+    group = Group(
+        parse_schema(text + '[statistics]\nt = ["increase"]\n'), MIDNIGHT + 2 * DAY, MIDNIGHT + 9 * DAY, old.table
+    )
+    group.watermark(MIDNIGHT + 2 * DAY)
+    group.receive(event("s", MIDNIGHT + 7 * HOUR, {"t": 2.0}))
+    group.pass_time()
+    rows = rows_of(group)
+    windows = ("1h", MIDNIGHT + 10 * HOUR), ("1d", MIDNIGHT)
+    assert [rows[window].metrics["t"].more["increase"] for window in windows] == [3, 3]
+
+
 def test_a_window_that_another_writer_is_ahead_with():
     """A group that got nothing for long learns timer by timer how far the watermark is. A backfill asks the clock."""
     group = Group(parse_schema(SCHEMA), MIDNIGHT + 2 * DAY, before_us=MIDNIGHT)
