@@ -313,8 +313,11 @@ class World(Judge):
         job, self.job = self.job, None
         if redelivered:
             self.backlog = job.history
+            unknown = {each.name for each in job.targets if not each.effective_retention.known}
             for written in job.sink:  # work list rows are written again with their raw rows
                 rows = [row for row in written.rows if not row.key.startswith(b"repair#")]
+                if written.name in unknown:  # unless the next job knows that raw rows serve
+                    self._abandon_listed(written.name, [row.key for row in written.rows if row not in rows])
                 written.rows = [row for row in rows if not torn or job.random.random() < 0.5]
         job.write_sink()
         for name, text, *window in self.beside:
@@ -329,6 +332,12 @@ class World(Judge):
                 self.unrolled |= self.wrong_rollups(name)
         self.look()
         self.beside.clear()
+
+    def _abandon_listed(self, name, keys):
+        """Excuses windows, and the longer ones around them, that were about to be listed."""
+        texts = [tier.window.text for tier in self.schemas[name].tiers]
+        listed = [self.window_of(key)[1:] for key in keys]
+        self.abandoned |= {(name, text, sensor, start_of(at_us, text)) for sensor, at_us in listed for text in texts}
 
     def drain(self):
         self.job.drain()
