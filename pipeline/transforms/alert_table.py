@@ -51,9 +51,6 @@ from pipeline.transforms.windows_here import HERE
 
 _RULES_EVERY_S = 30.0
 _RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
-_METADATA_EVERY_S = 60.0
-_NO_METADATA_EVERY_S = 1.0
-_MOST_METADATA = 50_000  # sensors whose metadata is known
 _SECOND_US = 1_000_000
 _LATELY_US = 7 * 86_400 * _SECOND_US  # Pub/Sub keeps messages for as long, unless it is told otherwise
 _MOST_SILENT = 1_000  # sensors in an element

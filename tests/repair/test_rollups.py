@@ -14,9 +14,7 @@ from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.rollups.settling import RollupSettling
 from pipeline.core.rows.aggregate_rows import (
-    MEMBER,
     aggregate_key,
-    aggregate_prefix,
     aggregate_row,
     parse_window_stats,
 )
@@ -62,14 +60,6 @@ def events():
         for number in range(10)
         for hour in range(0, 48, 3)
     ]
-
-
-def without_members(name, schema):
-    """Takes the metadata of the newest event out of every aggregate row."""
-    with Rewriter.open(name) as rewriter:
-        for tier in schema.tiers:
-            keys = [key for key in rows_of(name) if key.startswith(aggregate_prefix(tier.window).encode())]
-            rewriter.delete_column(keys, tier.family, MEMBER.encode())
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from tests.support.lasting import lasting
 T = parse_time("2026-02-17T00:00:00Z")
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
-WHOLE = KeyRange(b"", b"")
 
 
 @pytest.fixture
