@@ -61,9 +61,16 @@ def newest_first(sensor):
     return [record(event) for event in events(sensor)][::-1]
 
 
-@cache
-def written(name):
-    """Returns a filled table of this schema, one for each worker."""
+@pytest.fixture(scope="module")
+def written(bigtable):
+    """Returns a function that returns a filled table of a schema. It fills each once.
+
+    A process that comes back to this module fills them again: its tables go when the process turns to another module.
+    """
+    return cache(_written)
+
+
+def _written(name):
     layout, _, more = name.partition(" ")
     schema = parse_schema(
         f"key = '{SCHEMAS[name]}'\nlayout = '{layout}'\n"
@@ -81,7 +88,7 @@ def written(name):
 
 
 @pytest.fixture(params=cases(list(SCHEMAS), list(SCHEMAS)[::2]))
-def table(bigtable, request):
+def table(written, request):
     name = written(request.param)
     with SensorTable.open(name.project, name.instance, name.table) as opened:
         yield opened
@@ -126,7 +133,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_no_more_than_is_needed(bigtable, name):
+def test_no_more_than_is_needed(written, name):
     """The server returns only the rows and cells of the result, in every layout."""
     queries = [
         lambda table: [table.latest("a", metadata=NORTH)],
@@ -143,7 +150,7 @@ def test_no_more_than_is_needed(bigtable, name):
     assert found == READ[name]
 
 
-def test_a_part_of_a_bucket(bigtable):
+def test_a_part_of_a_bucket(written):
     """Of a bucket of serialized events, the server returns those of the range, by their columns."""
     where = written("bucket_serialized")
     with SensorTable.open(where.project, where.instance, where.table) as table:
