@@ -156,18 +156,31 @@ class Counted:
     events: int
     values: tuple[tuple[str, tuple[float, ...]], ...]
 
-    def counts(self):
-        """Returns every count of the row."""
-        return {"reading_count": self.events} | {f"count_{metric}": len(values) for metric, values in self.values}
-
     def agrees(self, row):
         """Returns whether an aggregate row, values by column, equals this window."""
         return _agrees(self, tuple(sorted(row.items())))
+
+    def includes(self, row):
+        """Returns whether an aggregate row may count some of these readings, each once."""
+        values = dict(self.values)
+        counts = {name.removeprefix("count_"): int(row[name]) for name in row if name.startswith("count_")}
+        return row["reading_count"] <= self.events and all(
+            round(row[f"sum_{metric}"], 6) in _sums(values.get(metric, ()), count) for metric, count in counts.items()
+        )
 
 
 def value_of(time_us, metric):
     """Returns a fixed value with decimals."""
     return (time_us // MS % 997 - 400) / 7 + ord(metric) / 10
+
+
+def _sums(values, count):
+    """Returns the sums of any so many of the values, rounded."""
+    found = {0: {0.0}}
+    for value in values:
+        for fewer in sorted(found, reverse=True):
+            found.setdefault(fewer + 1, set()).update(each + value for each in found[fewer])
+    return {round(each, 6) for each in found.get(count, ())}
 
 
 def less(row, other):

@@ -4,11 +4,11 @@ import math
 from collections import defaultdict
 
 from pipeline.core.queries.reads import RowSelection
-from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_key
+from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
 from pipeline.core.rows.rollup_rows import FAMILY, groups_range, parse_rollup_row
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.layouts import CellSelection
-from pipeline.core.statistics.member import member_fields, parse_member
+from pipeline.core.statistics.member import member_fields
 
 
 def expected_rollups(schema, rows, member_of):
@@ -49,11 +49,9 @@ def member_in(schema, read, text, sensor_id, start_us):
     """Returns the metadata that an aggregate row tells of its sensor; None if it does not."""
     tier = next(tier for tier in schema.tiers if tier.window.text == text)
     key = aggregate_key(tier.window, sensor_id, start_us)
-    selection = RowSelection(
-        KeyRange(key, key + b"\x00"), CellSelection((tier.family,), (MEMBER.encode(),), versions=1)
-    )
-    members = [parse_member(cell.value) for row in read(selection) for cell in row.cells]
-    return dict(member_fields(members[0].text)) if members else None
+    selection = RowSelection(KeyRange(key, key + b"\x00"), CellSelection((tier.family,), versions=1))
+    rows = [parse_window_stats(tier.window, row, tier.statistics)[1] for row in read(selection)]
+    return dict(member_fields(rows[0].member.text)) if rows and rows[0].member is not None else None
 
 
 def differences(found, expected):

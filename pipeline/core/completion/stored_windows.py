@@ -407,16 +407,18 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
             shorter = self._stored(sensor_id, start_us, now_us, fresh, right)
         except _TooWide:
             return None
+        pane = merged(shorter, self._tier.statistics)
         if self._reads_row(start_us, now_us):
             row, certain = self._table.row(self._tier, sensor_id, start_us), self.is_certain(start_us, now_us)
-            if row.events:
-                told = not right or at_least(shorter.values(), row)  # an older row does not tell what it counts
-                whole = self._include(shorter, row.sizes, right) if row.sizes else certain and told
-            else:
+            if not row.events:
                 whole = certain or self._never_had_row(start_us, now_us)
+            elif row.sizes:
+                taken = self._taken(shorter, row.sizes, right)
+                whole = taken is not None and (certain or _keeps(pane.stats, row, taken if right else None))
+            else:
+                whole = certain and (not right or at_least([pane.stats], row))  # it does not tell what it counts
             if not whole:
                 return None
-        pane = merged(shorter, self._tier.statistics)
         return None if pane.too_wide else Completed(pane.stats, fresh)
 
     def _reads_row(self, start_us: int, now_us: int) -> bool:
@@ -478,24 +480,44 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
             table.neighbours.carry(sensor_id, found, now_us)
         return found
 
-    def _include(self, shorter: Mapping[int, WindowStats], sizes: Mapping[int, int], right: Collection[int]) -> bool:
-        """Returns whether shorter windows include all that the own row counts of each, by start in µs.
+    def _taken(
+        self, shorter: Mapping[int, WindowStats], sizes: Mapping[int, int], right: Collection[int]
+    ) -> int | None:
+        """Returns how much less shorter windows count that a repair puts right, by what the own row counts of each.
 
-        A row from before its source was added tells of shorter windows than those of the source.
+        Returns None if others lack something. A row from before its source was added tells of shorter windows than
+        those of the source.
         """
         counted: dict[int, int] = defaultdict(int)
         for each_us, size in sizes.items():
             counted[self._source.window.start_of(each_us)] += size
-        return all(
-            each_us in shorter and shorter[each_us].size >= size
-            for each_us, size in counted.items()
-            if each_us not in right
-        )
+        none = WindowStats()
+        less = {each_us: size - shorter.get(each_us, none).size for each_us, size in counted.items()}
+        if any(missing > 0 and each_us not in right for each_us, missing in less.items()):
+            return None
+        return sum(max(missing, 0) for missing in less.values())
 
     def _raw_end_us(self, start_us: int) -> int:
         """Returns the end of the part of a window in which shorter ones may lack a row."""
         end_us = self._tier.window.end_of(start_us)
         return min(end_us, self._source.window.first_start(min(end_us, self._raw_until_us)))
+
+
+def _keeps(stats: WindowStats, row: WindowStats, taken: int | None) -> bool:
+    """Returns whether statistics include what a row counts, but for as many events and readings as a repair has taken.
+
+    A shorter window's row may be gone, and a new one may count as much of other readings: sizes don't tell that.
+
+    Args:
+        stats: the statistics.
+        row: the row.
+        taken: the number of events and readings by which a repair makes shorter windows smaller; None without a repair.
+    """
+    if taken is None:
+        return covers(stats, row)
+    none = MetricStats()
+    counts = [(of.count, stats.metrics.get(metric, none).count) for metric, of in row.metrics.items()]
+    return sum(max(before - now, 0) for before, now in [(row.events, stats.events), *counts]) <= taken
 
 
 class Completion(WindowRows):

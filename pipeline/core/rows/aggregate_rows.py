@@ -217,8 +217,9 @@ def parse_aggregate_row(
 ) -> AggregateRecord:
     """Parses an aggregate row. :func:`stats_of` turns the record into statistics that can be merged.
 
-    A metric whose statistics the schema declares may lack those that were declared later. If the number of events was
-    not ``counted`` among the columns that were read, it is 0.
+    A metric whose statistics the schema declares may lack those that were declared later, and those that are older than
+    the metric's count: a row that counts less told them. If the number of events was not ``counted`` among the columns
+    that were read, it is 0.
 
     Raises:
         ValueError: :func:`aggregate_row` does not write such a row: the key, a column or a value is invalid, the number
@@ -227,6 +228,7 @@ def parse_aggregate_row(
     sensor_id, start_us = parse_aggregate_key(window, row.key)
     events: Value = 0.0
     found: dict[str, dict[str, Value]] = defaultdict(dict)
+    counted_us = _counted_us(row)
     for cell in row.cells:
         try:
             value = parse_statistic(cell.qualifier, cell.value)
@@ -234,13 +236,18 @@ def parse_aggregate_row(
             raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error
         if cell.qualifier == _READING_COUNT:
             events = value
-        elif cell.qualifier not in _OF_WRITERS:
+        elif cell.qualifier not in _OF_WRITERS and cell.timestamp_us >= counted_us:
             statistic, metric = split_qualifier(cell.qualifier.decode())
             found[metric][statistic.name] = value
     if not found or (counted and not events):
         raise ValueError(f"it has no {READING_COUNT}" if found else "it has no metric")
     metrics = {metric: _summary(metric, of_metric, statistics.of(metric)) for metric, of_metric in found.items()}
     return AggregateRecord(sensor_id, start_us, window, int(cast(float, events)), metrics)
+
+
+def _counted_us(row: Row) -> int:
+    """Returns the timestamp of a row's counts: a row that counts less told what is older."""
+    return max([cell.timestamp_us for cell in row.cells if cell.qualifier.startswith(_COUNT)], default=0)
 
 
 def qualifiers(metrics: Iterable[str], statistics: Statistics = BY_DEFAULT) -> tuple[bytes, ...]:
@@ -315,10 +322,12 @@ def parse_window_stats(window: Window, row: Row, statistics: Statistics = BY_DEF
         record = parse_aggregate_row(window, row, statistics)
         start_us, stats = record.start_us, stats_of(record)
     for cell in row.cells:
+        if cell.qualifier not in _OF_WRITERS or cell.timestamp_us < _counted_us(row):
+            continue
         try:
             if cell.qualifier == _WINDOW_SIZES:
                 stats.sizes = parse_sizes(cell.value)
-            elif cell.qualifier == _MEMBER:
+            else:
                 stats.member = parse_member(cell.value)
         except ValueError as error:
             raise ValueError(f"{shown_bytes(cell.qualifier)}: {error}") from error

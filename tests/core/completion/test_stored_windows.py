@@ -185,3 +185,27 @@ def test_what_is_being_written_stays_as_it_is():
     found = completion.completed("a", SHIFT, T + HOUR, {T: fresh})
     assert found.stats.metrics["t"].parts["rises"].before.value == 1
     assert aggregate_row(hours.window, "a", T, fresh, hours.family, hours.statistics) == pane
+
+
+@pytest.mark.parametrize(
+    ("metrics", "right", "events"),
+    [
+        ("t", {}, 1),
+        ("h", {}, None),
+        ("h", {T: None}, None),
+        ("tt", {T: None}, 1),  # the repair takes a reading away that was counted twice
+        ("th", {T: None}, 1),
+    ],
+)
+def test_an_hour_that_counts_as_much_of_other_readings(metrics, right, events):
+    """The hour's former row is gone, and the longer row keeps what it counts of it."""
+    stats = WindowStats()
+    for metric in metrics:
+        stats.add({metric: 1.0})
+    stats.sizes = {T: 2 * len(metrics)}
+    row = aggregate_row(SHIFTS.window, "a", SHIFT, stats, SHIFTS.family)
+    completion = Completion(
+        SCHEMA, Retention.of(SCHEMA, added={"hours": T + HOUR}), Memory([row, counted(HOURS, event(2))])
+    )
+    found = completion.longer[SHIFTS].completed("a", SHIFT, LONG_AFTER, {}, right)
+    assert (found and found.stats.events) == events

@@ -17,11 +17,13 @@ from pipeline.core.rows.aggregate_rows import (
     encoded_aggregate_row,
     parse_aggregate_key,
     parse_aggregate_row,
+    parse_window_stats,
     stats_of,
 )
 from pipeline.core.rows.records import AggregateRecord, MetricSummary
 from pipeline.core.rows.rows import Cell, encoded
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.statistics.member import Member
 from pipeline.core.statistics.window_stats import BY_DEFAULT, DEFAULT, Statistics, WindowStats, split_qualifier
 from pipeline.core.windows import DAILY, HOURLY, Window
 from tests.support.memory import Memory
@@ -103,6 +105,19 @@ def test_a_statistic_that_is_no_longer_known():
         table.write_encoded(encoded_aggregate_row(HOURLY, "a", TEN, stats, "s", declared))
     (row,) = table(RowSelection(aggregate_range(HOURLY, "a", TEN, TEN + 1), CellSelection(("s",), versions=1)))
     assert {cell.qualifier for cell in row.cells} == {b"reading_count", b"count_t"}
+
+
+def test_a_lesser_row_that_arrives_later():
+    """What it alone tells is not read: the newer counts are those of another row."""
+    declared, table = Statistics((("t", ("increase", "p50")),)), Memory()
+    lesser, greater = (declared.stats_of(range(TEN, TEN + n), {"t": [1.0] * n}) for n in (1, 2))
+    lesser.member, greater.metrics["t"].parts = Member(TEN, '{"site":"x"}'), None
+    for stats in (greater, lesser):
+        table.write_encoded(encoded_aggregate_row(HOURLY, "a", TEN, stats, "s", declared))
+    (row,) = table(RowSelection(aggregate_range(HOURLY, "a", TEN, TEN + 1), CellSelection(("s",), versions=1)))
+    assert {b"increase_t", b"member"} < {cell.qualifier for cell in row.cells}
+    found = parse_window_stats(HOURLY, row, declared)[1]
+    assert (found.events, found.member, found.metrics["t"].parts) == (2, None, None)
 
 
 def test_row_of_the_contract():
