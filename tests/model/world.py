@@ -320,6 +320,8 @@ class World(Judge):
                     self._abandon_listed(written.name, [row.key for row in written.rows if row not in rows])
                 written.rows = [row for row in rows if not torn or job.random.random() < 0.5]
         job.write_sink()
+        if redelivered:  # such a job may have counted something twice, and the next one does not
+            self.unrolled |= {each for name in unknown for each in self.wrong_rollups(name)}
         for name, text, *window in self.beside:
             numbers = {tier.window.text: number for number, tier in enumerate(self.schemas[name].tiers)}
             if (numbers[text], *window) in job.kept(name):
