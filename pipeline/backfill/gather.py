@@ -14,7 +14,7 @@ from pipeline.core.accumulation.accumulator import Pane, WindowReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
-from pipeline.core.schema.rate import groups_of_batch
+from pipeline.core.schema.rate import groups_of_batch, span_of_batch
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import HOURLY
 
@@ -86,6 +86,14 @@ class GatheredWindow(NamedTuple):
         return Repeated(self.events - pane.stats.events, self.values - distinct)
 
 
+def by_window(parts: Iterable[bytes]) -> dict[int, list[bytes]]:
+    """Returns the readings of a group in a span by the start of their window, oldest first."""
+    found: dict[int, list[bytes]] = defaultdict(list)
+    for data in parts:
+        found[start_of_readings(data)].append(data)
+    return dict(sorted(found.items()))
+
+
 def windows_of(parts: Iterable[bytes]) -> dict[str, GatheredWindow]:
     """Returns the readings by sensor, from those of a group in one window."""
     found: dict[str, GatheredWindow] = {}
@@ -133,7 +141,7 @@ def _lost(parts: Iterable[bytes], sensors: Collection[str]) -> tuple[int, list[L
 
 
 class GatherWindows(beam.PTransform):
-    """Gathers ``Event`` elements: ``((group of sensors, start of the window), parts)``, for :func:`windows_of`.
+    """Gathers ``Event`` elements: ``((group of sensors, number of the span), parts)``, for :func:`by_window`.
 
     Args:
         schema: the table's schema, whose shortest window counts; an hour without tiers.
@@ -142,20 +150,21 @@ class GatherWindows(beam.PTransform):
     def __init__(self, schema: TableSchema) -> None:
         super().__init__()
         window = schema.tiers[0].window if schema.tiers else HOURLY
-        self._gathered = GroupedReadings(
-            window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
-        )
+        self._span_us = span_of_batch(schema.rate, window)
+        groups = groups_of_batch(schema.rate, self._span_us)
+        self._gathered = GroupedReadings(window, schema.identity, groups, schema.member_fields)
 
     def expand(self, events: PCollection) -> PCollection:
-        return events | "Bundles" >> beam.ParDo(_GatherFn(self._gathered)) | "Group" >> beam.GroupByKey()
+        gather_fn = _GatherFn(self._gathered, self._span_us)
+        return events | "Bundles" >> beam.ParDo(gather_fn) | "Group" >> beam.GroupByKey()
 
 
 @beam.typehints.with_output_types(tuple[tuple[int, int], bytes])
 class _GatherFn(beam.DoFn):
-    """Gathers the readings of a bundle: ``((group of sensors, start of the window), readings)``."""
+    """Gathers the readings of a bundle: ``((group of sensors, number of the span), readings)``."""
 
-    def __init__(self, gathered: GroupedReadings) -> None:
-        self._gathered = gathered
+    def __init__(self, gathered: GroupedReadings, span_us: int) -> None:
+        self._gathered, self._span_us = gathered, span_us
 
     def start_bundle(self) -> None:
         self._gathered.start()
@@ -166,16 +175,18 @@ class _GatherFn(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         for group, _, data in self._gathered.take_groups():
-            yield GlobalWindows.windowed_value(((group, start_of_readings(data)), data))
+            yield GlobalWindows.windowed_value(((group, start_of_readings(data) // self._span_us), data))
 
 
 class CountRepeated(beam.PTransform):
     """Takes the output of :class:`GatherWindows`; returns a :class:`Repeated` of each group and window."""
 
     def expand(self, gathered: PCollection) -> PCollection:
-        return gathered | "Count" >> beam.Map(_repeated_in).with_output_types(Repeated)
+        return gathered | "Count" >> beam.FlatMap(_repeated_in).with_output_types(Repeated)
 
 
-def _repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Repeated:
-    windows = windows_of(element[1])
-    return repeated_of({name: window.repeated(window.readings.pane()) for name, window in windows.items()}, element[1])
+def _repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Repeated]:
+    for parts in by_window(element[1]).values():
+        windows = windows_of(parts)
+        repeated = {name: window.repeated(window.readings.pane()) for name, window in windows.items()}
+        yield repeated_of(repeated, parts)

@@ -1,7 +1,6 @@
 """Writes the aggregate rows of windows with events in the files, from these events and the table's raw rows."""
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
-from pipeline.backfill.gather import GatherWindows, Repeated, repeated_of, windows_of
+from pipeline.backfill.gather import GatherWindows, Repeated, by_window, repeated_of, windows_of
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.auditable_windows import lateness_of
-from pipeline.core.completion.stored_windows import Completed, counts_exactly
+from pipeline.core.completion.stored_windows import Completed, SensorStart, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
 from pipeline.core.queries.reads import ForeignRow
@@ -290,25 +289,18 @@ class _WritingFn(CompletingFn):
         return same_before(stats, again.stats) and stats.member == again.stats.member
 
     def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
-        """Returns the aggregate of each window, as :meth:`_completed` does; windows of a time are read together."""
-        found = dict[int, Completed[Any] | None]()
-        by_start: dict[int, dict[str, int]] = defaultdict(dict)
-        for index, each in pending.items():
-            by_start[each.start_us][each.sensor_id] = index
-        completion = self._completion.tiers[self._tier]
-        for start_us, of_start in by_start.items():
-            windows = {sensor_id: pending[index] for sensor_id, index in of_start.items()}
-            fresh = {sensor_id: each.fresh for sensor_id, each in windows.items()}
-            some = completion.each(partial(self._completed, windows), list(windows), start_us, now_us(), fresh=fresh)
-            found |= {of_start[sensor_id]: each for sensor_id, each in some.items()}
-        return found
+        """Returns the aggregate of each window, as :meth:`_completed` does; windows of a sensor are read together."""
+        indexes = {(each.sensor_id, each.start_us): index for index, each in pending.items()}
+        fresh = {window: pending[index].fresh for window, index in indexes.items()}
+        completed = partial(self._completed, fresh)
+        found = self._completion.tiers[self._tier].each(completed, sorted(fresh), now_us(), fresh=fresh)
+        return {indexes[window]: each for window, each in found.items()}
 
-    def _completed(self, windows: Mapping[str, _Pending], sensor_id: str) -> Completed[Any] | None:
-        """Returns the aggregate of a sensor's window; None to leave its row as it is."""
-        _, start_us, fresh = windows[sensor_id]
-        completion = self._completion.tiers[self._tier]
+    def _completed(self, fresh: Mapping[SensorStart, Any], window: SensorStart) -> Completed[Any] | None:
+        """Returns the aggregate of a window; None to leave its row as it is."""
+        sensor_id, start_us = window
         with suppress(ForeignRow):
-            found = completion.completed(sensor_id, start_us, now_us(), fresh)
+            found = self._completion.tiers[self._tier].completed(*window, now_us(), fresh[window])
             if found is not None and self._carries:
                 self._completion.neighbours.carry(sensor_id, {start_us: found.stats}, now_us())
             return found
@@ -358,13 +350,13 @@ class _CompleteFn(_WritingFn):
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]], written: list[Any]) -> Iterator[Any]:
         if written:
             raise ValueError(f"the step that writes raw rows returned {written[0]}")
-        (_, start_us), gathered = element
-        repeated = dict[str, Repeated]()
-        for sensor_id, of_sensor in windows_of(gathered).items():
-            pane = of_sensor.readings.pane()
-            repeated[sensor_id] = of_sensor.repeated(pane)
-            yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), pane.stats.events)
-        self._repeated.append(repeated_of(repeated, gathered))
+        for start_us, parts in by_window(element[1]).items():
+            repeated = dict[str, Repeated]()
+            for sensor_id, of_sensor in windows_of(parts).items():
+                pane = of_sensor.readings.pane()
+                repeated[sensor_id] = of_sensor.repeated(pane)
+                yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), pane.stats.events)
+            self._repeated.append(repeated_of(repeated, parts))
 
     def _finish(self) -> Iterator[Any]:
         yield from super()._finish()

@@ -278,15 +278,13 @@ class _RecomputeFn(CompletingFn):
         for start_us, sensors in by_start.items():
             end_us = tier.window.end_of(start_us)
             with table.together.kept(table.row_selection(tier, each, start_us, end_us) for each in sensors):
-                compared = partial(self._compared, tier, start_us, todo)
-                found = table.longer[tier].each(compared, sensors, start_us, now_us())
+                compared = partial(self._compared, tier, todo)
+                found = table.longer[tier].each(compared, [(each, start_us) for each in sensors], now_us())
                 yield from (each for each in found.values() if each is not None)
 
-    def _compared(
-        self, tier: Tier, start_us: int, todo: Mapping[_Window, _Shorter], sensor_id: str
-    ) -> Finding | Untouched | None:
-        table, now = self._completion, now_us()
-        completion, right = table.longer[tier], todo[sensor_id, start_us]
+    def _compared(self, tier: Tier, todo: Mapping[_Window, _Shorter], window: _Window) -> Finding | Untouched | None:
+        table, now, (sensor_id, start_us) = self._completion, now_us(), window
+        completion, right = table.longer[tier], todo[window]
         why = UNSURE if completion.is_certain(start_us, now) else COLLECTED_ROWS
         try:
             completed = completion.completed(sensor_id, start_us, now, {}, right)

@@ -66,10 +66,8 @@ def main() -> None:
 
     def of_days() -> None:
         completion = Completion(days, Retention.of(days), hours).tiers[days.tiers[1]]
-        now_us, fresh = DAILY.end_of(MIDNIGHT), {each: dict[int, WindowStats]() for each in SENSORS}
-        found = completion.each(
-            lambda each: completion.completed(each, MIDNIGHT, now_us, {}), SENSORS, MIDNIGHT, now_us, fresh=fresh
-        )
+        now_us, fresh = DAILY.end_of(MIDNIGHT), {(each, MIDNIGHT): dict[int, WindowStats]() for each in SENSORS}
+        found = completion.each(lambda each: completion.completed(*each, now_us, {}), list(fresh), now_us, fresh=fresh)
         assert all(each.stats.events == 24 * 7 for each in found.values())
 
     programs: dict[str, Callable[[], object]] = {

@@ -28,8 +28,8 @@ from pipeline.core.statistics.parts import same_readings
 from pipeline.core.statistics.window_stats import MetricStats, Statistics, WindowStats, at_least, copied, covers
 from pipeline.core.windows import Window, sources
 
-MOST_SENSORS = 200
-"""The sensors whose windows are read together."""
+MOST_WINDOWS = 200
+"""The windows that are read together."""
 
 _LOOKBACK_WINDOWS = 2  # whose raw rows may not be counted yet
 _MOST_ROWS = 5000  # aggregate rows that are read together
@@ -38,7 +38,10 @@ _TOLERANCE = 1e-9  # share of Σ|x| by which two sums of the same readings may d
 _NONE: Mapping[int, WindowStats | None] = {}
 
 A = TypeVar("A")
-ForEach = Callable[[Callable[[str], Any], Iterable[str]], Iterable[Any]]
+SensorStart = tuple[str, int]
+"""A sensor, and the start of one of its windows in µs."""
+
+ForEach = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 class WindowRows:
@@ -196,33 +199,36 @@ class TierCompletion(ABC, Generic[A]):
 
     def each(
         self,
-        function: Callable[[str], Any],
-        sensor_ids: Sequence[str],
-        start_us: int,
+        function: Callable[[SensorStart], Any],
+        windows: Sequence[SensorStart],
         now_us: int,
         others: ForEach = map,
-        fresh: Mapping[str, A] | None = None,
-    ) -> dict[str, Any]:
-        """Returns the result of a function for each sensor; what it reads of their windows is read together.
+        fresh: Mapping[SensorStart, A] | None = None,
+    ) -> dict[SensorStart, Any]:
+        """Returns the result of a function for each window; what it reads of the windows is read together.
 
         Args:
-            function: a function of a sensor that completes its window.
-            sensor_ids: the sensors.
-            start_us: the windows' start.
+            function: a function that completes a window.
+            windows: the windows.
             now_us: the current time.
-            others: a function like ``map``, for sensors whose rows have to be sought.
-            fresh: the readings or shorter windows with which the function completes windows, by sensor.
+            others: a function like ``map``, for windows whose rows have to be sought.
+            fresh: the readings or shorter windows with which the function completes windows.
         """
-        found, together = dict[str, Any](), self._table.together
-        end_us = self._tier.window.end_of(start_us)
-        tiers = (self._tier, *self._sources) if self._reads_row(start_us, now_us) else self._sources
-        of_sensor = sum(tier.window.count(start_us, end_us) for tier in tiers)
-        at_once = max(1, min(MOST_SENSORS, _MOST_ROWS // max(1, of_sensor)))
-        for first in range(0, len(sensor_ids), at_once):
-            some = sensor_ids[first : first + at_once]
-            rows = [self._table.row_selection(tier, each, start_us, end_us) for tier in tiers for each in some]
+        found, together = dict[SensorStart, Any](), self._table.together
+        first = 0
+        while first < len(windows):
+            some, rows = list[SensorStart](), list[RowSelection]()
+            for sensor_id, start_us in windows[first : first + MOST_WINDOWS]:
+                end_us = self._tier.window.end_of(start_us)
+                tiers = (self._tier, *self._sources) if self._reads_row(start_us, now_us) else self._sources
+                count = sum(tier.window.count(start_us, end_us) for tier in tiers)
+                if some and (len(some) + 1) * count > _MOST_ROWS:
+                    break
+                some.append((sensor_id, start_us))
+                rows += [self._table.row_selection(tier, sensor_id, start_us, end_us) for tier in tiers]
+            first += len(some)
             with together.kept(rows):
-                raw = {each: self._raw_selections(each, start_us, now_us, (fresh or {}).get(each)) for each in some}
+                raw = {each: self._raw_selections(*each, now_us, (fresh or {}).get(each)) for each in some}
                 for batch in together.batches(raw):
                     found.update(zip(batch, map(function, batch), strict=True))
                 rest = [each for each in some if each not in found]

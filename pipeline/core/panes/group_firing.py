@@ -36,7 +36,7 @@ from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
-from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, ForEach
+from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion, ForEach, SensorStart
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation
 from pipeline.core.panes.group_state import GroupWindows, Leftovers, Schedule, SensorWindow, StartWindows
@@ -236,7 +236,7 @@ class GroupFiring:
             self._begin(start_us, window, sensor_ids[begun : begun + at_once], received)
             begun, now_s = begun + at_once, time.monotonic()
             in_time = begun * (self._held_until_s - now_s) / max(now_s - began_s, 1e-6)
-            at_once = min(round(in_time), MOST_SENSORS)
+            at_once = min(round(in_time), MOST_WINDOWS)
         return set(sensor_ids[begun:])
 
     def _begin(
@@ -299,19 +299,19 @@ class GroupFiring:
                 for _, metrics, times, values, _ in received[sensor_id]:
                     fresh[sensor_id].extend(metrics, times, values)
 
-        def restored(sensor_id: str) -> tuple[WindowReadings | None, bool]:
+        def restored(window: SensorStart) -> tuple[WindowReadings | None, bool]:
             with suppress(ForeignRow):  # the window waits for a repair
-                return completion.restored(sensor_id, start_us, self._now_us, fresh.get(sensor_id))
+                return completion.restored(*window, self._now_us, fresh.get(window[0]))
             return None, False
 
-        found = completion.each(restored, sensor_ids, start_us, self._now_us, self._each)
-        for sensor_id, (readings, certain) in found.items():
+        found = completion.each(restored, [(each, start_us) for each in sensor_ids], self._now_us, self._each)
+        for (sensor_id, _), (readings, certain) in found.items():
             if readings is not None:
                 self._add_newest(sensor_id, readings)
                 self.counts[RESTORED] += 1
             if not certain:
                 self._list_incomplete(sensor_id, start_us)
-        return {sensor_id: readings for sensor_id, (readings, _) in found.items()}
+        return {sensor_id: readings for (sensor_id, _), (readings, _) in found.items()}
 
     def _add_newest(self, sensor_id: str, found: WindowReadings) -> None:
         """Adds the newest readings that were found in the table: an earlier job may have ended before it wrote them."""
@@ -326,11 +326,11 @@ class GroupFiring:
     def _fire_window(self, start_us: int, window: StartWindows) -> None:
         """Fires the panes of sensors' windows of the shortest tier."""
         dirty = [sensor_id for sensor_id, entry in window.entries.items() if entry.dirty]
-        for first in range(0, len(dirty), MOST_SENSORS):
+        for first in range(0, len(dirty), MOST_WINDOWS):
             if self._is_full and self._may_wait(start_us, window):
                 self._leave(start_us, window, dirty[first:])
                 break
-            some = {sensor_id: window.entries[sensor_id] for sensor_id in dirty[first : first + MOST_SENSORS]}
+            some = {sensor_id: window.entries[sensor_id] for sensor_id in dirty[first : first + MOST_WINDOWS]}
             self._fire_sensors(start_us, window, some)
 
     @property
@@ -417,16 +417,19 @@ class GroupFiring:
         """Returns the statistics of sensors' windows, computed from the table; None of one that may lack something."""
         completion, now_us = self._completion[tier], self._now_us
 
-        def completed(sensor_id: str) -> WindowStats | None:
+        def completed(window: SensorStart) -> WindowStats | None:
+            sensor_id, _ = window
             with suppress(ForeignRow):  # another program wrote this row: the window waits for a repair
-                found = completion.completed(sensor_id, start_us, now_us, fresh[sensor_id])
+                found = completion.completed(*window, now_us, fresh[sensor_id])
                 if found is not None:
                     if not tier:
                         self._add_newest(sensor_id, found.known)
                     return found.stats
             return None
 
-        found = completion.each(completed, list(fresh), start_us, now_us, self._each, fresh)
+        of_windows = {(sensor_id, start_us): each for sensor_id, each in fresh.items()}
+        of_each = completion.each(completed, list(of_windows), now_us, self._each, of_windows)
+        found = {sensor_id: stats for (sensor_id, _), stats in of_each.items()}
         for sensor_id, stats in found.items():
             whole = stats is not None and (completion.is_certain(start_us, now_us) or (tier and stats.events))
             if not whole and (not tier or self._windows.ends_by(tier, start_us, self._schedule.passed_us)):

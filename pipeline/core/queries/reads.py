@@ -302,6 +302,20 @@ def in_batches(ranges: Iterable[KeyRange]) -> Iterator[tuple[KeyRange, ...]]:
         yield tuple(some)
 
 
+def _joined(ranges: Iterable[KeyRange]) -> Iterator[KeyRange]:
+    """Yields ranges in order, those that adjoin as one: for the server, a range is a seek."""
+    last: KeyRange | None = None
+    for each in ranges:
+        if last is not None and last.end == each.start < each.end:
+            last = last._replace(end=each.end)
+        else:
+            if last is not None:
+                yield last
+            last = each
+    if last is not None:
+        yield last
+
+
 def _beyond(key_range: KeyRange, prefix: bytes, *, reverse: bool) -> KeyRange:
     """Returns the part of the range that is left once the scan has passed the prefix."""
     return key_range._replace(end=prefix) if reverse else key_range._replace(start=after_prefix(prefix))
@@ -380,7 +394,7 @@ class RowsTogether:
         finally:
             self._forget(selection for each in answers for selection in each)
 
-    def batches(self, wanted: Mapping[str, Sequence[RowSelection] | None]) -> Iterator[list[str]]:
+    def batches(self, wanted: Mapping[_T, Sequence[RowSelection] | None]) -> Iterator[list[_T]]:
         """Yields names, each once, while the rows of their selections are in memory.
 
         Leaves out names without known selections, and those whose selections differ in their cells or overlap with
@@ -389,7 +403,7 @@ class RowsTogether:
         Args:
             wanted: the selections of each name; None if they are not known.
         """
-        by_cells: dict[object, dict[RowSelection, str]] = defaultdict(dict)
+        by_cells: dict[object, dict[RowSelection, _T]] = defaultdict(dict)
         nothing = [name for name, selections in wanted.items() if selections is not None and not selections]
         if nothing:
             yield nothing
@@ -400,10 +414,10 @@ class RowsTogether:
         for owners in by_cells.values():
             yield from self._batches(owners)
 
-    def _batches(self, owners: Mapping[RowSelection, str]) -> Iterator[list[str]]:
+    def _batches(self, owners: Mapping[RowSelection, _T]) -> Iterator[list[_T]]:
         """Yields names while the rows of their selections are in memory, given the name of each selection."""
         missing = Counter(owners.values())
-        ready, cells, known = list[str](), 0, list[RowSelection]()
+        ready, cells, known = list[_T](), 0, list[RowSelection]()
         try:
             for selection, parts in self._answers(owners):
                 name = owners[selection]
@@ -444,7 +458,7 @@ class RowsTogether:
         page_rows = first.page_rows
         if page_rows is not None and self._widest:
             page_rows = max(page_rows, min(MOST_CELLS // self._widest, _MOST_PAGE_ROWS))
-        ranges = tuple(keys for each in selections for keys in each.ranges)
+        ranges = tuple(_joined(keys for each in selections for keys in each.ranges))
         found = in_parts(self._read(RowSelection(ranges, first.cells, first.pattern, page_rows)))
         rest = next(found, None)
         for selection in selections:

@@ -46,16 +46,16 @@ def computed(schema, table, tier, sensor_ids, start_us, *, one_by_one=False):
     completion = Completion(schema, Retention.of(schema), table).tiers[tier]
     nothing = WindowReadings() if tier == schema.tiers[0] else {}
 
-    def of(sensor_id):
+    def of(window):
         try:
-            found = completion.completed(sensor_id, start_us, T + DAY, nothing)
+            found = completion.completed(*window, T + DAY, nothing)
         except ForeignRow:
             return "foreign"
         return found and window_bytes(found.stats)
 
-    if one_by_one:
-        return {sensor_id: of(sensor_id) for sensor_id in sensor_ids}
-    return completion.each(of, sensor_ids, start_us, T + DAY)
+    windows = [(sensor_id, start_us) for sensor_id in sensor_ids]
+    found = {window: of(window) for window in windows} if one_by_one else completion.each(of, windows, T + DAY)
+    return {sensor_id: each for (sensor_id, _), each in found.items()}
 
 
 STORED = st.dictionaries(
