@@ -13,7 +13,7 @@ from apache_beam.transforms.window import GlobalWindows
 from pipeline.core.accumulation.accumulator import Pane, WindowReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.events.event import Event
-from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
+from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, read_group_readings, start_of_readings
 from pipeline.core.schema.rate import groups_of_batch, span_of_batch
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import HOURLY
@@ -140,31 +140,40 @@ def _lost(parts: Iterable[bytes], sensors: Collection[str]) -> tuple[int, list[L
     ]
 
 
-class GatherWindows(beam.PTransform):
-    """Gathers ``Event`` elements: ``((group of sensors, number of the span), parts)``, for :func:`by_window`.
+def kind_of_batch(schema: TableSchema) -> Kind:
+    """Returns how a batch job gathers the readings of a table: in its shortest windows; in hours without tiers."""
+    window = schema.tiers[0].window if schema.tiers else HOURLY
+    return window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
+
+
+class GatherSpans(beam.PTransform):
+    """Gathers ``(group of sensors, readings)`` of windows: ``((group, number of the span), parts)``.
 
     Args:
-        schema: the table's schema, whose shortest window counts; an hour without tiers.
+        schema: the table's schema.
     """
 
     def __init__(self, schema: TableSchema) -> None:
         super().__init__()
-        window = schema.tiers[0].window if schema.tiers else HOURLY
-        self._span_us = span_of_batch(schema.rate, window)
-        groups = groups_of_batch(schema.rate, self._span_us)
-        self._gathered = GroupedReadings(window, schema.identity, groups, schema.member_fields)
+        self._span_us = span_of_batch(schema.rate, kind_of_batch(schema)[0])
 
-    def expand(self, events: PCollection) -> PCollection:
-        gather_fn = _GatherFn(self._gathered, self._span_us)
-        return events | "Bundles" >> beam.ParDo(gather_fn) | "Group" >> beam.GroupByKey()
+    def expand(self, readings: PCollection) -> PCollection:
+        of_type = tuple[tuple[int, int], bytes]
+        spans = readings | "OfSpans" >> beam.Map(_of_span, self._span_us).with_output_types(of_type)
+        return spans | "Group" >> beam.GroupByKey()
 
 
-@beam.typehints.with_output_types(tuple[tuple[int, int], bytes])
-class _GatherFn(beam.DoFn):
-    """Gathers the readings of a bundle: ``((group of sensors, number of the span), readings)``."""
+def _of_span(element: tuple[int, bytes], span_us: int) -> tuple[tuple[int, int], bytes]:
+    group, data = element
+    return (group, start_of_readings(data) // span_us), data
 
-    def __init__(self, gathered: GroupedReadings, span_us: int) -> None:
-        self._gathered, self._span_us = gathered, span_us
+
+@beam.typehints.with_output_types(tuple[int, bytes])
+class GatherFn(beam.DoFn):
+    """Gathers the readings of a bundle's ``Event`` elements: ``(group of sensors, readings)`` of each window."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._gathered = GroupedReadings(*kind_of_batch(schema))
 
     def start_bundle(self) -> None:
         self._gathered.start()
@@ -175,11 +184,11 @@ class _GatherFn(beam.DoFn):
 
     def finish_bundle(self) -> Iterator[Any]:
         for group, _, data in self._gathered.take_groups():
-            yield GlobalWindows.windowed_value(((group, start_of_readings(data) // self._span_us), data))
+            yield GlobalWindows.windowed_value((group, data))
 
 
 class CountRepeated(beam.PTransform):
-    """Takes the output of :class:`GatherWindows`; returns a :class:`Repeated` of each group and window."""
+    """Takes the output of :class:`GatherSpans`; returns a :class:`Repeated` of each group and window."""
 
     def expand(self, gathered: PCollection) -> PCollection:
         return gathered | "Count" >> beam.FlatMap(_repeated_in).with_output_types(Repeated)

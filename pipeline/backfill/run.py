@@ -1,14 +1,13 @@
 """Writes readings from files to a table, as if they had been streamed, in a batch job.
 
-    files ─ ReadFiles ─ DecodeMessages ─┬─ FormatRawRows ─ WriteRawRows ──── raw rows
-                                        │                       │ after all of them
-                                        └─ CompleteWindows ─────┴─────────── aggregate rows, windows to repair
-                                           └─ CompleteLongerWindows ──────── … for each longer tier
-                                              └─ SettleRollups ───────────── rows of roll-ups
-    refused records ──────────────────────────────────────────────────────── dead letters
+    files ─ ReadFiles ─ ProcessMessages ─ WriteRawRows ────── raw rows, newest readings
+                                           └─ CompleteWindows ─ aggregate rows, windows to repair
+                                              └─ CompleteLongerWindows ─ … for each longer tier
+                                                 └─ SettleRollups ────── rows of roll-ups
+    refused records ───────────────────────────────────────── dead letters
 
-The job computes a window's aggregate from the files' events and from the window's raw rows in the table, and replaces
-the aggregate row. It never adds to a stored aggregate, so running it again changes nothing.
+The first steps are those of the streaming job. A window's aggregate is computed when its raw rows are in the table,
+from the files' readings and these rows. It is never added to a stored one, so running the job again changes nothing.
 """
 
 import json
@@ -44,8 +43,7 @@ from pipeline.backfill.files import (
     is_metered,
     is_pattern,
 )
-from pipeline.backfill.gather import CountRepeated, GatherWindows, Repeated
-from pipeline.backfill.newest import NewestOfEach
+from pipeline.backfill.gather import CountRepeated, GatherFn, GatherSpans, Repeated, kind_of_batch
 from pipeline.backfill.survey import NOTHING, Survey, SurveyEvents, trials_of_events
 from pipeline.backfill.transforms import (
     CompleteLongerWindows,
@@ -55,6 +53,7 @@ from pipeline.backfill.transforms import (
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.decoding.dry_decode import Trial, Trials
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
@@ -65,9 +64,9 @@ from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import Target, runs_here
-from pipeline.transforms.process import DecodeMessages
+from pipeline.transforms.process import DecodeMessages, ProcessMessages
 from pipeline.transforms.settle_rollups import SettleRollups
-from pipeline.transforms.write import FormatRawRows, WriteRows
+from pipeline.transforms.write import WriteRawRows, WriteRows
 
 MAX_REPORTED = 20
 _MOST_SHOWN = 3
@@ -212,72 +211,100 @@ def load(backfill: Backfill) -> BackfillResult:
 
 
 def _count(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    events, _, told = _read(pipeline, backfill)
+    events, told = _read(pipeline, backfill)
     _ = told | "Note" >> _Note(notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
 
 
 def _survey(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    events, _, told = _read(pipeline, backfill)
+    events, told = _read(pipeline, backfill)
     surveys = events | "SurveyEvents" >> SurveyEvents() | "TellSurvey" >> beam.Map(lambda found: (_SURVEY, found))
-    gathered = events | "GatherWindows" >> GatherWindows(backfill.target.schema)
-    repeated = _told_repeated(gathered | "CountRepeated" >> CountRepeated())
+    schema = backfill.target.schema
+    spans = events | "Gather" >> beam.ParDo(GatherFn(schema)) | "GatherSpans" >> GatherSpans(schema)
+    repeated = _told_repeated(spans | "CountRepeated" >> CountRepeated())
     _ = (told, surveys, repeated) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
     _ = events | "CountExpired" >> CountExpired(backfill.expiry)
 
 
 def _load(pipeline: beam.Pipeline, backfill: Backfill, notes: str) -> None:
-    target = backfill.target
-    table = target.name, target.schema, target.effective_retention
-    write = WriteRows(target.name)
-    events, refused, told = _read(pipeline, backfill)
-    _ = events | "CountExpired" >> CountExpired(backfill.expiry)
-    written = events | "FormatRawRows" >> FormatRawRows(target.schema) | "WriteRawRows" >> write
+    name, schema = backfill.target.name, backfill.target.schema
+    table, kind = (name, schema, backfill.target.effective_retention), kind_of_batch(schema)
+    read = _messages(pipeline, backfill)
+    process = ProcessMessages(
+        [schema], max_future=backfill.max_future, types=read.types, kinds=[kind], expiries=[backfill.expiry]
+    )
+    processed = read.messages | "ProcessMessages" >> process
+    written = processed.raw[0] | "WriteRawRows" >> WriteRawRows(name, schema, bulk=True, kind=kind)
+    letters = (read.refused, processed.dead_letters, written.dead_letters)
+    refused = letters | "Refused" >> beam.Flatten()
+    spans = written.readings | "GatherSpans" >> GatherSpans(schema)
     repeated: PCollection | None = None
-    tiers, windows, listed, rolled_up = target.schema.tiers, list[PCollection](), [], []
+    tiers, windows, listed, rolled_up = schema.tiers, list[PCollection](), [], []
     of_job = backfill.allowed_lateness, backfill.late_firing
     for tier, source in zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True):
         if source < 0:
-            whole = CompleteWindows(table, written, *of_job, backfill.max_future)
-            completed = events | f"CompleteWindows[{tier.window.text}]" >> whole
+            whole = CompleteWindows(table, *of_job, backfill.max_future)
+            completed = spans | f"CompleteWindows[{tier.window.text}]" >> whole
         else:
             longer = CompleteLongerWindows(table, tier)
             completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
         windows.append(completed.windows)
         repeated = completed.repeated or repeated
         rolled_up.append(completed.rolled_up)
-        listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(target.schema))
-    if target.schema.rollups:
-        _ = rolled_up | "RolledUp" >> beam.Flatten() | "SettleRollups" >> SettleRollups(target.name, target.schema)
+        listed.append(completed.listed | f"ListWindows[{tier.window.text}]" >> ListWindows(schema))
+    if schema.rollups:
+        _ = rolled_up | "RolledUp" >> beam.Flatten() | "SettleRollups" >> SettleRollups(name, schema)
     if repeated is None:  # a table without tiers
-        repeated = events | "GatherWindows" >> GatherWindows(target.schema) | "CountRepeated" >> CountRepeated()
-    _ = (told, _told_repeated(repeated)) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
-    if target.schema.latest is not None:
-        newest = NewestOfEach(target.schema.latest, target.effective_retention, target.schema.metadata_alone)
-        _ = events | "Newest" >> newest | "WriteNewest" >> write
+        repeated = spans | "CountRepeated" >> CountRepeated()
+    _ = (_told(refused, read.remarks), _told_repeated(repeated)) | "AllTold" >> beam.Flatten() | "Note" >> _Note(notes)
     for index, rows in enumerate(listed):
-        _ = rows | f"WriteList{index or ''}" >> write
+        _ = rows | f"WriteList{index or ''}" >> WriteRows(name)
     if backfill.dead_letters:
         lines = refused | "ToLine" >> beam.Map(backfill.as_line)
         _ = lines | _WRITE_LETTERS >> _to_one_file(backfill.dead_letters)
 
 
-def _read(pipeline: beam.Pipeline, backfill: Backfill) -> tuple[PCollection, PCollection, PCollection]:
-    """Returns ``Event`` elements; dead letters, as ``Message`` elements; and the first refusals and remarks."""
+class _Messages(NamedTuple):
+    """The messages of files.
+
+    Attributes:
+        messages: ``PubsubMessage`` elements.
+        refused: ``Message`` elements that are dead letters.
+        remarks: ``(file, line, text)`` of warnings.
+        types: the message types; None for the built-in one.
+    """
+
+    messages: PCollection
+    refused: PCollection
+    remarks: PCollection
+    types: MessageTypes | None
+
+
+def _messages(pipeline: beam.Pipeline, backfill: Backfill) -> _Messages:
     read = pipeline | _READ >> ReadFiles(backfill.paths, backfill.maker)
     messages = read.messages
     if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
         messages = messages | "SpreadMessages" >> beam.Reshuffle()
     types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
-    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=types)
-    decoded = messages | "DecodeMessages" >> decode
+    return _Messages(messages, read.refused, read.remarks, types)
+
+
+def _read(pipeline: beam.Pipeline, backfill: Backfill) -> tuple[PCollection, PCollection]:
+    """Returns ``Event`` elements, and the first refusals and remarks."""
+    read = _messages(pipeline, backfill)
+    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=read.types)
+    decoded = read.messages | "DecodeMessages" >> decode
     refused = (read.refused, decoded.dead_letters) | "Refused" >> beam.Flatten()
+    return decoded.events, _told(refused, read.remarks)
+
+
+def _told(refused: PCollection, remarks: PCollection) -> PCollection:
+    """Returns the first refusals and remarks."""
     told = (
         refused | "TellRefused" >> beam.Map(_note_of),
-        read.remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
+        remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
     )
-    first = told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
-    return decoded.events, refused, first
+    return told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
 
 
 def _told_repeated(repeated: PCollection) -> PCollection:

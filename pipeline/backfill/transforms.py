@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, PCollection, TaggedOutput
+from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.backfill.files import METER
-from pipeline.backfill.gather import GatherWindows, Repeated, by_window, repeated_of, windows_of
+from pipeline.backfill.gather import Repeated, by_window, repeated_of, windows_of
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
@@ -83,40 +83,34 @@ class CompletedWindows(NamedTuple):
 
 @dataclass(eq=False)
 class CompleteWindows(beam.PTransform):
-    """Writes the aggregate rows of the shortest windows: ``Event`` elements to :class:`CompletedWindows`.
+    """Writes the aggregate rows of the shortest windows, and returns :class:`CompletedWindows`.
 
-    The aggregate counts each reading of the events and of the window's raw rows once. If both have a reading, the raw
-    row's value counts: the event's is written by then. Leaves a window unchanged, and lists it, if the new row may
-    count less than the stored one, or if a foreign row may belong to it. Writes and also lists a window if a job may
-    still write it: its panes lack these events until the job has found the window on the list.
+    Takes the output of :class:`~pipeline.backfill.gather.GatherSpans`, whose readings are in the table by now. The
+    aggregate counts each of them and of the window's raw rows once. If both have a reading, the raw row's value counts.
+    Leaves a window unchanged, and lists it, if the new row may count less than the stored one, or if a foreign row may
+    belong to it. Writes and also lists a window if a job may still write it: its panes lack these events until the job
+    has found the window on the list.
 
     Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
     the table. Thus the last writer of a row has read the raw rows of all.
 
     Args:
         table: the table's name, schema and retention.
-        written: the empty output of the step that writes the raw rows, which is ready when the step has ended.
         allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
         late_firing: the late firing interval of that job.
         max_future: the maximum time by which an event may be ahead of now.
     """
 
     table: tuple[TableName, TableSchema, Retention]
-    written: PCollection
     allowed_lateness: timedelta
     late_firing: timedelta
     max_future: timedelta = MAX_FUTURE_US * _MICROSECOND
 
-    def expand(self, events: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
-        _, schema, _ = self.table
+    def expand(self, spans: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
         of_job = self.allowed_lateness, self.late_firing, self.max_future
-        complete_fn = _CompleteFn(*self.table, schema.tiers[0], *of_job)
-        outputs = (
-            events
-            | "Gather" >> GatherWindows(schema)
-            | "Complete"
-            >> beam.ParDo(complete_fn, AsList(self.written)).with_outputs(_LISTED, _ROLLED_UP, _REPEATED, main=_WINDOWS)
-        )
+        complete_fn = _CompleteFn(*self.table, self.table[1].tiers[0], *of_job)
+        tags = _LISTED, _ROLLED_UP, _REPEATED
+        outputs = spans | "Complete" >> beam.ParDo(complete_fn).with_outputs(*tags, main=_WINDOWS)
         outputs[_REPEATED].element_type = Repeated
         return _outputs(outputs)._replace(repeated=outputs[_REPEATED])
 
@@ -347,9 +341,7 @@ class _CompleteFn(_WritingFn):
         self._on_their_way: set[tuple[str, int]] = set()
         self._repeated: list[Repeated] = []
 
-    def process(self, element: tuple[tuple[int, int], Iterable[bytes]], written: list[Any]) -> Iterator[Any]:
-        if written:
-            raise ValueError(f"the step that writes raw rows returned {written[0]}")
+    def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
         for start_us, parts in by_window(element[1]).items():
             repeated = dict[str, Repeated]()
             for sensor_id, of_sensor in windows_of(parts).items():

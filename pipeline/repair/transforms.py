@@ -241,9 +241,7 @@ class _ReadRawFn(_ReadFn):
     def process(self, element: ReadTask) -> Iterator[Any]:
         schema, span = self._schema, self._spans[element.span]
         window = schema.tiers[0].window
-        gathered = GroupedReadings(
-            window, schema.identity, groups_of_batch(schema.rate, window.length_us), schema.member_fields
-        )
+        gathered = GroupedReadings(window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields)
         newest = NewestReadings()
         held = 0
         foreign = ForeignRows()

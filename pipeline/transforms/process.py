@@ -31,7 +31,7 @@ from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
-from pipeline.core.panes.grouped_readings import GroupedReadings, RawRows, kind_of
+from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, RawRows, kind_of
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
@@ -217,8 +217,8 @@ class _DecodeFn(beam.DoFn):
 class Expired:
     """Counts the events that are older than the policy of their family. Part of a DoFn: it pickles."""
 
-    def __init__(self, schema: TableSchema) -> None:
-        self._expiry = Expiry.of(schema, schema.policies)
+    def __init__(self, expiry: Expiry) -> None:
+        self._expiry = expiry
         self._events = metrics.counter(metrics.EXPIRED_EVENTS)
 
     def count(self, events: Sequence[Event], now_us: int) -> None:
@@ -263,6 +263,8 @@ class ProcessMessages(beam.PTransform):
         clock: returns the current time.
         types: the message types.
         newest_every: the event time between two writes of a sensor's newest readings; zero for one in each bundle.
+        kinds: the kinds of the tables' gathered readings; None for those of a job.
+        expiries: the ages at which the tables lose readings; None for those of the schemas.
     """
 
     def __init__(
@@ -273,18 +275,24 @@ class ProcessMessages(beam.PTransform):
         clock: Clock = time.time,
         types: MessageTypes | None = None,
         newest_every: timedelta = timedelta(0),
+        kinds: Sequence[Kind | None] | None = None,
+        expiries: Sequence[Expiry] | None = None,
     ) -> None:
         super().__init__()
         self._types = types
         self._schemas = tuple(schemas)
+        self._kinds, self._expiries = kinds, expiries
         self._max_future = max_future
         self._clock = clock
         self._newest_every_us = newest_every // _MICROSECOND
 
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
         decoder = Decoder(self.label, self._max_future, self._schemas, self._types)
-        process_fn = _ProcessFn(decoder, self._schemas, self._clock, self._newest_every_us)
-        tags = [_tag(index) for index in range(len(self._schemas))]
+        schemas, tags = self._schemas, [_tag(index) for index in range(len(self._schemas))]
+        kinds = self._kinds or [kind_of(schema) for schema in schemas]
+        expiries = self._expiries or [Expiry.of(schema, schema.policies) for schema in schemas]
+        of_each = zip(tags, schemas, kinds, expiries, strict=True)
+        process_fn = _ProcessFn(decoder, [_Table(*each, self._newest_every_us) for each in of_each], self._clock)
         outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
         for tag in tags:
             outputs[tag].element_type = RawRows
@@ -292,20 +300,14 @@ class ProcessMessages(beam.PTransform):
 
 
 class _ProcessFn(beam.DoFn):
-    def __init__(
-        self,
-        decoder: Decoder,
-        schemas: Sequence[TableSchema],
-        clock: Clock,
-        newest_every_us: int,
-    ) -> None:
+    def __init__(self, decoder: Decoder, tables: Sequence["_Table"], clock: Clock) -> None:
         self._decoder = decoder
-        self._tables = [_Table(_tag(index), schema, newest_every_us) for index, schema in enumerate(schemas)]
+        self._tables = tables
         # Tables with the same shortest window, identity of events, number of groups and fields of roll-ups share the
         # readings of a bundle.
         self._gathered = {table.kind: GroupedReadings(*table.kind) for table in self._tables if table.kind}
         self._events_at_once = min(table.events_at_once for table in self._tables)
-        self._metadata_alone = any(schema.metadata_alone for schema in schemas)
+        self._metadata_alone = any(table.schema.metadata_alone for table in tables)
         self._clock = clock
         self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
 
@@ -378,15 +380,14 @@ class _Table:
 
     Attributes:
         tag: the tag of their output.
+        schema: the table's schema.
         kind: the arguments by which its readings are gathered; None for a table without aggregates.
         events_at_once: the number of events whose rows are formatted before some may be output.
     """
 
-    def __init__(self, tag: str, schema: TableSchema, newest_every_us: int) -> None:
-        self.tag = tag
-        self.kind = kind_of(schema)
-        self._schema = schema
-        self._expired = Expired(schema)
+    def __init__(self, tag: str, schema: TableSchema, kind: Kind | None, expiry: Expiry, newest_every_us: int) -> None:
+        self.tag, self.schema, self.kind = tag, schema, kind
+        self._expired = Expired(expiry)
         self._newest: NewestOfBundle | None = None
         if schema.latest is not None:
             self._latest, self._retention = schema.latest, Retention.of(schema)
@@ -407,7 +408,7 @@ class _Table:
 
     def add(self, events: Sequence[Event], now_us: int) -> int:
         """Adds the rows of events. Returns the number of rows of these events."""
-        added = self._schema.encoded_rows(events)
+        added = self.schema.encoded_rows(events)
         self._rows += added
         self._size_bytes += sum([len(row[1]) for row in added])
         self._expired.count(events, now_us)

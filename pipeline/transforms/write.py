@@ -28,9 +28,8 @@ from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, Tally
 from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
-from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
-from pipeline.core.panes.grouped_readings import RawRows, Unconfirmed, kind_of
+from pipeline.core.panes.grouped_readings import Kind, RawRows, Unconfirmed, kind_of
 from pipeline.core.results.window_results import Encoding, message_of, read_batch
 from pipeline.core.rows.aggregate_rows import parse_aggregate_key
 from pipeline.core.rows.rollup_rows import is_sensor, parse_members_key
@@ -340,6 +339,7 @@ class WriteRawRows(beam.PTransform):
         schema: the table's schema.
         guard: the table as it was at the job's launch; None for any table.
         bulk: whether the bulk writer writes, and not Beam's connector.
+        kind: the kind of the gathered readings; None for that of a job.
         clock: the function that returns seconds since the epoch, for dead letters.
     """
 
@@ -347,15 +347,18 @@ class WriteRawRows(beam.PTransform):
     schema: TableSchema
     guard: TableGuard | None = None
     bulk: bool = field(default=False, kw_only=True)
+    kind: Kind | None = field(default=None, kw_only=True)
     clock: Clock = field(default=time.time, kw_only=True)
 
     def expand(self, raw: PCollection) -> Any:  # Written, which Beam would take for a type hint
         if not self.bulk:
             writer = ConnectorWriteFn(self.name, CELLS_PER_REQUEST, self.guard)
-            write = beam.ParDo(_WriteRawFn(writer, self.schema)).with_output_types(KV[int, bytes])
+            write = beam.ParDo(_WriteRawFn(writer, self.schema, self.kind)).with_output_types(KV[int, bytes])
             return Written(raw | "WriteToBigTable" >> write)
         bulk_writer = BulkWriteFn(self.name, self.label, guard=self.guard, clock=self.clock)
-        write = beam.ParDo(_WriteRawFn(bulk_writer, self.schema)).with_outputs(_DEAD_LETTERS, main="readings")
+        write = beam.ParDo(_WriteRawFn(bulk_writer, self.schema, self.kind)).with_outputs(
+            _DEAD_LETTERS, main="readings"
+        )
         written = raw | "MutateRows" >> write
         written.readings.element_type = KV[int, bytes]
         return Written(written.readings, written[_DEAD_LETTERS])
@@ -364,9 +367,9 @@ class WriteRawRows(beam.PTransform):
 class _WriteRawFn(beam.DoFn):
     """Writes with another DoFn, which confirms its rows at the end of a bundle. A long bundle is confirmed in parts."""
 
-    def __init__(self, writer: ConnectorWriteFn | BulkWriteFn, schema: TableSchema) -> None:
+    def __init__(self, writer: ConnectorWriteFn | BulkWriteFn, schema: TableSchema, kind: Kind | None = None) -> None:
         self._writer = writer
-        self._schema, self._kind = schema, kind_of(schema)
+        self._schema, self._kind = schema, kind or kind_of(schema)
 
     def display_data(self) -> dict[str, Any]:
         return self._writer.display_data()
@@ -409,27 +412,6 @@ def _row_of(row: EncodedRow) -> Row:
     return Row(
         row.key, [Cell(each.family_name, each.column_qualifier, each.timestamp_micros, each.value) for each in cells]
     )
-
-
-@dataclass(eq=False)
-class FormatRawRows(beam.PTransform):
-    """Formats ``Event`` elements that the schema can store as ``Row`` elements, one or more each."""
-
-    schema: TableSchema
-
-    def expand(self, events: PCollection) -> PCollection:
-        return events | "Format" >> beam.ParDo(_FormatRawRowsFn(self.schema))
-
-
-class _FormatRawRowsFn(beam.DoFn):
-    def __init__(self, schema: TableSchema) -> None:
-        self._schema = schema
-        self._raw_rows = metrics.counter(metrics.RAW_ROWS)
-
-    def process(self, element: Event) -> Iterable[Row]:
-        rows = self._schema.rows(element)
-        self._raw_rows.inc(len(rows))
-        return rows
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from typing import Any
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 
 from pipeline.cloud.scanning.row_reader import BlockReader
-from pipeline.core.completion.stored_windows import MOST_SENSORS, Completion, WindowRows
+from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion, WindowRows
 from pipeline.core.events.event import Event
 from pipeline.core.queries.reads import ReadRows
 from pipeline.core.schema.retention import Retention
@@ -28,7 +28,7 @@ from tests.support.tables import window_row
 
 ROWS, IN_A_RESPONSE, RUNS = 3600, 250, 15
 SENSOR = "sensor-000"
-SENSORS = [f"sensor-{number:03}" for number in range(MOST_SENSORS)]
+SENSORS = [f"sensor-{number:03}" for number in range(MOST_WINDOWS)]
 _HOURS = "an hour of a day"
 
 

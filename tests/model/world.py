@@ -17,7 +17,6 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import TaggedOutput
 
-from pipeline.backfill import newest as newest_rows
 from pipeline.backfill import transforms as backfilling
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
@@ -27,7 +26,7 @@ from pipeline.core.completion.work_list import BACKFILLED, REPAIRED, listing, wo
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
-from pipeline.core.rows.newest_row import latest_key
+from pipeline.core.rows.newest_row import NewestReadings, latest_key
 from pipeline.core.schema.changes import changes
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.gc_policies import parse_policy
@@ -117,10 +116,7 @@ class World(Judge):
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, repair)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
-            *(
-                (module, "now_us", lambda: self.now_us)
-                for module in (backfilling, newest_rows, repairing, longer_windows)
-            ),
+            *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, longer_windows)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
@@ -393,11 +389,12 @@ class World(Judge):
         if meanwhile is not None:
             table.before_write = meanwhile
         if schema.latest:
-            newest = newest_rows._NewestFn(schema.latest, self.retention(name))
-            newest.start_bundle()
+            newest = NewestReadings()
             for event in valid:
-                newest.process(event)
-            table.write_rows(row for output in newest.finish_bundle() for row in output.value)
+                newest.add(event.sensor_id, event.event_time_us, event.readings.items())
+            table.write_rows(
+                newest.rows(schema.latest, Retention.of(schema).cells_stay_from_us(schema.latest, self.now_us))
+            )
         if schema.tiers:
             lateness = self._lateness()
             if self.job is not None and name in self.job.stages:
@@ -423,7 +420,7 @@ class World(Judge):
         for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True):
             if source < 0:
                 fn = backfilling._CompleteFn(*table, tier, *lateness)
-                elements = [(each, []) for each in held]
+                elements = [(each,) for each in held]
             else:
                 fn = backfilling._CompleteLongerFn(*table, tier, *lateness)
                 groups = defaultdict(list)

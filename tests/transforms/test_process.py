@@ -10,6 +10,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from pipeline.core.events.event import LATEST_US, Event, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
+from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
@@ -147,7 +148,8 @@ def test_large_batches(monkeypatch: pytest.MonkeyPatch):
 def test_garbage_collection_is_rare(before, after):
     """Setting up a worker makes Python look for cycles less often, unless it is told to look even less, or never."""
     thresholds = gc.get_threshold()
-    step = process._ProcessFn(None, [NO_AGGREGATES], clock, 0)
+    table = process._Table("t", NO_AGGREGATES, None, Expiry.of(NO_AGGREGATES, {}), 0)
+    step = process._ProcessFn(None, [table], clock)
     try:
         gc.set_threshold(before)
         step.setup()

@@ -9,7 +9,7 @@ _SECOND_US = 1_000_000
 _HOUR_US = 3600 * _SECOND_US
 
 _MOST_GROUPS = 1 << 17
-_MOST_SPAN_EVENTS, _MOST_SPAN_WINDOWS = 20_000, 168
+_MOST_SPAN_EVENTS, _MOST_SPAN_WINDOWS = 2000, 168  # of a sensor
 _SHARDS, _FEW_SHARDS, _SENSORS_OF_SHARD = 256, 64, 2000
 
 MAX_SHARDS = 4096
@@ -70,12 +70,12 @@ def phases_for(shards: int) -> int:
     return max(shards, _FEW_SHARDS)
 
 
-def groups_of_batch(rate: Rate | None, length_us: int) -> int:
-    """Returns the number of groups for a batch job, which has the readings of a group in a span of time in memory.
+def groups_of_batch(rate: Rate | None, window: Window) -> int:
+    """Returns the number of groups for a batch job, which has the readings of a group in one window in memory.
 
-    Spans longer than an hour have groups that are smaller by as much.
+    Windows longer than an hour have groups that are smaller by as much.
     """
-    return groups_for(rate) * max(1, length_us // _HOUR_US)
+    return groups_for(rate) * max(1, window.length_us // _HOUR_US)
 
 
 def span_of_batch(rate: Rate | None, window: Window) -> int:
@@ -83,7 +83,7 @@ def span_of_batch(rate: Rate | None, window: Window) -> int:
 
     It is one of the window's length or several: its readings are in memory, and reading a span is one request.
     """
-    every_us = rate.every_us if rate is not None else _SECOND_US * 5
+    every_us = rate.every_us if rate is not None else 60 * _SECOND_US
     return max(1, min(_MOST_SPAN_EVENTS * every_us // window.length_us, _MOST_SPAN_WINDOWS)) * window.length_us
 
 

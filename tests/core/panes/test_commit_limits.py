@@ -47,7 +47,7 @@ class Measured(Group):
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch):
     """Groups are small here, and so are the limits."""
-    monkeypatch.setattr(group_firing, "MOST_SENSORS", 10)
+    monkeypatch.setattr(group_firing, "MOST_WINDOWS", 10)
 
 
 def after_an_outage(schema, **options):

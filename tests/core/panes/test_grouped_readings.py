@@ -113,7 +113,7 @@ def test_elements_are_bounded():
 
 def test_long_windows_have_small_groups():
     """A batch job holds the readings of a group in one window: with days, those of fewer sensors than with hours."""
-    groups = [groups_of_batch(Rate(1_000_000), parse_window(text).length_us) for text in ("15m", "1h", "1d")]
+    groups = [groups_of_batch(Rate(1_000_000), parse_window(text)) for text in ("15m", "1h", "1d")]
     assert groups == [1024, 1024, 24 * 1024]
 
 
