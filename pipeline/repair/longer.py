@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import inf
+from math import hypot, inf, isnan
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,7 +22,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_key, parse_window_stats
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.core.windows import sources
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import CompletingFn, now_us
@@ -295,7 +295,7 @@ class _RecomputeFn(CompletingFn):
         stats = completed.stats
         if stats.events and not (tier.statistics.known_in(stats) and table.tells_members(stats)):
             return Untouched(tier, sensor_id, start_us, UNSURE)  # they were declared later
-        magnitudes = dict.fromkeys(stats.metrics, inf)  # rows don't tell them
+        magnitudes = {metric: _magnitude(of_metric) for metric, of_metric in stats.metrics.items()}
         found = Recomputed(stats, magnitudes, sizes=dict(stats.sizes or {})) if stats.events else None
         selection = table.row_selection(tier, sensor_id, start_us, tier.window.end_of(start_us))
         row = next(table.together(selection), None)
@@ -311,3 +311,10 @@ class _RecomputeFn(CompletingFn):
         if self._rewriter is None:
             self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
         return self._rewriter
+
+
+def _magnitude(stats: MetricStats) -> float:
+    """Returns Σ|x|; of values of both signs, a bound: a row does not tell more."""
+    has_one_sign = stats.minimum >= 0 or stats.maximum <= 0
+    found = abs(stats.total) if has_one_sign else stats.count * hypot(stats.average, stats.deviation)
+    return inf if isnan(found) else found

@@ -111,6 +111,21 @@ def test_a_repair_of_the_list(table):
     assert_right(name, schema, without(SPIKE, other))
 
 
+def test_a_corrected_value_beside_a_large_one(bigtable):
+    """The day follows, also if it changes by little beside its largest reading."""
+    name, schema = table_of("tiers = { 1h = 'hours', 1d = 'days' }")
+    given = [Event("a", T + n * MINUTE, {"t": 1e-3}, {}) for n in range(200)] + [
+        Event("a", T + HOUR * 9, {"t": 1e6}, {})
+    ]
+    write(name, raw_rows(schema, given))
+    repaired(name, *ALL)
+    given[3] = given[3]._replace(readings={"t": 0.1})
+    write(name, raw_rows(schema, given[3:4]))
+    _, sums = repaired(name, "--from", format_time(T), "--to", format_time(T + HOUR), "--allowed-lateness", "0s")
+    assert sums["longer"] == {"differ": 1, "rewritten": 1, "left": 0}
+    assert repaired(name, *ALL)[0] == []
+
+
 def test_the_last_raw_row_of_a_window(table):
     """If nothing is left in a day, its row goes; the month around it counts the other days."""
     name, schema = table
