@@ -1,8 +1,8 @@
 """Reads events from Avro container files, block by block.
 
 The format: https://avro.apache.org/docs/1.12.0/specification/#object-container-files. fastavro decodes the records.
-This module reads the container itself, because fastavro loads a whole block into memory, however large, and stops
-reading the file at a value that no Python type can hold.
+This module reads the container itself, because fastavro begins at the start of a file only, and loads and decompresses
+a block however large it is.
 """
 
 import bz2
@@ -27,7 +27,9 @@ from pipeline.formats.values import EventMaker, Malformed, check_encoding
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_HEADER = 1 << 20  # bytes
-_CHUNK = 1 << 16  # bytes to read at a time
+_MAX_BLOCK_FACTOR = 16  # the most bytes of a block, decompressed, in multiples of --max-record-bytes
+_MAX_XZ = 1 << 27  # bytes of the decoder's memory; xz -9 takes half of it
+_CHUNK = 1 << 16  # bytes to search at a time
 _MAGIC, _SYNC = b"Obj\x01", 16
 _LEAST_JSON = 2  # bytes of a value and what divides it from the next
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}  # bytes
@@ -165,29 +167,29 @@ class AvroFile:
 
         Yields None for a record that is too long. Raises any of ``_DECODE_ERRORS``.
         """
-        file = self._file
+        file, most = self._file, limit * _MAX_BLOCK_FACTOR
         file.seek(begin)
         while file.tell() < stop and file.read(1):
             file.seek(-1, io.SEEK_CUR)
-            count, section = _long(file.read), _Section(file, _long(file.read))
-            if count < 0 or section.left < 0:
+            count, size = _long(file.read), _long(file.read)
+            if count < 0 or size < 0:
                 raise ValueError("a block has a negative size")
-            content = self._decompress(section)
-            start = _read_up_to(content, limit + 1)
-            if len(start) <= limit and count > len(start):
+            content = self._decompress(file.read(size), most + 1) if size <= most else None
+            if content is None or len(content) > most:
+                raise ValueError(f"a block has more than {most:,} bytes, {_MAX_BLOCK_FACTOR} times --max-record-bytes")
+            if count > len(content):
                 raise ValueError("a block has more records than bytes")
-            if len(start) <= limit and not self._is_nested:
-                data = io.BytesIO(start)
-                for _ in range(count):
-                    yield self._decode_record(data)
-            else:
-                reader = _BoundedReader(start, content, limit)
-                for _ in range(count):
-                    reader.begin_record()
-                    self._skip_value(self._schema, reader)
-                    is_long = max(reader.size, reader.as_json) > limit
-                    yield None if is_long else self._decode_record(io.BytesIO(reader.copy))
-            _skip_rest(section)
+            data = io.BytesIO(content)
+            for _ in range(count):
+                start = data.tell()
+                if self._is_nested:
+                    as_json = self._measure(self._schema, data)
+                    if max(data.tell() - start, as_json) > limit:
+                        yield None
+                        continue
+                    data.seek(start)
+                record = schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
+                yield cast(dict[str, Any], record) if data.tell() - start <= limit else None
             if file.read(_SYNC) != self._sync:
                 raise ValueError("a block does not end with the sync marker")
 
@@ -195,47 +197,48 @@ class AvroFile:
         """Returns whether a value of a type is made of others."""
         return kind in self._types if isinstance(kind, str) else kind["type"] in ("record", "array", "map")
 
-    def _decode_record(self, data: BinaryIO) -> Any:
-        return schemaless_reader(data, self._schema, None, handle_unicode_errors="surrogateescape")
+    def _measure(self, schema: Any, data: BinaryIO) -> int:
+        """Skips a value of this schema without decoding it, and returns the least that it takes as JSON, in bytes.
 
-    def _skip_value(self, schema: Any, reader: "_BoundedReader") -> None:
-        """Skips a value of this schema without decoding it, and adds the least that it takes as JSON."""
-        reader.as_json += _LEAST_JSON
+        A value of few bytes may contain values without number.
+        """
         if isinstance(schema, list):
-            self._skip_value(schema[reader.long()], reader)
-            return
+            return _LEAST_JSON + self._measure(schema[_long(data.read)], data)
         kind = schema["type"] if isinstance(schema, dict) else schema
         match kind:
             case "null" | "boolean" | "float" | "double":
-                reader.skip(_SIZES[kind])
+                _skip(data, _SIZES[kind])
             case "int" | "long" | "enum":
-                reader.long()
+                _long(data.read)
             case "bytes" | "string":
-                reader.skip(reader.long())
+                _skip(data, _long(data.read))
             case "fixed":
-                reader.skip(schema["size"])
+                _skip(data, schema["size"])
             case "record" | "error":
-                for field in schema["fields"]:
-                    reader.as_json += len(field["name"])
-                    self._skip_value(field["type"], reader)
+                fields = schema["fields"]
+                return _LEAST_JSON + sum(len(each["name"]) + self._measure(each["type"], data) for each in fields)
             case "array":
-                self._skip_items((schema["items"],), reader)
+                return _LEAST_JSON + self._measure_items((schema["items"],), data)
             case "map":
-                self._skip_items(("string", schema["values"]), reader)
+                return _LEAST_JSON + self._measure_items(("string", schema["values"]), data)
             case _:
-                self._skip_value(kind if isinstance(kind, (dict, list)) else self._types[kind], reader)
+                return self._measure(kind if isinstance(kind, (dict, list)) else self._types[kind], data)
+        return _LEAST_JSON
 
-    def _skip_items(self, schemas: tuple[Any, ...], reader: "_BoundedReader") -> None:
-        while count := reader.long():
+    def _measure_items(self, schemas: tuple[Any, ...], data: BinaryIO) -> int:
+        """Skips the items of an array or map, each of these schemas in turn, and returns the least that they take."""
+        as_json = 0
+        while count := _long(data.read):
             if count < 0:  # the size of the items in bytes follows
-                reader.long()
+                _long(data.read)
             for index in range(abs(count)):
-                size = reader.size
-                for schema in schemas:
-                    self._skip_value(schema, reader)
-                if reader.size == size:  # values of this type have no bytes, so nothing bounds their number
-                    reader.as_json += _LEAST_JSON * (abs(count) - index)
+                start = data.tell()
+                item = sum(self._measure(schema, data) for schema in schemas)
+                if data.tell() == start:  # values of this type have no bytes, so nothing bounds their number
+                    as_json += item * (abs(count) - index)
                     break
+                as_json += item
+        return as_json
 
     def _count_before(self, end: int) -> int:
         """Counts the records before ``end``; a large negative number if damaged. Restores the file's position."""
@@ -264,107 +267,17 @@ def _long(read: Callable[[int], bytes]) -> int:
     return (value >> 1) ^ -(value & 1)
 
 
-def _read_up_to(content: BinaryIO, most: int) -> bytes:
-    """Returns ``most`` bytes, or fewer at the end of the content."""
-    parts: list[bytes] = []
-    while most and (part := content.read(min(most, _CHUNK))):
-        parts.append(part)
-        most -= len(part)
-    return b"".join(parts)
+def _skip(data: BinaryIO, size: int) -> None:
+    if size < 0:
+        raise ValueError("a length is negative")
+    if len(data.read(size)) < size:
+        raise EOFError("the block ends within a record")
 
 
-def _skip_rest(section: "_Section") -> None:
-    while section.read(_CHUNK):
-        pass
-
-
-class _Section(io.RawIOBase):
-    """The next ``size`` bytes of a file, as a file of their own."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self.left = size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(min(len(buffer), self.left))
-        buffer[: len(data)] = data
-        self.left -= len(data)
-        return len(data)
-
-
-class _Inflated(io.RawIOBase):
-    """The decompressed content of a raw deflate stream, a little at a time."""
-
-    def __init__(self, stored: _Section) -> None:
-        self._stored = stored
-        self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._inflate.eof:
-            stored = self._inflate.unconsumed_tail or self._stored.read(_CHUNK)
-            data = self._inflate.decompress(stored or b"", len(buffer))
-            if data or not stored:
-                buffer[: len(data)] = data
-                return len(data)
-        return 0
-
-
-_CODECS: dict[str, Callable[[Any], Any]] = {
-    "null": lambda section: section,
-    "deflate": _Inflated,
-    "bzip2": bz2.BZ2File,
-    "xz": lzma.LZMAFile,
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda data, _: data,
+    "deflate": lambda data, most: zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most),
+    "bzip2": lambda data, most: bz2.BZ2Decompressor().decompress(data, most),
+    "xz": lambda data, most: lzma.LZMADecompressor(memlimit=_MAX_XZ).decompress(data, most),
 }
-
-
-class _BoundedReader:
-    """Reads over records, and copies the bytes of the current record unless it exceeds the limit.
-
-    ``size`` is the record's size so far, and ``as_json`` the least that it would take as JSON: records of few bytes may
-    have values without number.
-
-    Args:
-        start: the first bytes.
-        rest: the bytes after them.
-        limit: the most bytes of a record to copy.
-    """
-
-    def __init__(self, start: bytes, rest: BinaryIO, limit: int) -> None:
-        self._start = io.BytesIO(start)
-        self._rest = rest
-        self._limit = limit
-        self.begin_record()
-
-    def begin_record(self) -> None:
-        self.copy = bytearray()
-        self.size = 0
-        self.as_json = 0
-
-    def skip(self, count: int) -> None:
-        """Skips ``count`` bytes."""
-        if count < 0:
-            raise ValueError("a length is negative")
-        while count:
-            count -= len(self._next(count))
-
-    def long(self) -> int:
-        """Reads a number."""
-        return _long(self._next)
-
-    def _next(self, most: int) -> bytes:
-        most = min(most, _CHUNK)
-        data = self._start.read(most) or self._rest.read(most)
-        if not data:
-            raise EOFError("the block ends within a record")
-        self.size += len(data)
-        if self.size <= self._limit:
-            self.copy += data
-        else:
-            self.copy.clear()
-        return data
+"""What returns the decompressed content of a block, at most so many bytes."""
