@@ -11,6 +11,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any, BinaryIO, cast
 
 from fastavro import parse_schema, schemaless_reader
@@ -20,9 +21,8 @@ from pipeline.core.notation.documents import parse_loose_json
 from pipeline.core.notation.text import shown
 from pipeline.formats import lines
 from pipeline.formats.avro_types import with_own_decoders
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile
-from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.mappings import event_of
+from pipeline.formats.lines import MappedRecord, Record, Refusal, UnreadableFile
+from pipeline.formats.mapped import MappedMaker, record_of, remarks_on
 from pipeline.formats.values import EventMaker, Malformed, check_encoding
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -90,11 +90,7 @@ class AvroFile:
             raise UnreadableFile(f"can't be read: unknown codec {shown(codec)}; supported are {', '.join(_CODECS)}")
         fields = self._schema.get("fields", ()) if isinstance(self._schema, dict) else ()
         names = [field["name"] for field in fields]
-        self._remarks: list[Remark] = []
-        if isinstance(maker, MappedMaker):
-            self._remarks = maker.check_columns(names)
-        else:
-            lines.check_columns(names, maker.columns)
+        self._remarks = remarks_on(names, maker)
         self._decompress = _CODECS[codec]
         self._sync = header["sync"]
         self._is_nested = any(self._has_values(kind) for field in fields for kind in _kinds(field["type"]))
@@ -109,35 +105,18 @@ class AvroFile:
             yield from self._remarks
         limit = self._maker.max_record_bytes
         begin = self._find_block(start)
-        before: int | None = None
-        number = 0
-
-        def number_in_file() -> int:  # counts the records of all earlier blocks, so only messages call it
-            nonlocal before
-            before = self._count_before(begin) if before is None else before
-            return max(before + number, 0)
-
-        decoded = self._decode_blocks(begin, stop, limit)
-        while True:
-            try:
-                record = next(decoded)
-            except StopIteration:
-                return
-            except _DECODE_ERRORS as error:
-                raise UnreadableFile(
-                    f"can't be read beyond record {number_in_file():,}: {lines.one_line(error)}"
-                ) from error
-            number += 1
+        before = cache(partial(self._count_before, begin))  # reads the sizes of all earlier blocks, for messages alone
+        decoded = lines.until_damage(self._decode_blocks(begin, stop, limit), _DECODE_ERRORS, before)
+        for number, record in enumerate(decoded, 1):
             parsed = (
                 Refusal(0, lines.too_long(limit)) if record is None else lines.parse_or_refuse(0, self._event, record)
             )
-            yield parsed._replace(line=number_in_file()) if isinstance(parsed, (Refusal, MappedRecord)) else parsed
+            is_placed = isinstance(parsed, (Refusal, MappedRecord))
+            yield parsed._replace(line=max(before() + number, 0)) if is_placed else parsed
 
     def _event(self, record: Mapping[str, Any]) -> SensorEvent | MappedRecord:
         try:
-            if isinstance(self._maker, MappedMaker):
-                return self._maker.of_object(record)
-            return event_of(record, self._maker)
+            return record_of(record, self._maker)
         except Malformed:
             for name, value in record.items():  # bytes that are not UTF-8 were decoded as surrogates
                 if isinstance(value, str):

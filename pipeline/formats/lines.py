@@ -1,7 +1,7 @@
 """Reads the lines of a file of records, and turns bad records into refusals."""
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
@@ -113,6 +113,20 @@ def read_varint(read: Callable[[int], bytes]) -> int | None:
         if byte[0] < 0x80:
             return number
     raise EOFError("the length of the next record has more than ten bytes")
+
+
+def until_damage(
+    records: Iterable[_Raw], damages: tuple[type[Exception], ...], before: Callable[[], int]
+) -> Iterator[_Raw]:
+    """Yields records, which follow others of a file. Raises UnreadableFile, with the last number, at damaged bytes."""
+    number = 0
+    try:
+        for record in records:
+            number += 1
+            yield record
+    except damages as error:
+        last = max(before() + number, 0)
+        raise UnreadableFile(f"can't be read beyond record {last:,}: {one_line(error)}") from error
 
 
 def one_line(error: BaseException) -> str:

@@ -27,10 +27,11 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
+from pipeline.formats import lines
 from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
-from pipeline.formats.mappings import BadValue
+from pipeline.formats.mappings import BadValue, event_of
 from pipeline.formats.star_columns import StarColumn, star_columns
-from pipeline.formats.values import MAX_RECORD_BYTES, Malformed
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, Malformed
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -198,6 +199,19 @@ class MappedMaker:
             for entry in entries
             if (missing := _missing(entry.value, names))
         ]
+
+
+def remarks_on(names: Sequence[str], maker: EventMaker | MappedMaker) -> list[Remark]:
+    """Returns remarks about the columns of a file. Raises UnreadableFile if they are not what the maker needs."""
+    if isinstance(maker, MappedMaker):
+        return maker.check_columns(names)
+    lines.check_columns(names, maker.columns)
+    return []
+
+
+def record_of(values: Mapping[str, Any], maker: EventMaker | MappedMaker) -> SensorEvent | MappedRecord:
+    """Returns the event of a record's values by column, or the message for mappings. Raises Malformed, InvalidEvent."""
+    return maker.of_object(values) if isinstance(maker, MappedMaker) else event_of(values, maker)
 
 
 def published(

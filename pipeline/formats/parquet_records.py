@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -13,11 +14,10 @@ from pyarrow import types
 
 from pipeline.core.notation.text import shown
 from pipeline.formats import lines
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile
-from pipeline.formats.mapped import MappedMaker
-from pipeline.formats.mappings import BYTES, NESTED, BadValue, event_of, time_of
+from pipeline.formats.lines import Record, Refusal, UnreadableFile
+from pipeline.formats.mapped import MappedMaker, record_of, remarks_on
+from pipeline.formats.mappings import BYTES, NESTED, BadValue, time_of
 from pipeline.formats.values import EventMaker
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _BATCH_ROWS = 1000  # rows that are Python objects at the same time
 # The most bytes of a column of text in one row group, in multiples of --max-record-bytes. A page is read as a whole.
@@ -56,11 +56,7 @@ class ParquetFile:
             )
         except _DECODE_ERRORS as error:
             raise UnreadableFile(f"can't be read: {lines.one_line(error)}") from error
-        self._remarks: list[Remark] = []
-        if isinstance(maker, MappedMaker):
-            self._remarks = maker.check_columns(names)
-        else:
-            lines.check_columns(names, maker.columns)
+        self._remarks = remarks_on(names, maker)
         if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
             column = oversized[0]
             raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
@@ -68,53 +64,33 @@ class ParquetFile:
     def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
         """Yields the records of the row groups in a range of the file's bytes.
 
-        A refusal's line is the record's number in the file. Raises UnreadableFile at the end if a row group can't be
-        read.
+        A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
 
         Treats row groups as equally large. Their positions are not read, because pyarrow ends the process if the
         metadata of a column is damaged.
         """
         if start == 0:
             yield from self._remarks
-        limit = self._maker.max_record_bytes
-        before, failure = 0, None
-        metadata = self._file.metadata
+        limit, metadata, end = self._maker.max_record_bytes, self._file.metadata, 0
+        parse = partial(record_of, maker=self._maker)
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
-            number, before = before, before + group.num_rows
+            begin, end = end, end + group.num_rows
             if not start <= self._size * index // metadata.num_row_groups < stop:
                 continue
             if (column := _oversized_column(group, limit * _MAX_COLUMN_FACTOR)) is not None:
                 reason = (
-                    f"all records of this row group, up to number {before:,}: {shown(column)} has more than "
+                    f"all records of this row group, up to number {end:,}: {shown(column)} has more than "
                     f"{limit * _MAX_COLUMN_FACTOR:,} bytes, {_MAX_COLUMN_FACTOR} times --max-record-bytes"
                 )
-                yield Refusal(number + 1, reason)
+                yield Refusal(begin + 1, reason)
                 continue
-            rows = self._rows(index)
-            while True:
-                try:
-                    row = next(rows)
-                except StopIteration:
-                    break
-                except _DECODE_ERRORS as error:  # other row groups may be undamaged
-                    failure = failure or UnreadableFile(
-                        f"can't be read beyond record {number:,}: {lines.one_line(error)}"
-                    )
-                    failure.__cause__ = error
-                    break
-                number += 1
+            rows = lines.until_damage(self._rows(index), _DECODE_ERRORS, partial(int, begin))
+            for number, row in enumerate(rows, begin + 1):
                 if row is None:
                     yield Refusal(number, lines.too_long(limit))
                 else:
-                    yield lines.parse_or_refuse(number, self._event, row)
-        if failure is not None:
-            raise failure
-
-    def _event(self, row: Mapping[str, Any]) -> SensorEvent | MappedRecord:
-        if isinstance(self._maker, MappedMaker):
-            return self._maker.of_object(row)
-        return event_of(row, self._maker)
+                    yield lines.parse_or_refuse(number, parse, row)
 
     def _rows(self, group: int) -> Iterator[dict[str, Any] | None]:
         """Yields the rows of a group; None for a row that is too long."""
