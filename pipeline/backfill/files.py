@@ -4,7 +4,7 @@ import gzip
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,8 +26,8 @@ from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
-from pipeline.formats.files import Maker, block_file, in_order, is_block_format, records_of
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, one_line
+from pipeline.formats.files import Maker, is_block_format, records_of
+from pipeline.formats.lines import MappedRecord, Refusal, Remark, UnreadableFile, one_line
 from pipeline.formats.mapped import MappedMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
@@ -148,7 +148,7 @@ def check_file(path: str, maker: Maker) -> None:
         UnreadableFile: the file can't be read. The message is one line without the file's name.
     """
     try:
-        with closing(open_file(path)) as file, records_in(path, file, maker):
+        with closing(open_file(path)) as file, records_of(path, file, maker, sniff=True):
             pass
     except (OSError, EOFError, ValueError, LookupError) as error:
         raise UnreadableFile(f"can't be read: {one_line(error)}") from error
@@ -225,7 +225,10 @@ class _ReadRangeFn(beam.DoFn):
     def process(self, element: _Range) -> Iterator[Any]:
         path = element.path
         try:
-            with closing(open_file(path)) as file, records_in(path, file, self._maker, *element[1:]) as records:
+            with (
+                closing(open_file(path)) as file,
+                records_of(path, file, self._maker, element.start, element.stop, sniff=True) as records,
+            ):
                 for number, record in enumerate(records):
                     if number % _MOST_EVENTS == 0 and is_metered(path):
                         METER.note(path, file.tell())
@@ -276,18 +279,6 @@ class _ReadRangeFn(beam.DoFn):
 def _message_of(file: str, record: MappedRecord) -> PubsubMessage:
     message, line = record.message, {LINE: str(record.line)} if record.line else {}
     return PubsubMessage(message.data, {**message.attributes, FILE: file, **line})
-
-
-def records_in(
-    path: str, file: Any, maker: Maker, start: int = 0, stop: int = sys.maxsize
-) -> AbstractContextManager[Iterator[Record]]:
-    """Opens the records of an open file of stored bytes, those of blocks that start in a range. See :func:`records_of`.
-
-    Raises UnreadableFile.
-    """
-    if blocks := block_file(path, file, maker):
-        return nullcontext(in_order(blocks.records(start, stop), maker))
-    return records_of(path, file, maker, sniff=True)
 
 
 def open_file(path: str) -> Any:

@@ -11,11 +11,11 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.backfill.files import open_file, records_in
+from pipeline.backfill.files import open_file
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of
-from pipeline.formats.files import Maker
+from pipeline.formats.files import Maker, records_of
 from pipeline.formats.lines import MappedRecord
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
@@ -110,7 +110,7 @@ def trials_of_events(path: str, maker: Maker, trials: Trials, latest_us: int) ->
 
     Raises UnreadableFile if the file can't be read.
     """
-    with closing(open_file(path)) as file, records_in(path, file, maker) as records:
+    with closing(open_file(path)) as file, records_of(path, file, maker, sniff=True) as records:
         for number, record in enumerate(islice(records, _SEARCHED), 1):
             if isinstance(record, MappedRecord):
                 where, message = f"{path}:{record.line or number}", record.message

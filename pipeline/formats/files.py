@@ -22,6 +22,7 @@ import codecs
 import gzip
 import io
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -54,15 +55,19 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
+def records_of(
+    name: str, file: BinaryIO, maker: Maker, start: int = 0, stop: int = sys.maxsize, *, sniff: bool = False
+) -> Iterator[Iterator[Record]]:
     """Reads the records of an open file lazily, and closes it. Skips blank lines.
 
     The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
 
     Args:
         name: the file's name, whose suffix determines the format; a final ``.gz`` means gzipped.
-        file: the stored bytes.
+        file: the stored bytes; seekable for Avro and Parquet.
         maker: makes the events.
+        start: the first byte of a range: of Avro and Parquet, only blocks that start in the range are read.
+        stop: the end of the range.
         sniff: whether to detect gzip by content too, as for objects in a bucket that lack the suffix.
 
     Raises:
@@ -70,19 +75,26 @@ def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) 
     """
     suffix = _suffix(name)
     with ExitStack() as stack:
-        stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
-        gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
-        # Unbuffered: a buffer would lose the data before a failure.
-        content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
-        if suffix in _DELIMITED:
-            yield in_order(delimited_records(content, maker), maker)
-            return
-        # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
-        encoding = maker.csv.encoding if suffix == ".csv" and isinstance(maker, MappedMaker) else "utf-8"
-        encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding  # without a byte-order mark
-        text = io.TextIOWrapper(content, encoding=encoding, errors="surrogateescape", newline="")
-        lines = Lines(stack.enter_context(text), maker.max_record_bytes)
-        yield in_order(_to_the_end(_OF_LINES[suffix](lines, maker), lines), maker)
+        if suffix in _BLOCKS:
+            records = _block_file(suffix, file, maker).records(start, stop)
+        else:
+            stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
+            gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
+            # Unbuffered: a buffer would lose the data before a failure.
+            content = cast(BinaryIO, stack.enter_context(gzip.GzipFile(fileobj=stored)) if gzipped else stored)
+            if suffix in _DELIMITED:
+                records = delimited_records(content, maker)
+            else:
+                lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
+                records = _to_the_end(_OF_LINES[suffix](lines, maker), lines)
+        yield maker.in_order(records) if isinstance(maker, MappedMaker) else records
+
+
+def _text(suffix: str, content: BinaryIO, maker: Maker) -> io.TextIOWrapper:
+    encoding = maker.csv.encoding if suffix == ".csv" and isinstance(maker, MappedMaker) else "utf-8"
+    encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding  # without a byte-order mark
+    # A byte that is not UTF-8 must not end the file: it becomes a surrogate, and its record is refused.
+    return io.TextIOWrapper(content, encoding=encoding, errors="surrogateescape", newline="")
 
 
 class RecordFile:
@@ -139,35 +151,18 @@ def open_records(
             return records
         return published(records, maker, now_us, metadata_alone=metadata_alone)
 
-    with path.open("rb", buffering=0) as file:
-        if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            yield RecordFile(file, to_publish(in_order(blocks.records(), maker)))
-            return
-        with records_of(path.name, cast(BinaryIO, file), maker) as records:
-            yield RecordFile(file, to_publish(records))
+    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+        yield RecordFile(file, to_publish(records))
 
 
-def block_file(name: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFile | None":
-    """Opens a file of blocks, which can be read in parts, and reads its header; None if it has another format.
+def _block_file(suffix: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFile":
+    if suffix == ".avro":
+        from pipeline.formats.avro_records import AvroFile
 
-    Raises:
-        UnreadableFile: unknown suffix, another format, or a header without the columns.
-    """
-    match _suffix(name):
-        case ".avro":
-            from pipeline.formats.avro_records import AvroFile
+        return AvroFile(file, maker)
+    from pipeline.formats.parquet_records import ParquetFile
 
-            return AvroFile(file, maker)
-        case ".parquet":
-            from pipeline.formats.parquet_records import ParquetFile
-
-            return ParquetFile(file, maker)
-    return None
-
-
-def in_order(records: Iterator[Record], maker: Maker) -> Iterator[Record]:
-    """Returns all records of a file, in order, with what their order tells; see :meth:`MappedMaker.in_order`."""
-    return maker.in_order(records) if isinstance(maker, MappedMaker) else records
+    return ParquetFile(file, maker)
 
 
 def is_block_format(name: str) -> bool:

@@ -19,7 +19,7 @@ from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import parse_loose_json
-from pipeline.formats.files import block_file, records_of
+from pipeline.formats.files import records_of
 from pipeline.formats.lines import MappedRecord, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 
@@ -68,13 +68,8 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
         return Sampled([_value(path.read_bytes(), "it")], f"the value in {path.name}", stem)
     csv_format = csv_format_of(path) if name.removesuffix(".gz").endswith(".csv") else None
     maker = _SampleMaker(csv_format or CsvFormat())
-    with path.open("rb", buffering=0) as file:
-        if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            records = list(islice(blocks.records(), limit))
-        else:
-            with records_of(path.name, cast(BinaryIO, file), maker) as lines:
-                records = list(islice(lines, limit))
-    mapped = [record for record in records if isinstance(record, MappedRecord)]
+    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+        mapped = [record for record in islice(records, limit) if isinstance(record, MappedRecord)]
     found = [_value(record.message.data, f"line {record.line}") for record in mapped]
     if not found:
         raise UnreadableFile("it has no records that can be read")

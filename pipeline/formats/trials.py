@@ -11,8 +11,8 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import DecoderFunction
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
-from pipeline.formats.files import block_file, in_order, records_of
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark
+from pipeline.formats.files import records_of
+from pipeline.formats.lines import MappedRecord, Refusal, Remark
 from pipeline.formats.mapped import MappedMaker
 
 RECORD_FILES = (".csv", ".ndjson", ".pb", ".binpb", ".avro", ".parquet")
@@ -40,23 +40,13 @@ def trials_of_records(
     """
     trials = Trials(mapped, decoder)
     maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
-    with path.open("rb", buffering=0) as file:
-        if blocks := block_file(path.name, cast(BinaryIO, file), maker):
-            yield from _tried(path, in_order(blocks.records(), maker), trials, publish_time, limit, latest_us)
-            return
-        with records_of(path.name, cast(BinaryIO, file), maker) as records:
-            yield from _tried(path, records, trials, publish_time, limit, latest_us)
-
-
-def _tried(
-    path: Path, records: Iterator[Record], trials: Trials, publish_time: datetime, limit: int, latest_us: int
-) -> Iterator[tuple[str, Message, Trial]]:
-    for record in islice((each for each in records if not isinstance(each, Remark)), limit):
-        if isinstance(record, MappedRecord):
-            message = record.message._replace(publish_time=publish_time)
-            trial = trials.of(message, latest_us)
-            attributes = {name: text for name, text in message.attributes.items() if name != MESSAGE_TYPE}
-            yield f"{path}:{record.line}", message._replace(attributes=attributes), trial
-        elif isinstance(record, Refusal):
-            problem = BadData(record.code, record.reason)
-            yield f"{path}:{record.line}", Message(record.data or b"", {}), Trial("", False, None, [], [problem])
+    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+        for record in islice((each for each in records if not isinstance(each, Remark)), limit):
+            if isinstance(record, MappedRecord):
+                message = record.message._replace(publish_time=publish_time)
+                trial = trials.of(message, latest_us)
+                attributes = {name: text for name, text in message.attributes.items() if name != MESSAGE_TYPE}
+                yield f"{path}:{record.line}", message._replace(attributes=attributes), trial
+            elif isinstance(record, Refusal):
+                problem = BadData(record.code, record.reason)
+                yield f"{path}:{record.line}", Message(record.data or b"", {}), Trial("", False, None, [], [problem])
