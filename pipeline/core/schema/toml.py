@@ -43,7 +43,6 @@ Omitted keys have the values of the default schema; a serializing layout has no 
 import json
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, TypeVar
 
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
@@ -61,15 +60,20 @@ from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows import parse_window
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 _TABLES = ("metrics", "metadata", "tiers", "statistics", "rollups", "policies", "rate")
 _KEYS = ("key", "layout", "values", "latest", "metadata_alone", *_TABLES)
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
 _ROLLUP_KEYS = ("by", "tiers", "metrics")
-_RATE_KEYS = ("every", "metrics", "metadata", "event_bytes", "sensors")
-_MAX_EVENT_BYTES = 1_000_000_000  # far more than Pub/Sub's ten million: the check of sizes explains smaller excesses
-_MAX_SENSORS = 1_000_000_000
+_RATE_LIMITS = {
+    "metrics": (1, MAX_READINGS),
+    "metadata": (0, MAX_METADATA),
+    "event_bytes": (1, 1_000_000_000),  # far more than Pub/Sub takes: the check of sizes explains smaller excesses
+    "sensors": (1, 1_000_000_000),
+}
+_RATE_KEYS = ("every", *_RATE_LIMITS)
 _BY_METADATA = "metadata."
 
 
@@ -158,11 +162,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         document["rollups"][SHARDS] = schema.rollup_shards
     document["policies"] = {family: format_policy(schema.policies[family]) for family in schema.families}
     if rate := schema.rate:
-        document["rate"] = {"every": format_interval(rate.every_us), "metrics": rate.metrics, "metadata": rate.metadata}
-        if rate.event_bytes is not None:
-            document["rate"]["event_bytes"] = rate.event_bytes
-        if rate.sensors is not None:
-            document["rate"]["sensors"] = rate.sensors
+        numbers = {key: number for key in _RATE_LIMITS if (number := getattr(rate, key)) is not None}
+        document["rate"] = {"every": format_interval(rate.every_us), **numbers}
     return document
 
 
@@ -205,11 +206,9 @@ def _values(text: str) -> Values:
 
 
 def _rules(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:
-    rules = _table(document, key, default)
-    for family, globs in rules.items():
-        if not isinstance(globs, list) or not globs or not all(isinstance(glob, str) and glob for glob in globs):
-            raise SchemaError(f"{key}.{family}", 'takes a list of globs, like ["temperature", "log_*"]')
-    return FamilyRules(tuple((family, tuple(globs)) for family, globs in rules.items()))
+    problem = 'takes a list of globs, like ["temperature", "log_*"]'
+    rules = _table(document, key, default).items()
+    return FamilyRules(tuple((family, _texts(f"{key}.{family}", globs, problem)) for family, globs in rules))
 
 
 def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
@@ -221,16 +220,13 @@ def _tiers(document: Mapping[str, Any]) -> tuple[Tier, ...]:
 
 
 def _statistics(document: Mapping[str, Any]) -> Statistics:
-    rules = _table(document, "statistics", {})
-    for glob, names in rules.items():
-        if not glob or not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise SchemaError(f"statistics.{glob}", 'takes a list of statistics, like ["avg", "p95"]')
-        _parsed(f"statistics.{glob}", glob, partial(_rule, names))
-    return Statistics(tuple((glob, tuple(names)) for glob, names in rules.items()))
-
-
-def _rule(names: list[str], glob: str) -> Statistics:
-    return Statistics(((glob, tuple(names)),))
+    rules = []
+    for glob, names in _table(document, "statistics", {}).items():
+        key = f"statistics.{glob}"
+        rule = glob, _texts(key, glob and names, 'takes a list of statistics, like ["avg", "p95"]')
+        _parsed(key, (rule,), Statistics)
+        rules.append(rule)
+    return Statistics(tuple(rules))
 
 
 def _rollups(document: Mapping[str, Any]) -> tuple[Rollup, ...]:
@@ -257,17 +253,14 @@ def _rollup(key: str, name: str, entry: object) -> Rollup:
     return Rollup(
         name,
         tuple(each.removeprefix(_BY_METADATA) for each in by),
-        _texts(entry, f"{key}.tiers", ["1h", "1d"]) if "tiers" in entry else (),
-        _texts(entry, f"{key}.metrics", ["temperature", "energy_*"]) if "metrics" in entry else Rollup.metrics,
+        _selected(entry, f"{key}.tiers", ["1h", "1d"]) if "tiers" in entry else (),
+        _selected(entry, f"{key}.metrics", ["temperature", "energy_*"]) if "metrics" in entry else Rollup.metrics,
     )
 
 
-def _texts(entry: Mapping[str, Any], key: str, example: list[str]) -> tuple[str, ...]:
-    """Returns a list of texts, at least one, from the key's last part."""
+def _selected(entry: Mapping[str, Any], key: str, example: list[str]) -> tuple[str, ...]:
     value = entry[key.rpartition(".")[2]]
-    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
-        raise SchemaError(key, f"takes a list, like {json.dumps(example)}, not {value!r:.80}; leave it out for all")
-    return tuple(value)
+    return _texts(key, value, f"takes a list, like {json.dumps(example)}, not {value!r:.80}; leave it out for all")
 
 
 def _rollup_shards(document: Mapping[str, Any]) -> int | None:
@@ -293,13 +286,8 @@ def _rate(document: Mapping[str, Any]) -> Rate | None:
     if "every" not in rate:
         raise SchemaError("rate.every", 'is needed: the time from one event of a sensor to the next, like "1s"')
     every_us = _parsed("rate.every", _text(rate, "every", "10s", "rate."), parse_interval)
-    return Rate(
-        every_us,
-        metrics=_number(rate, "metrics", 1, MAX_READINGS) if "metrics" in rate else 1,
-        metadata=_number(rate, "metadata", 0, MAX_METADATA) if "metadata" in rate else 0,
-        event_bytes=_number(rate, "event_bytes", 1, _MAX_EVENT_BYTES) if "event_bytes" in rate else None,
-        sensors=_number(rate, "sensors", 1, _MAX_SENSORS) if "sensors" in rate else None,
-    )
+    numbers = {key: _number(rate, key, *limits) for key, limits in _RATE_LIMITS.items() if key in rate}
+    return Rate(every_us, **numbers)
 
 
 def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> dict[str, Any]:
@@ -307,6 +295,13 @@ def _table(document: Mapping[str, Any], key: str, default: dict[str, Any]) -> di
     if not isinstance(value, dict):
         raise SchemaError(key, f"must be a table: [{key}]")
     return value
+
+
+def _texts(key: str, value: Any, problem: str) -> tuple[str, ...]:
+    """Returns a list of texts, none of them empty, with one at least."""
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) and text for text in value):
+        raise SchemaError(key, problem)
+    return tuple(value)
 
 
 def _text(document: Mapping[str, Any], key: str, default: str, section: str = "") -> str:
@@ -333,8 +328,8 @@ def _number(table: Mapping[str, Any], key: str, least: int, most: int, section: 
     return value
 
 
-def _parsed(key: str, text: str, parse: Callable[[str], _T]) -> _T:
+def _parsed(key: str, value: _S, parse: Callable[[_S], _T]) -> _T:
     try:
-        return parse(text)
+        return parse(value)
     except (ValueError, PolicyError) as error:
         raise SchemaError(key, str(error)) from None
