@@ -85,10 +85,10 @@ test-exhaustive: setup
 
 # Takes under ten minutes, even next to other programs; `bench-check` compares the last result with its lower bounds.
 bench: setup
-	$(BIN)/python -m tests.benchmarks.bench
+	$(BIN)/python -m benchmarks.bench
 
 bench-check: setup
-	$(BIN)/python -m tests.benchmarks.bench --check
+	$(BIN)/python -m benchmarks.bench --check
 
 format: setup
 	$(BIN)/ruff format .

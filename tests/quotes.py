@@ -22,6 +22,8 @@ from click.testing import CliRunner
 from google.protobuf.json_format import MessageToJson
 
 import pipeline
+from benchmarks import sizes
+from benchmarks.bench import report
 from pipeline.cli.root import COMMANDS, main
 from pipeline.core.events.event import deserialized
 from pipeline.core.events.message import message_of, sensor_event
@@ -37,8 +39,6 @@ from pipeline.local.embedded import bigtable, pubsub, tables
 from pipeline.local.embedded.bigtable import BigtableData, BigtableTableAdmin
 from pipeline.local.embedded.pubsub import SubscriptionsApi, TopicsApi
 from pipeline.local.embedded.schemas import Schemas
-from tests.benchmarks import sizes
-from tests.benchmarks.bench import report
 from tests.support.rows import decoded
 
 ROOT = Path(__file__).parent.parent

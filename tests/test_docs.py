@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.sizes import sizes
 from pipeline.cli import profiles
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.cli.root import main
@@ -25,7 +26,6 @@ from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.settings import TidetableOptions, parse_flags, settings_of
 from pipeline.transforms import metrics
-from tests.benchmarks.sizes import sizes
 from tests.cli.commands import all_commands
 from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 

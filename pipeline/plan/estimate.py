@@ -43,7 +43,7 @@ from pipeline.plan.workload import OVERHEAD_BYTES, START_US, Messages, Workload,
 _CPU_S = {True: (20.62, 34.86), False: (46.06, 56.97)}
 """CPU seconds for a million events of three metrics, with a hundred in a message and with one, by whether the writer
 is bulk: the medians of ``bulk``, ``bulk_single``, ``connector`` and ``connector_single`` in
-tests/benchmarks/bench/result.json.
+benchmarks/bench/result.json.
 """
 _PANE_US, _UNCHANGED_US = 100, 8
 """CPU time in µs of a sensor in a firing, measured with the job's own classes and three metrics: of a pane, and of a

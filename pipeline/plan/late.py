@@ -21,7 +21,7 @@ from pipeline.plan.workload import (
 )
 
 RAW_ROW_US, SHORTER_ROW_US = 25, 30
-"""CPU time in µs of a raw row that is read, and of the row of a shorter window. tests/benchmarks/engine.py measures the
+"""CPU time in µs of a raw row that is read, and of the row of a shorter window. benchmarks/engine.py measures the
 first.
 """
 _WINDOW_US = 2_500  # CPU time of a window that is read alone, without its rows

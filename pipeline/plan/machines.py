@@ -15,7 +15,7 @@ _PULL_US, _GROUP_US = 2_000, 27
 _DIRECT_US = {True: (39.82, 114.63), False: (143.05, 133.97)}
 """The DirectRunner's time in µs for an event of three metrics, with a hundred in a message and with one, by whether the
 writer is bulk. With the pulls for the hundred sensors of the benchmark, these are the rates of ``direct_bulk``,
-``direct_bulk_single``, ``direct_connector`` and ``direct_connector_single`` in tests/benchmarks/bench/result.json.
+``direct_bulk_single``, ``direct_connector`` and ``direct_connector_single`` in benchmarks/bench/result.json.
 """
 _PROCESS_BYTES, _BYTES_OF_STATE = 450e6, 10
 """Memory of a process that runs a job, and of each byte of state. Measured, and rounded up."""

@@ -81,7 +81,7 @@ def test_results_are_those_of_the_jobs_windows(which, every):
 
 def test_cpu_is_the_benchmarks():
     """vCPUs for events are twice the benchmark's CPU seconds for as many events."""
-    result = json.loads((Path(__file__).parent.parent / "benchmarks/bench/result.json").read_text())
+    result = json.loads((Path(__file__).parents[2] / "benchmarks/bench/result.json").read_text())
     of = {program["key"]: program["cpu"] for program in result["programs"]}
     for key, bulk, batch in (
         ("bulk", True, 100), ("bulk_single", True, 1), ("connector", False, 100), ("connector_single", False, 1),

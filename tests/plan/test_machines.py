@@ -26,7 +26,7 @@ FLEET = Workload(parse_schema(""), 1, ONE_SECOND, names("metric", 3))
 )  # fmt: skip
 def test_one_machine_carries_60_percent_of_what_was_measured(key, bulk, batch):
     """A process takes 60 % of the benchmark's events a second, with each writer and message size."""
-    result = json.loads((Path(__file__).parent.parent / "benchmarks/bench/result.json").read_text())
+    result = json.loads((Path(__file__).parents[2] / "benchmarks/bench/result.json").read_text())
     (rate,) = (program["rate"] for program in result["programs"] if program["key"] == key)
     for part, carries in ((0.59, True), (0.61, False)):
         fleet = replace(FLEET, sensors=100, every_us=round(100e6 / part / rate), bulk=bulk, batch=batch)

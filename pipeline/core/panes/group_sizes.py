@@ -118,7 +118,7 @@ def _firing_us(aggregation: Aggregation) -> int:
 def _readings_bytes(events: float, metrics: int, per_firing: float) -> float:
     """Returns the bytes of a sensor's window with so many events, of which so many come from one firing to the next.
 
-    Events wait until a firing finds enough of them to pack. tests/benchmarks/sizes.py measures packed ones.
+    Events wait until a firing finds enough of them to pack. benchmarks/sizes.py measures packed ones.
     """
     if events < FEW:
         return 10 + events * (4.1 + 2.8 * metrics)

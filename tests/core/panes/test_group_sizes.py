@@ -42,7 +42,7 @@ class Counted(Values):
 def real_state(schema, rate, early_us, hours):
     """Returns for every five minutes the bytes of a group's windows, and the bytes of them that were read and written.
 
-    The readings are those of tests/benchmarks/sizes.py.
+    The readings are those of benchmarks/sizes.py.
     """
     rng = random.Random(1)
     group = Group(schema, START, early_us=early_us)

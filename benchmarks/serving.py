@@ -11,10 +11,10 @@ from subprocess import Popen
 
 import requests
 
+from benchmarks.measuring import Lines, arguments, emulators, resident_mb
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.newest_row import NewestReadings
-from tests.benchmarks.measuring import Lines, arguments, emulators, resident_mb
 from tests.serve.serving import serving, table_of
 from tests.support.rows import decoded
 from tests.support.tables import write

@@ -12,10 +12,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows, TimestampedValue
 from google.cloud.bigtable.row import DirectRow
 
+from benchmarks.bench import source
+from benchmarks.bench.by_hand import aggregate_key, columns, raw_key, text
 from pipeline.cloud.connection.names import TableName
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
-from tests.benchmarks.bench import source
-from tests.benchmarks.bench.by_hand import aggregate_key, columns, raw_key, text
 
 _Event = tuple[str, int, dict[str, float]]
 

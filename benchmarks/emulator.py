@@ -21,8 +21,8 @@ from google.cloud.bigtable_admin_v2.types import ColumnFamily, CreateTableReques
 from google.cloud.bigtable_v2 import types as data_types
 from google.pubsub_v1 import types as pubsub_types
 
+from benchmarks.measuring import Lines, arguments
 from pipeline.local.emulators import BIGTABLE, PUBSUB, origins, running_emulators
-from tests.benchmarks.measuring import Lines, arguments
 
 ROWS, ROWS_A_REQUEST, MESSAGES, MESSAGES_A_REQUEST, ROUNDS, IN_FLIGHT = 20_000, 1000, 20_000, 500, 3, 4
 FLOORS = {

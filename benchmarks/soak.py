@@ -13,6 +13,7 @@ import uuid
 
 from grpc import StatusCode
 
+from benchmarks.measuring import Lines, arguments, emulators, resident_mb
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
@@ -20,7 +21,6 @@ from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.gc_policies import Never
 from pipeline.local.emulators import BIGTABLE
-from tests.benchmarks.measuring import Lines, arguments, emulators, resident_mb
 from tests.faults.bigtable_proxy import BigtableProxy, MutationsFault, breaking, failing, refusing
 
 _BUNDLE_ROWS = 25_000

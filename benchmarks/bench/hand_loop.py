@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 
+from benchmarks.bench.by_hand import LAST_US, Hours
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.message import BATCH_TYPE, MESSAGE_TYPE, Message
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
-from tests.benchmarks.bench.by_hand import LAST_US, Hours
 
 ROWS_A_REQUEST = 1000
 IN_FLIGHT = 4

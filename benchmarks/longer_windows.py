@@ -8,12 +8,12 @@ answers with the bytes that Bigtable would send, so that CPU time includes parsi
 import random
 from collections import Counter
 
+from benchmarks.measuring import Lines, arguments, readings
+from benchmarks.served import MeasuredGroup, Served
 from pipeline.core.events.event import Event
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.benchmarks.measuring import Lines, arguments, readings
-from tests.benchmarks.served import MeasuredGroup, Served
 from tests.support.groups import HOUR, MIDNIGHT, MINUTE, SECOND
 
 SCHEMAS = [parse_schema(f"tiers = {{ {tiers} }}") for tiers in ("1h = 'hours'", "1h = 'hours', 1d = 'days'")]

@@ -14,17 +14,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.bench.check import check
+from benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
+from benchmarks.bench.direct import run as run_direct
+from benchmarks.bench.feed import HOUR_US, HOURS, Feed
+from benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Taken, Worker
+from benchmarks.bench.report import RESULT, Measured, Run, below_floors, print_table, write_json
+from benchmarks.measuring import arguments, emulators
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE, PUBSUB
-from tests.benchmarks.bench.check import check
-from tests.benchmarks.bench.direct import DIRECT_PROGRAMS, DirectProgram
-from tests.benchmarks.bench.direct import run as run_direct
-from tests.benchmarks.bench.feed import HOUR_US, HOURS, Feed
-from tests.benchmarks.bench.programs import HAND_LOOP, PROGRAMS, Program, Taken, Worker
-from tests.benchmarks.bench.report import RESULT, Measured, Run, below_floors, print_table, write_json
-from tests.benchmarks.measuring import arguments, emulators
 from tests.support.lasting import lasting
 
 EVENTS = 180_000

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from benchmarks.measuring import arguments
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import message_of, sensor_event
@@ -19,7 +20,6 @@ from pipeline.core.rows.rows import Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
-from tests.benchmarks.measuring import arguments
 
 METRICS = (1, 3, 10)
 PER_MINUTE = {"1/min": 1, "1 Hz": 60, "10 Hz": 600, "100 Hz": 6000}

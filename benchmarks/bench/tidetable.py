@@ -6,13 +6,13 @@ import apache_beam as beam
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from benchmarks.bench import source
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.checks import read_types
 from pipeline.job.graph import build_graph, write
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.private_apis.local_runner import LocalRunner
-from tests.benchmarks.bench import source
 from tests.support.shuffled import shuffled
 
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from google.cloud.pubsub_v1 import PublisherClient
 
+from benchmarks.measuring import Lines, arguments, emulators, spread
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.local.emulators import PUBSUB
-from tests.benchmarks.measuring import Lines, arguments, emulators, spread
 from tests.support.records import write_delimited
 
 EVENTS, SENSORS, BATCH, RUNS = 200_000, 100, 100, 5

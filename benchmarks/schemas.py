@@ -17,6 +17,7 @@ from google.cloud.bigtable.client import Client
 from google.cloud.bigtable.row import DirectRow
 from google.cloud.bigtable_v2 import BigtableClient
 
+from benchmarks.measuring import arguments, emulators
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
@@ -28,7 +29,6 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
-from tests.benchmarks.measuring import arguments, emulators
 
 EVENTS = 100_000
 SENSORS = 100

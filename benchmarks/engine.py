@@ -28,14 +28,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measuring import Lines, arguments, rate_of, readings
+from benchmarks.served import MeasuredGroup, Served
 from pipeline.core.events.event import Event
 from pipeline.core.panes.group_state import Bags, Schedule
 from pipeline.core.results.window_results import PaneResult, ResultRules, batches_of, message_of, read_batch
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.benchmarks.measuring import Lines, arguments, rate_of, readings
-from tests.benchmarks.served import MeasuredGroup, Served
 from tests.support.groups import DAY, HOUR, MIDNIGHT, MINUTE, SECOND, CountingBag, Group
 
 FLEETS = [

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from benchmarks.bench.feed import Feed
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.toml import parse_schema
-from tests.benchmarks.bench.feed import Feed
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Worker:
             [
                 sys.executable,
                 "-m",
-                "tests.benchmarks.bench.programs",
+                "benchmarks.bench.programs",
                 program.key,
                 str(feed.start_us),
                 str(feed.events),
@@ -136,7 +136,7 @@ def serve(program: Program, feed: Feed) -> None:
     beam = program.module in ("plain_beam", "tidetable", "mapped")
     first = program.first(feed)
     messages = feed.pubsub_messages(program.batch, first) if beam else feed.messages(program.batch, first)
-    module: Any = importlib.import_module(f"tests.benchmarks.bench.{program.module}")
+    module: Any = importlib.import_module(f"benchmarks.bench.{program.module}")
     gc.collect()
     gc.freeze()  # keeps the garbage collector from scanning the messages
     for line in sys.stdin:

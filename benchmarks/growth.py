@@ -26,12 +26,12 @@ from apache_beam.io.gcp.pubsub import PubsubMessage
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from benchmarks.bench import source
+from benchmarks.measuring import Lines, arguments
 from pipeline.core.events.message import message_of
 from pipeline.job.graph import build_graph
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.proto.sensor_event_pb2 import SensorEvent
-from tests.benchmarks.bench import source
-from tests.benchmarks.measuring import Lines, arguments
 from tests.support.confirming import confirming, dropping
 from tests.support.shuffled import shuffled
 from tests.support.streams import NOON, clock, flags, pubsub_message
@@ -129,7 +129,7 @@ def measure(work: Work) -> None:
 
 def _measured(work: Work) -> dict[str, float]:
     # Imported instead of run as a module: Beam would pickle the steps of __main__ with everything in it.
-    code = f"from tests.benchmarks.growth import Work, measure; measure({work!r})"
+    code = f"from benchmarks.growth import Work, measure; measure({work!r})"
     output = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output)
 

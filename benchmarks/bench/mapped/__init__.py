@@ -8,9 +8,9 @@ from pathlib import Path
 from apache_beam.io.gcp.pubsub import PubsubMessage
 from grpc_tools import protoc
 
+from benchmarks.bench import tidetable
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.message import Message, decode
-from tests.benchmarks.bench import tidetable
 
 _HERE = Path(__file__).parent
 

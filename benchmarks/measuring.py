@@ -1,6 +1,6 @@
 """What benchmarks share: arguments, emulators, programs that take turns, tables, and readings of a fleet.
 
-A benchmark is a module that ``.venv/bin/python -m tests.benchmarks.NAME`` runs: its docstring, which ``--help`` prints,
+A benchmark is a module that ``.venv/bin/python -m benchmarks.NAME`` runs: its docstring, which ``--help`` prints,
 says what it measures.
 """
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 from google.cloud.bigtable.data import BigtableDataClient, RowMutationEntry, SetCell
 
+from benchmarks.bench.by_hand import Hours, raw_key, text
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.message import Message
 from pipeline.proto.sensor_event_pb2 import SensorEventBatch
-from tests.benchmarks.bench.by_hand import Hours, raw_key, text
 
 
 def prepare(messages: list[Message]) -> Callable[[TableName], None]:

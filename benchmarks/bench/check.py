@@ -7,11 +7,11 @@ from typing import Any
 
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, RowFilter
 
+from benchmarks.bench.feed import Feed
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.rows.rows import KeyRange, prefix_range
-from tests.benchmarks.bench.feed import Feed
 
 CHECKED = "sensor-007"
 

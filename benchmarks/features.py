@@ -22,12 +22,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from benchmarks.measuring import Lines, arguments
 from pipeline.cloud.tables.alert_store import RULES_KEY
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from tests.benchmarks.measuring import Lines, arguments
 from tests.engine.job import Job, job_of
 from tests.model.reference import DAY, HOUR, MINUTE, SECOND
 from tests.model.table import Table

@@ -15,14 +15,14 @@ from pathlib import Path
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 
+from benchmarks.bench.check import check, count, difference
+from benchmarks.bench.feed import Feed
+from benchmarks.bench.report import Run
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
-from tests.benchmarks.bench.check import check, count, difference
-from tests.benchmarks.bench.feed import Feed
-from tests.benchmarks.bench.report import Run
 from tests.job.running import Resources, running_job
 from tests.support.lasting import lasting
 from tests.support.waiting import eventually

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from benchmarks.measuring import Lines, arguments, emulators
 from pipeline.cli.root import main as command
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
@@ -22,7 +23,6 @@ from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
-from tests.benchmarks.measuring import Lines, arguments, emulators
 from tests.support.tables import created
 
 HOUR_US, HOURS = 3_600_000_000, 3

@@ -12,6 +12,8 @@ from typing import Any
 
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 
+from benchmarks.measuring import Lines, arguments, in_turn, spread
+from benchmarks.served import Served
 from pipeline.cloud.scanning.row_reader import BlockReader
 from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion, WindowRows
 from pipeline.core.events.event import Event
@@ -21,8 +23,6 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import DAILY, HOURLY
-from tests.benchmarks.measuring import Lines, arguments, in_turn, spread
-from tests.benchmarks.served import Served
 from tests.support.groups import MIDNIGHT, SECOND
 from tests.support.tables import window_row
 

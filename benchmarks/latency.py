@@ -22,6 +22,7 @@ from statistics import quantiles
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse, RowFilter
 
+from benchmarks.measuring import Lines, arguments, emulators
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
@@ -30,7 +31,6 @@ from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import prefix_range
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.local.emulators import BIGTABLE, PUBSUB
-from tests.benchmarks.measuring import Lines, arguments, emulators
 from tests.job.running import Resources, running_job
 from tests.support.lasting import lasting
 
