@@ -89,13 +89,6 @@ def test_ordering_key():
     assert letter.attributes["dead_letter_ordering_key"] == "north"
 
 
-def test_names_that_cannot_be_published():
-    """Pub/Sub's own attributes, and names of the client's arguments, are renamed."""
-    letter = refused(Message(b"", {"googclient_schemaencoding": "JSON", "topic": "weather"}))
-    assert letter.attributes["dead_letter_googclient_schemaencoding"] == "JSON"
-    assert letter.attributes["dead_letter_attribute_topic"] == "weather"
-
-
 def test_refused_again():
     """A dead letter that was published unchanged and refused again describes the latest refusal."""
     first = refused(Message(b"\xff", {"site": "north"}, "1"))
@@ -109,15 +102,6 @@ def test_refused_again_keeps_the_ordering_key():
     """A dead letter that was published unchanged has its ordering key in the attribute, and keeps it there."""
     first = refused(Message(b"\xff", {}, ordering_key="north"))
     assert refused(first).attributes[ORDERING_KEY] == "north"
-
-
-def test_replays_are_kept():
-    """The number of replays survives a refusal, even next to 99 other attributes."""
-    message = Message(b"\xff", {REPLAYS: "2"} | {f"a{i:03}": "v" for i in range(99)})
-    letter = refused(message)
-    assert letter.attributes[REPLAYS] == "2"
-    assert replays_of(letter) == 2
-    assert_publishable(letter)
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "٣", "1" * 1000])

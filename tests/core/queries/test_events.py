@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
-from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
@@ -210,17 +209,6 @@ def test_missing_metadata_is_requested():
     schema = SCHEMAS["wide {metadata.location}#{sensor_id}#{reverse_us} text"]
     with pytest.raises(ValueError, match=r"pass location too, as in metadata location=…"):
         events_of(schema, Memory(), "a", Query())
-
-
-def test_a_foreign_row():
-    """A row that the schema does not write is reported, not skipped."""
-    schema = TableSchema.default()
-    table = table_of(schema, [])
-    other = TableSchema.default()
-    row = other.rows(Event("a", START_US, {"t": 1.0}, {}))[0]
-    table.write(row._replace(cells=[row.cells[0]._replace(value=b"no number")]))
-    with pytest.raises(ForeignRow, match="no number"):
-        list(events_of(schema, table, "a", Query()))
 
 
 @pytest.mark.parametrize(
