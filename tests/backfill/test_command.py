@@ -14,10 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fastavro
 import google.cloud.bigtable
-import pyarrow
-import pyarrow.parquet
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from click.testing import CliRunner, Result
@@ -36,6 +33,7 @@ from tests.support.google_cloud import BUCKET, Storage, running_storage
 from tests.support.lasting import lasting
 from tests.support.preloaded import TIDETABLE
 from tests.support.records import write_delimited
+from tests.support.tables import unused_name
 from tests.support.waiting import eventually
 
 HEADER = "sensor_id,event_time,n\n"
@@ -48,7 +46,7 @@ def table(bigtable: str) -> TableName:
 
 
 def table_of(schema: TableSchema) -> TableName:
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     tables.create(name, schema)
     return name
 
@@ -308,38 +306,6 @@ def test_a_file_that_ends_too_soon_is_known_before_anything_is_written(bigtable:
     assert len(keys(table)) == 3  # with the window on the work list
 
 
-def test_a_damaged_avro_file_is_named(table: TableName, tmp_path: Path) -> None:
-    """Records before the damage are written, and so are other files."""
-    fields = [{"name": name, "type": "string"} for name in ("sensor_id", "event_time")]
-    schema = {"type": "record", "name": "reading", "fields": [*fields, {"name": "n", "type": "int"}]}
-    records = [{"sensor_id": "A-1", "event_time": f"2024-05-01T08:{minute:02}", "n": 1} for minute in range(60)]
-    for name in ("a.avro", "b.avro"):
-        with (tmp_path / name).open("wb") as file:
-            fastavro.writer(file, schema, records[(name == "b.avro") * 30 :], sync_interval=100)
-    (path := tmp_path / "a.avro").write_bytes(path.read_bytes()[:1000])
-    result = backfill(table, tmp_path / "*.avro")
-    assert result.exit_code == 1
-    assert result.stdout.startswith("2 files, ")
-    reported, error = result.stderr.splitlines()
-    assert reported.startswith(f"{path}: can't be read beyond record ")
-    assert error == "Error: 1 file could not be read to the end"
-    assert len(keys(table)) > 31
-
-
-def test_bad_records_of_parquet_are_refused_alone(table: TableName, tmp_path: Path) -> None:
-    """Dead letters have the file and the record's number; the rest is written."""
-    path = tmp_path / "a.parquet"
-    times = pyarrow.array([1_714_550_400_000, 1_714_550_400_000_000], pyarrow.timestamp("ms"))
-    columns = {"sensor_id": ["A-1", "A-2"], "event_time": times, "n": [1, 2]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    result = backfill(table, path)
-    assert result.exit_code == 1
-    assert result.stdout.startswith("1 file, 2 records, 1 event: ")
-    assert result.stderr == (
-        f"{path}:2: 'event_time' is outside the years 1 to 9999: a timestamp[ms] of 1,714,550,400,000,000 since 1970\n"
-    )
-
-
 def test_a_record_that_is_too_long_is_refused(table: TableName, tmp_path: Path) -> None:
     """The limit can be set; records within it are written."""
     path = tmp_path / "a.csv"
@@ -370,15 +336,6 @@ def test_an_input_is_never_replaced(
     assert result.exit_code == 2
     assert "can't contain *, ? or [" in result.stderr
     assert Path("in.csv").read_text() == content
-
-
-def test_a_name_with_brackets_is_a_name(table: TableName, tmp_path: Path) -> None:
-    """An existing file's path is not a glob."""
-    for name in ("in[1].csv", "in1.csv"):
-        (tmp_path / name).write_text(HEADER + f"{name[2:-4].strip('[]')},2024-05-01T08:00:00Z,1\n")
-    result = backfill(table, tmp_path / "in[1].csv")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("1 file, 1 record, ")
 
 
 @pytest.mark.parametrize(

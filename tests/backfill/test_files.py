@@ -19,7 +19,7 @@ from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event, validate
-from pipeline.core.events.message import Message, decode, sensor_event
+from pipeline.core.events.message import Message, decode
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.mapped import MappedMaker
@@ -240,15 +240,6 @@ def test_nanoseconds_of_parquet_are_cut_off(tmp_path: Path) -> None:
     )
 
 
-def test_a_truncated_file_gives_its_records_and_a_remark(tmp_path: Path) -> None:
-    """The events before the end are read, and a remark says that the file is truncated."""
-    path = write_delimited(tmp_path / "a.pb", [EVENT, EVENT])
-    path.write_bytes(path.read_bytes()[:-3])
-    size = len(sensor_event(*EVENT[:4]).SerializeToString())
-    problem = f"can't be read beyond record 1: the next record is cut off after {size - 3} of {size} bytes"
-    check(path, events=[EVENT], remarks=[("a.pb", 0, problem)])
-
-
 def test_patterns_name_files_once(tmp_path: Path) -> None:
     """Globs and paths, in order, each file once, with its size; a pattern without a match is an error."""
     for name in ("b.csv", "a.csv", "c.ndjson"):
@@ -308,14 +299,3 @@ def test_what_can_be_known_at_once_is(tmp_path: Path, name: str, content: bytes,
     with pytest.raises(UnreadableFile) as raised:
         check_file(str(path), EventMaker(FileColumns()))
     assert str(raised.value).startswith(problem)
-
-
-def test_columns_of_avro_and_parquet_are_looked_for_too(tmp_path: Path) -> None:
-    """Their schemas say what they are."""
-    for path in (write_avro(tmp_path / "a.avro", RECORD), write_parquet(tmp_path / "a.parquet", RECORD)):
-        with pytest.raises(UnreadableFile) as raised:
-            check_file(str(path), EventMaker(FileColumns(sensor="device")))
-        assert (
-            str(raised.value)
-            == "no column 'device' (--sensor-column); the columns are 'sensor_id', 'event_time', 'a', 'room'"
-        )
