@@ -177,25 +177,6 @@ def test_a_table_that_is_being_created(resources, capsys, ran):
     assert [target.schema for targets in ran for target in targets] == [TableSchema.default("r"), tall]
 
 
-@pytest.mark.parametrize(
-    ("declared", "message"),
-    [
-        ({"window": "15m"}, "the shortest window is declared as 15m, the table's is 1h"),
-        ({"schema": "default"}, "--schema=default: layout is 'tall', wanted 'wide'"),
-    ],
-)
-def test_flags_that_contradict_the_table(resources, capsys, no_run, declared, message):
-    """Flags that contradict the table are reported in one line with the difference, and no job starts."""
-    schema = parse_schema(
-        'layout = "tall"\nkey = "{metric}#{sensor_id}#{reverse_us}"\n[metrics]\nreadings = ["*"]\n[tiers]\n1h = "h"'
-    )
-    name = resources.table_of(schema)
-    code, line = refusal(capsys, resources.flags(bigtable_table=name.table, **declared))
-    assert code == 1
-    assert f"table {name} has another schema than the flags" in line
-    assert message in line
-
-
 def test_the_second_table_is_missing(resources, capsys, no_run):
     """Every table is checked."""
     code, line = refusal(capsys, resources.flags(bigtable_table=f"{resources.table.table},nowhere"))

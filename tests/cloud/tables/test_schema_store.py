@@ -26,6 +26,7 @@ from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
 from pipeline.core.windows import Window
+from tests.support.tables import unused_name
 
 DEFAULT = TableSchema.default()
 TALL = parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
@@ -35,7 +36,7 @@ OTHERS = parse_schema('[metrics]\nr = ["*"]\n[metadata]\nm = ["*"]\n[tiers]\n15m
 @pytest.fixture
 def name(bigtable: str) -> TableName:
     """An empty table with the families of raw rows and of the schema."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     tables.create_bare(name, {"raw": Never(), SCHEMA_FAMILY: Never()})
     return name
 
@@ -50,13 +51,6 @@ def write(name: TableName, key: bytes, family: str = "raw", column: bytes = b"c"
 def rows(name: TableName) -> list[Row]:
     with RowReader.open(name) as reader:
         return list(reader.read(KeyRange(b"", b"")))
-
-
-@pytest.mark.parametrize("schema", [DEFAULT, TALL, OTHERS])
-def test_a_written_schema_is_read(name: TableName, schema: TableSchema) -> None:
-    """An equal schema comes back."""
-    write_schema(name, schema)
-    assert read_schema(name) == schema
 
 
 def test_the_schema_is_one_cell_of_toml(name: TableName) -> None:
