@@ -2,11 +2,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from google.api_core import exceptions
-from google.cloud.pubsub_v1 import SubscriberClient
 
-from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub import backlog
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.cloud.pubsub.publisher import Publisher
@@ -14,8 +10,6 @@ from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.events.message import Message
 from tests.support.pubsub import Inbox
 from tests.support.waiting import eventually
-
-NOWHERE = "projects/test-project/subscriptions/nowhere"
 
 
 @pytest.fixture
@@ -141,36 +135,6 @@ def test_a_redelivered_message_is_acknowledged_again(inbox: Inbox, monkeypatch: 
     assert pull_all(inbox) == []
 
 
-def test_subscription_attributes(inbox: Inbox) -> None:
-    """The backlog has the topic, and the policies that make reading it consequential."""
-    with Backlog(inbox.subscription) as one:
-        assert (one.topic, one.max_attempts, one.backoff_seconds) == (inbox.topic, 0, None)
-    name = f"{inbox.subscription}-strict"
-    subscriber_client().create_subscription(
-        {
-            "name": name,
-            "topic": inbox.topic,
-            "dead_letter_policy": {"dead_letter_topic": Inbox().topic, "max_delivery_attempts": 5},
-            "retry_policy": {"minimum_backoff": {"seconds": 10}, "maximum_backoff": {"seconds": 600}},
-        }
-    )
-    with Backlog(name) as one:
-        assert (one.max_attempts, one.backoff_seconds) == (5, (10.0, 600.0))
-
-
-def test_an_account_that_may_only_receive_receives(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without permission to read the subscription, messages are pulled and the topic is unknown."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise exceptions.PermissionDenied("not for you to see")
-
-    monkeypatch.setattr(SubscriberClient, "get_subscription", refuse)
-    publish(inbox, 1)
-    with Backlog(inbox.subscription) as one:
-        assert one.topic == ""
-        assert numbers(next(one.pages(1, first=1, wait_seconds=5))) == [0]
-
-
 def test_an_interrupt_does_not_wait(inbox: Inbox) -> None:
     """An interrupt does not wait for the server: the leases expire by themselves."""
     publish(inbox, 1)
@@ -184,27 +148,3 @@ def test_an_interrupt_does_not_wait(inbox: Inbox) -> None:
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert is_leased()
-
-
-def test_a_missing_subscription(pubsub: str) -> None:
-    """The error is one line, before anything is pulled."""
-    with pytest.raises(ServerProblem) as raised:
-        Backlog(NOWHERE)
-    assert str(raised.value) == f"subscription {NOWHERE} does not exist"
-
-
-def test_an_unavailable_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused connection fails at once."""
-    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-    with pytest.raises(ServerProblem, match=r"^PUBSUB_EMULATOR_HOST is 127\.0\.0\.1:1, but nothing answers"):
-        Backlog(NOWHERE)
-
-
-@pytest.mark.parametrize(
-    "text", ["dead-letters", "projects/my-project/topics/t", "projects/my-project/subscriptions/a b", ""]
-)
-def test_a_subscription_is_named_by_its_full_path(text: str) -> None:
-    """The error shows the expected format."""
-    with pytest.raises(ValueError, match=r"^subscription .* is not a full path; write projects/PROJECT/subscriptions/"):
-        Backlog(text)
-    assert subscription_path(NOWHERE) == NOWHERE

@@ -7,7 +7,6 @@ import grpc
 import pytest
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub import publisher
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.events import dead_letter as dead_letters
@@ -87,42 +86,6 @@ def test_an_error_in_the_block_loses_no_message(inbox: Inbox) -> None:
     with pytest.raises(KeyError):
         publish(inbox.topic, messages())
     assert [message.data for message in inbox.take(1)] == [b"1"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "events",
-        "topics/events",
-        "projects/my-project/topics/",
-        "projects/my-project/topics/a b",
-        "/projects/my-project/topics/events",
-        "projects/my-project/subscriptions/s",
-        "",
-    ],
-)
-def test_a_topic_is_named_by_its_full_path(text: str) -> None:
-    """Any other text is an error of one line, which shows the right form."""
-    with pytest.raises(
-        ValueError, match=r"^topic .* is not a full path; write projects/PROJECT/topics/TOPIC$"
-    ) as raised:
-        Publisher(text)
-    assert repr(text) in str(raised.value)
-    assert topic_path("projects/my-project/topics/events") == "projects/my-project/topics/events"
-
-
-def test_a_missing_topic_is_an_error_before_the_first_message(pubsub: str) -> None:
-    """The topic must exist: publishing does not create it."""
-    with pytest.raises(ServerProblem) as raised:
-        Publisher(TOPIC)
-    assert str(raised.value) == f"topic {TOPIC} does not exist"
-
-
-def test_a_closed_port_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A closed port fails without a wait."""
-    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
-    with pytest.raises(ServerProblem, match=r"^PUBSUB_EMULATOR_HOST is 127\.0\.0\.1:1, but nothing answers"):
-        Publisher(TOPIC)
 
 
 def test_a_failure_counts_the_confirmed_messages(inbox: Inbox) -> None:
