@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import uuid
 import venv
 import zipfile
 from email.parser import HeaderParser
@@ -18,14 +17,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipeline import __version__
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.lasting import lasting
 from tests.support.linking import link
-from tests.support.tables import raw_row, write
+from tests.support.tables import raw_row, unused_name, write
 
 ROOT = Path(__file__).parent.parent
 TABLE = ["--project=my-project", "--instance=i", "--table=t"]
@@ -100,7 +98,7 @@ def with_beam(wheel, tmp_path_factory):
 @pytest.fixture(scope="module")
 def table(bigtable):
     """A table with one event."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create(name, lasting(TableSchema.default()))
     write(name, [raw_row(Event("s", parse_time(NEWEST["event_time"]), NEWEST["readings"], {}))])
     return name

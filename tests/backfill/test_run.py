@@ -1,7 +1,6 @@
 """Backfills write the rows of streaming, in every schema; repeating one changes nothing."""
 
 import time
-import uuid
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from google.cloud.bigtable import data
 
-from pipeline.backfill.run import Backfill, BackfillResult, count, load
+from pipeline.backfill.run import Backfill, load
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
@@ -33,6 +32,7 @@ from tests.support.exhaustive import cases
 from tests.support.lasting import lasting
 from tests.support.records import write_delimited
 from tests.support.streams import Script, event_at
+from tests.support.tables import created, write
 from tests.support.wrong_rollups import wrong_rollups
 
 T = parse_time("2026-02-17T10:00:00Z")
@@ -65,12 +65,6 @@ def schema_called(name: str) -> TableSchema:
     )
 
 
-def table_of(schema: TableSchema) -> TableName:
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
-    tables.create(name, schema)
-    return name
-
-
 def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedelta = DAY) -> Backfill:
     policies = tables.describe(name)
     return Backfill(
@@ -85,15 +79,6 @@ def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedel
         str,
         ["--runner=DirectRunner"],
     )
-
-
-def write(name: TableName, rows: list[Row]) -> None:
-    entries = [
-        data.RowMutationEntry(row.key, [data.SetCell(*cell[:2], cell.value, cell[2]) for cell in row.cells])
-        for row in rows
-    ]
-    with data.BigtableDataClient(project=name.project) as client:
-        client.get_table(name.instance, name.table).bulk_mutate_rows(entries)
 
 
 def read(name: TableName) -> dict[bytes, dict[tuple[str, bytes, int], bytes]]:
@@ -157,7 +142,7 @@ def feed() -> list[Event]:
 def test_the_table_is_that_of_all_events(bigtable, tmp_path, name):
     """Aggregates count the table's readings and the files' once each; a second run changes nothing."""
     schema = schema_called(name)
-    table = table_of(schema)
+    table = created(schema)
     events = feed()
     first, second = (
         write_delimited(tmp_path / "first.binpb", [event for n, event in enumerate(events) if n % 3 != 1]),
@@ -182,7 +167,7 @@ def test_days_and_months_of_a_time_zone(bigtable, tmp_path):
             "'1mo@Europe/Berlin' = 'months' }"
         )
     )
-    table = table_of(schema)
+    table = created(schema)
     events = [
         Event("a", parse_time(change) + step * HOUR, {"t": 20.1 + step}, {})
         for change in ("2026-03-29", "2026-10-25")
@@ -205,7 +190,7 @@ def test_days_and_months_of_a_time_zone(bigtable, tmp_path):
 def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
     """It counts once, in one file or in two, alone or with others."""
     schema = schema_called("wide")
-    table = table_of(schema)
+    table = created(schema)
     events = feed()[:10]
     paths = [write_delimited(tmp_path / f"{n}.pb", [*events[n:], *events]) for n in range(3)]
     load(plan(table, schema, *paths))
@@ -233,7 +218,7 @@ def test_an_event_that_comes_twice_is_one(bigtable, tmp_path):
 def test_events_of_one_moment(bigtable, tmp_path, text):
     """Events that the table distinguishes count separately, in one backfill or in two."""
     schema = lasting(parse_schema(f"{text}\ntiers = {{ 1h = 'hours' }}\n"))
-    table = table_of(schema)
+    table = created(schema)
     events = [
         Event("a", T + n // 2 * MINUTE, {"t": 20.0 + n}, {"location": ("north", "south")[n % 2]}, f"e-{n % 2}")
         for n in range(20)
@@ -246,7 +231,7 @@ def test_events_of_one_moment(bigtable, tmp_path, text):
 def test_a_longer_window_takes_the_others_from_the_table(bigtable, tmp_path):
     """A day takes the backfill's hours recomputed, and the others from their aggregate rows."""
     schema = schema_called("wide")
-    table = table_of(schema)
+    table = created(schema)
     hour, *_ = schema.tiers
     for n, value in enumerate((1.0, 100.0)):
         stored = WindowStats()
@@ -272,22 +257,22 @@ def test_windows_that_a_job_may_still_write_are_listed(bigtable, tmp_path):
     events = [Event("a", start_us + n, {"t": 1.0}, {}) for start_us in (open_us, closed_us) for n in range(3)]
     path = write_delimited(tmp_path / "a.pb", events)
 
-    table = table_of(schema)
+    table = created(schema)
     outcome = load(plan(table, schema, path))
     assert listed(table) == {work_key(hour, "a", open_us)}
     assert outcome.totals["windows_listed"] == 1
 
-    load(plan(other := table_of(schema), schema, path, lateness=timedelta(hours=1)))
+    load(plan(other := created(schema), schema, path, lateness=timedelta(hours=1)))
     assert not listed(other)
 
     nowhere = lasting(parse_schema("key = '{metadata.site}#{sensor_id}#{time:%Y%m%d}'\ntiers = { 1h = 'hours' }\n"))
     at_a_site = [event._replace(metadata={"site": "x"}) for event in events]
-    plan_of_them = plan(unread := table_of(nowhere), nowhere, write_delimited(tmp_path / "x.pb", at_a_site))
+    plan_of_them = plan(unread := created(nowhere), nowhere, write_delimited(tmp_path / "x.pb", at_a_site))
     load(plan_of_them)  # whose raw rows a job can't find
     assert listed(unread) == {work_key(hour, "a", open_us)}
 
     longer = lasting(parse_schema("tiers = { 1h = 'hours', 1d = 'days' }\n"))
-    load(plan(days := table_of(longer), longer, path, lateness=timedelta(hours=30)))
+    load(plan(days := created(longer), longer, path, lateness=timedelta(hours=30)))
     assert listed(days) == {work_key(hour, "a", each) for each in (open_us, closed_us)}  # days are in no job's state
 
 
@@ -300,7 +285,7 @@ def test_roll_ups_follow(bigtable, tmp_path):
             "place = { by = ['metadata.location', 'metadata.model'] }\nfleet = { by = [], tiers = ['1h', '1d'] }\n"
         )
     )
-    table = table_of(schema)
+    table = created(schema)
     events = [
         Event(f"{event.sensor_id}{n}", event.event_time_us + n, event.readings, event.metadata)
         for event in feed()
@@ -325,50 +310,10 @@ def test_roll_ups_follow(bigtable, tmp_path):
     assert not listed(table)
 
 
-def test_a_table_without_tiers_gets_raw_rows_alone(bigtable, tmp_path):
-    """There is nothing to aggregate for."""
-    schema = lasting(parse_schema("tiers = {}\n"))
-    table = table_of(schema)
-    load(plan(table, schema, write_delimited(tmp_path / "a.pb", feed())))
-    assert found_in(table) == rows_of(schema, feed())
-
-
-def test_counting_writes_nothing(bigtable, tmp_path):
-    """A count returns the number of events, and of those that are too old."""
-    schema = TableSchema.default()
-    table = table_of(schema)
-    now_us = int(time.time() * 1_000_000)
-    events = [Event("a", now_us - days * 24 * HOUR, {"t": 1.0}, {}) for days in (1, 89, 91, 400)]
-    totals = count(plan(table, schema, write_delimited(tmp_path / "a.pb", events))).totals
-    assert (totals["events"], totals["expired_events"]) == (4, 2)
-    assert read(table) == {}
-
-
-def test_refused_records_are_reported_by_file_and_line(bigtable, tmp_path):
-    """The first twenty: records that are not events, invalid events, and events without a family."""
-    schema = lasting(parse_schema("metrics = { raw = ['t'] }\n"))
-    table = table_of(schema)
-    path = tmp_path / "a.csv"
-    good = "a,2026-02-17T10:00:00Z,1\n"
-    path.write_text(f"sensor_id,event_time,t\n{good}a,soon,1\n{good}a,1999-12-31,1\n" + "a#,2026-02-17,1\n" * 30)
-    other = write_delimited(tmp_path / "b.pb", [Event("a", T, {"other": 1.0}, {})])
-    outcome = load(plan(table, schema, path, other))
-    assert isinstance(outcome, BackfillResult)
-    assert outcome.totals["events"] == 2
-    assert outcome.totals["refused_records"] == 1
-    assert outcome.totals["dead_letters"] == 32
-    assert outcome.totals["dead_letters_NO_FAMILY"] == 1
-    assert len(outcome.refused) == 20
-    assert outcome.refused[:2] == [
-        (str(path), 3, "'event_time' 'soon' is not an ISO 8601 time (--time-unit)"),
-        (str(path), 5, "EVENT_TIME_TOO_EARLY: event_time 1999-12-31T00:00:00Z is before 2000-01-01T00:00:00Z"),
-    ]
-
-
 def test_it_is_the_table_of_streaming(bigtable, tmp_path):
     """The same events on the streaming graph make the same rows."""
     schema = lasting(TableSchema.default())
-    table = table_of(schema)
+    table = created(schema)
     events = [event_at(n * 7 * 60, n / 8, sensor) for n in range(20) for sensor in SENSORS]
     path = write_delimited(tmp_path / "a.pb", [deserialized(event.SerializeToString()) for event in events])
     load(plan(table, schema, path))
@@ -399,7 +344,7 @@ TWO_TIERS = "tiers = { 1h = 'hours', 1d = 'days' }\n"
 def test_a_day_whose_hours_have_no_rows(bigtable, tmp_path):
     """If the hours' tier is new, hours without new events are computed from their raw rows."""
     schema = lasting(parse_schema(TWO_TIERS))
-    table = table_of(schema)
+    table = created(schema)
     day_us = parse_time("2026-02-17")
     before = replace(schema, tiers=schema.tiers[1:], policies={})
     load(plan(table, before, write_delimited(tmp_path / "a.pb", every(30, day_us, day_us + 24 * HOUR))))
@@ -415,7 +360,7 @@ def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
     schema = parse_schema(
         f"metrics = {{ logs = ['log_*'], raw = ['*'] }}\n{TWO_TIERS}policies = {{ logs = 'maxage=7d' }}"
     )
-    table = table_of(lasting(schema))  # nothing goes by itself
+    table = created(schema)  # nothing goes by itself
     day_us = schema.tiers[1].window.start_of(int(time.time() * 1_000_000)) - 20 * 24 * HOUR
     logs, others = every(5, day_us, day_us + HOUR, "log_x"), every(20, day_us + 10 * MINUTE, day_us + 2 * HOUR)
     load(plan(table, schema, write_delimited(tmp_path / "a.pb", logs + others), lateness=timedelta(0)))
@@ -442,7 +387,7 @@ def test_a_window_that_is_collected_in_part(bigtable, tmp_path):
 def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
     """A day whose morning is collected keeps its counts."""
     schema = parse_schema("tiers = { 1d = 'days' }\npolicies = { raw = 'maxage=3d', days = 'never' }")
-    table = table_of(lasting(schema))
+    table = created(schema)
     day_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000)) - 2 * 24 * HOUR
     events = every(60, day_us, day_us + 24 * HOUR)
     load(plan(table, schema, write_delimited(tmp_path / "a.pb", events)))
@@ -461,7 +406,7 @@ def test_a_day_at_the_edge_of_retention(bigtable, tmp_path):
 def test_two_at_once(bigtable, tmp_path, monkeypatch):
     """A backfill between another's read and write is not lost: the other checks its rows again."""
     schema = lasting(parse_schema(TWO_TIERS))
-    table = table_of(schema)
+    table = created(schema)
     one, other = every(10, T, T + 2 * HOUR), every(10, T + MINUTE, T + 2 * HOUR)
     paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate((one, other))]
     write_rows, calls = Rewriter.write, []
@@ -481,7 +426,7 @@ def test_two_at_once(bigtable, tmp_path, monkeypatch):
 def test_a_foreign_row(bigtable, tmp_path):
     """A row hides an older cell that can't be read. A newer cell stays, and leaves its day unwritten and listed."""
     schema = lasting(parse_schema(TWO_TIERS))
-    table = table_of(schema)
+    table = created(schema)
     older, newer = (f"agg#hourly#{sensor}#2026-02-17T10".encode() for sensor in ("a", "a-1"))
     write(table, [Row(older, [Cell("hours", b"reading_count", T, b"inf")])])
     write(table, [Row(newer, [Cell("hours", b"reading_count", T + HOUR, b"inf")])])
@@ -498,7 +443,7 @@ def test_a_foreign_row(bigtable, tmp_path):
 def test_statistics_that_depend_on_the_reading_before(bigtable, tmp_path):
     """A backfill corrects the windows after its own, too."""
     schema = lasting(parse_schema(courses.SCHEMA))
-    table = table_of(schema)
+    table = created(schema)
     readings = {T + 20 * n * HOUR + MINUTE: {"t": float(9 * n % 7), "u": 1.5 * n} for n in range(9)}
     readings |= {T + n * 30 * MINUTE: {"t": float(n), "u": 2.0} for n in range(3)}
     events = [Event("a", time_us, of_event, {}) for time_us, of_event in readings.items()]
@@ -513,7 +458,7 @@ def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way
     hours, now_us = schema.tiers[0], time.time_ns() // 1000
     this_us = hours.window.start_of(now_us)
     for number, row_us in enumerate([None, this_us, this_us - HOUR]):
-        table, sensor_id = table_of(schema), f"s-{number}"
+        table, sensor_id = created(schema), f"s-{number}"
         if row_us is not None:
             stats = schema.statistics.stats_of([row_us], {"t": [1.0]})
             write(table, [aggregate_row(hours.window, sensor_id, row_us, stats, hours.family, hours.statistics)])
@@ -523,7 +468,7 @@ def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way
         last_us = {None: this_us + HOUR, this_us: this_us, this_us - HOUR: this_us - HOUR}[row_us]
         starts = range(first_us, last_us + 1, HOUR)
         assert listed(table) == {work_key(hours.window, sensor_id, each_us) for each_us in starts}
-    table = table_of(schema)
+    table = created(schema)
     path = write_delimited(tmp_path / "alone.pb", [Event("s", this_us - 5 * HOUR, {"t": 5.0}, {})])
     assert "windows_listed" not in load(plan(table, schema, path, lateness=timedelta(0))).totals  # no job, no such rows
     assert not listed(table)
@@ -532,7 +477,7 @@ def test_windows_that_continue_from_a_backfill_while_their_rows_are_on_their_way
 def test_newest_readings(bigtable, tmp_path):
     """A backfill writes each sensor's newest readings, and an older file changes none."""
     schema = lasting(parse_schema('latest = "now"'))
-    table = table_of(schema)
+    table = created(schema)
     load(plan(table, schema, write_delimited(tmp_path / "some.binpb", feed()[::-1])))
     load(plan(table, schema, write_delimited(tmp_path / "older.binpb", feed()[:3])))
     with SensorTable.open(table.project, table.instance, table.table) as reader:
@@ -559,7 +504,7 @@ def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
     Windows that a job may write from older values are listed, and so are those that are left.
     """
     schema = parse_schema(f"{TWO_TIERS}policies = {{ raw = '{policy}', meta = '{policy}' }}")
-    table = table_of(lasting(schema))
+    table = created(schema)
     start_us = schema.tiers[0].window.start_of(int(time.time() * 1_000_000) - age // timedelta(microseconds=1))
     events, corrected = (
         [Event("a", start_us + n * MINUTE, {"t": factor * n}, {}) for n in range(1, 60)] for factor in (1.0, 7.5)
@@ -577,7 +522,7 @@ def test_corrected_values(bigtable, tmp_path, age, policy, lateness, left):
 def test_two_that_correct_one_value_at_once(bigtable, tmp_path, monkeypatch):
     """The aggregate equals the raw rows, whichever value they keep, although neither backfill counts more."""
     schema = lasting(parse_schema(TWO_TIERS))
-    table = table_of(schema)
+    table = created(schema)
     first, *others = ([Event("a", T + MINUTE, {"t": value}, {})] for value in (1.0, 5.0, 3.0))
     load(plan(table, schema, write_delimited(tmp_path / "first.pb", first), lateness=timedelta(0)))
     paths = [write_delimited(tmp_path / f"{n}.pb", events) for n, events in enumerate(others)]

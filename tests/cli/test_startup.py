@@ -3,16 +3,14 @@
 import json
 import subprocess
 import sys
-import uuid
 
 import pytest
 
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.lasting import lasting
-from tests.support.tables import raw_row, write
+from tests.support.tables import raw_row, unused_name, write
 
 # Slow to import, and needed by no reading that prints text.
 NEVER = {
@@ -59,7 +57,7 @@ def test_help_of_a_reading(command):
 
 def test_a_reading(bigtable):
     """A reading loads the client that it uses, and no other."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create(name, lasting(TableSchema.default()))
     write(name, [raw_row(Event("s", 1_771_324_200_000_000, {"t": 21.5}, {}))])
     place = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}"]

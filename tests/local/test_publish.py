@@ -5,7 +5,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
@@ -28,6 +26,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.local.publish import batches
 from tests.support.preloaded import TIDETABLE
 from tests.support.pubsub import Inbox, serving
+from tests.support.tables import unused_name
 from tests.support.waiting import eventually
 
 COMMAND = [*TIDETABLE, "publish"]
@@ -269,7 +268,7 @@ def test_progress_is_shown_only_on_a_terminal(inbox: Inbox, numbered: Callable[[
 
 def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
     """With a table, they are counted before anything is published; without one, they are not checked."""
-    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    table = unused_name()
     tables.create(table, TableSchema.default())
     of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
     file = tmp_path / "readings.csv"
@@ -290,7 +289,7 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
 
 def test_metadata_alone(bigtable: str, inbox: Inbox, tmp_path: Path) -> None:
     """An event without readings is published for a table that keeps it, also through a mapping."""
-    table = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    table = unused_name()
     tables.create(table, parse_schema("metadata_alone = true"))
     of_table = ["--project", table.project, "--instance", table.instance, "--table", table.table]
     file, mapping = tmp_path / "events.ndjson", tmp_path / "mapping.toml"

@@ -172,51 +172,31 @@ def test_interrupted(feed):
     assert arrived + len(pull(summary["messages"] - arrived)) == summary["messages"] < 1000
 
 
+EVENTS = "projects/my-project/topics/events"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("topic", "options", "message"),
     [
-        (["--topic", "events"], "projects/PROJECT/topics/TOPIC"),
-        (["--topic", "projects/test-project/topics/nowhere"], "does not exist"),
-        (["--topic", "projects/my-project/topics/events", "--duration", "long"], "is not a duration"),
-        (["--topic", "projects/my-project/topics/events", "--interval", "0"], "must be longer than 0"),
-        (["--topic", "projects/my-project/topics/events", "--end", "tomorrow"], "is not a time"),
+        ("events", "", "projects/PROJECT/topics/TOPIC"),
+        ("projects/test-project/topics/nowhere", "", "does not exist"),
+        (EVENTS, "--duration=long", "is not a duration"),
+        (EVENTS, "--interval=0", "must be longer than 0"),
+        (EVENTS, "--end=tomorrow", "is not a time"),
+        (EVENTS, "--sensors=99999999999", "is not in the range 1<=x<=100000"),
+        (EVENTS, "--duration=36500d", "would begin before 2000-01-01T00:00:00Z"),
         (
-            ["--topic", "projects/my-project/topics/events", "--sensors", "99999999999"],
-            "is not in the range 1<=x<=100000",
-        ),
-        (
-            ["--topic", "projects/my-project/topics/events", "--duration", "36500d"],
-            "would begin before 2000-01-01T00:00:00Z",
-        ),
-        (
-            [
-                "--topic",
-                "projects/my-project/topics/events",
-                "--sensors",
-                "100000",
-                "--duration",
-                "365d",
-                "--interval",
-                "1s",
-            ],
+            EVENTS,
+            "--sensors=100000 --duration=365d --interval=1s",
             "would send 3,153,600,000,000 events, and 1,000,000,000 are allowed",
         ),
-        (
-            ["--topic", "projects/my-project/topics/events", "--live", "--late", "0.1"],
-            "--late can't be set with --live",
-        ),
-        (
-            ["--topic", "projects/my-project/topics/events", "--live", "--end", "2026-02-17"],
-            "--end can't be set with --live",
-        ),
-        (
-            ["--topic", "projects/my-project/topics/events", "--live", "--rate", "5", "--interval", "1s"],
-            "--interval can't be set with --live and --rate",
-        ),
+        (EVENTS, "--live --late=0.1", "--late can't be set with --live"),
+        (EVENTS, "--live --end=2026-02-17", "--end can't be set with --live"),
+        (EVENTS, "--live --rate=5 --interval=1s", "--interval can't be set with --live and --rate"),
     ],
 )
-def test_refusals(pubsub, arguments, message):
+def test_refusals(pubsub, topic, options, message):
     """Wrong arguments are an error before anything is published."""
-    result = simulate(*arguments)
+    result = simulate("--topic", topic, *options.split())
     assert result.exit_code in (1, 2)
     assert message in result.output

@@ -19,6 +19,7 @@ from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn, _EncodedEntry, _parts, _plain_responses
 from tests.faults.bigtable_proxy import BigtableProxy
+from tests.support.tables import unused_name
 
 KEY = b"agg#hourly#a#2026-02-17T12"
 
@@ -86,7 +87,7 @@ def test_the_app_profile(bigtable, monkeypatch):
 @pytest.mark.parametrize("then", ["start_bundle", "teardown"])
 def test_a_bundle_that_fails_writes_nothing_later(bigtable, then):
     """Its rows are dropped, and the timer that would send them ends, before another bundle begins or the step ends."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     tables.create_bare(name, {"stats": Never()})
     write_fn = ConnectorWriteFn(name, 300)
     write_fn.start_bundle()

@@ -3,7 +3,6 @@ import io
 import json
 import re
 import socket
-import uuid
 
 import pyarrow.parquet
 import pytest
@@ -23,7 +22,7 @@ from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import DAILY, HOURLY, Window, parse_window
 from tests.reading.running import run, run_json
 from tests.support.lasting import lasting
-from tests.support.tables import created, foreign_raw_rows, foreign_windows, raw_row, window_row, write
+from tests.support.tables import created, foreign_raw_rows, foreign_windows, raw_row, unused_name, window_row, write
 from tests.support.tables import event as raw_event
 
 pytestmark = pytest.mark.filterwarnings("ignore:Connecting to Bigtable emulator")
@@ -191,7 +190,7 @@ def test_family_flags_must_match_the_schema(bigtable: str) -> None:
 
 def test_a_table_without_a_schema(bigtable: str) -> None:
     """A table that stores no schema is read only with --schema."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, lasting(TableSchema.default()).policies)
     write(name, [raw_row(EVENT)])
     for command in COMMANDS:

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from google.cloud.bigtable import data
 
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY, Window
@@ -21,11 +22,22 @@ T = parse_time("2026-02-17T10:00:00Z")
 HOUR = HOURLY.length_us
 
 
+def unused_name() -> TableName:
+    """Returns a name that no table has."""
+    return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+
+
 def created(schema: TableSchema) -> TableName:
     """Creates an empty table of the schema, whose policies collect nothing."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create(name, lasting(schema))
     return name
+
+
+def keys_of(name: TableName) -> list[bytes]:
+    """Returns the keys of all rows."""
+    with RowReader.open(name) as reader:
+        return [row.key for row in reader.read(KeyRange(b"", b""))]
 
 
 def write(name: TableName, rows: Iterable[Row]) -> None:

@@ -1,11 +1,10 @@
-import uuid
-
 import pytest
 
 from pipeline.cloud.connection.names import TableName
+from tests.support.tables import unused_name
 
 
 @pytest.fixture
 def name(bigtable: str) -> TableName:
     """The name of a table that does not exist yet."""
-    return TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    return unused_name()

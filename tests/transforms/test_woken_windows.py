@@ -1,11 +1,9 @@
 """A process wakes the windows that the process before it noted in the table."""
 
 import time
-import uuid
 
 import pytest
 
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.panes.grouped_readings import read_group_readings, start_of_readings
@@ -14,6 +12,7 @@ from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms.woken_windows import NOTES_HERE, NotingTable, _WakeFn
+from tests.support.tables import unused_name
 
 HOUR_US = 3_600_000_000
 SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n30m = "halves"\n1h = "hours"')
@@ -21,7 +20,7 @@ SCHEMA = parse_schema('[policies]\nraw = "never"\n[tiers]\n30m = "halves"\n1h = 
 
 @pytest.fixture
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, dict.fromkeys(("raw", "meta", "halves", "hours"), Never()))
     return name
 

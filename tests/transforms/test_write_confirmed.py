@@ -1,7 +1,5 @@
 """Readings leave the step that writes their raw rows after the rows are in the table, with either writer."""
 
-import uuid
-
 import apache_beam as beam
 import pytest
 from apache_beam.pvalue import TaggedOutput
@@ -10,20 +8,19 @@ from apache_beam.testing.util import assert_that, equal_to
 from grpc import StatusCode
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes import grouped_readings
 from pipeline.core.panes.grouped_readings import GroupedReadings, RawRows, kind_of, read_group_readings
-from pipeline.core.rows.rows import EncodedRows, KeyRange
+from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.private_apis.bigtable_writer import ConnectorWriteFn
 from pipeline.transforms.write import BulkWriteFn, WriteRawRows, _WriteRawFn
 from tests.faults.bigtable_proxy import BigtableProxy, failing
+from tests.support.tables import keys_of, unused_name
 
 NOON = parse_time("2026-02-17T12:00:00Z")
 SCHEMA = parse_schema("[metrics]\nother = ['x']\nraw = ['*']")
@@ -35,7 +32,7 @@ WRITERS = {
 
 @pytest.fixture
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, {"raw": Never(), "meta": Never()})
     return name
 
@@ -60,11 +57,6 @@ def times_of(data):
 def passed(outputs):
     """Returns the same of the readings that a step has put out."""
     return [each for output in outputs if not isinstance(output, TaggedOutput) for each in times_of(output.value[1])]
-
-
-def keys_of(name):
-    with RowReader.open(name) as reader:
-        return {row.key for row in reader.read(KeyRange(b"", b""))}
 
 
 @pytest.mark.parametrize("bulk", [False, True], ids=WRITERS)
@@ -178,7 +170,7 @@ def test_refused_rows_mark_nothing(name):
 
 def test_each_table_follows_its_own_rows(name):
     """A reading that one table refuses counts in another that takes it, and the tables share what was gathered."""
-    other = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    other = unused_name()
     tables.create_bare(other, {"raw": Never(), "other": Never()})
     shared = raw_of(event(0, "x"), event(1))
     expected = {name: [("a", 1)], other: [("a", 0), ("a", 1)]}

@@ -1,6 +1,5 @@
 import pickle
 import threading
-import uuid
 
 import apache_beam as beam
 import pytest
@@ -15,19 +14,19 @@ from grpc import StatusCode
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.bulk_writer import Limits
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.rollup_rows import LEFT, Versioned, members_key, rollup_key, versioned_row
-from pipeline.core.rows.rows import Cell, EncodedRows, KeyRange, Row, encoded
+from pipeline.core.rows.rows import Cell, EncodedRows, Row, encoded
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.transforms import metrics, write
 from pipeline.transforms.write import BulkWriteFn, BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
+from tests.support.tables import keys_of, unused_name
 
 NOW_S = 1_771_329_600.0
 Entry = MutateRowsRequest.Entry.pb()
@@ -35,7 +34,7 @@ Entry = MutateRowsRequest.Entry.pb()
 
 @pytest.fixture
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, {"raw": Never()})
     return name
 
@@ -51,11 +50,6 @@ BAD = [row(b"%03d" % i, "nowhere") for i in range(0, 100, 9)]
 def many(rows):
     """Returns rows as events are formatted: as encoded rows in one element."""
     return EncodedRows(map(encoded, rows))
-
-
-def keys_of(name):
-    with RowReader.open(name) as reader:
-        return [row.key for row in reader.read(KeyRange(b"", b""))]
 
 
 def run(name, elements, check=None, windows=None, **arguments):
@@ -100,7 +94,7 @@ def test_refused_rows_are_dead_letters(name, windows):
 def test_windows_of_refused_rows_are_listed(bigtable):
     """The first shortest window of each refused aggregate row is listed, and those of a part of roll-ups."""
     schema = parse_schema("tiers = { 15m = 'quarters', 1d = 'days' }")
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     (shortest, longest), at_us = schema.tiers, parse_time("2026-02-17T10:20:00Z")
     tables.create_bare(name, {shortest.family: Never()})
     stats = WindowStats()

@@ -1,5 +1,3 @@
-import uuid
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +10,14 @@ from pipeline.core.rows.rows import Cell, KeyRange
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.bare_tables import write
 from tests.support.lasting import lasting
+from tests.support.tables import unused_name
 
 keys = st.binary(max_size=3)
 
 
 def test_the_samples_of_a_table(bigtable):
     """They are in the order of keys, and the last one has the size of the table."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create(name, lasting(TableSchema.default()))
     write(name, {b"%05d" % i: [Cell("raw", b"t", 0, b"x" * 100)] for i in range(2000)})
     samples = sampled_keys(name)

@@ -1,6 +1,5 @@
 import random
 import socket
-import uuid
 from collections.abc import Iterator
 from concurrent import futures
 from contextlib import closing
@@ -17,7 +16,7 @@ from pipeline.core.queries.reads import RowSelection
 from pipeline.core.rows.rows import Cell, KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from tests.support.row_server import EVERYTHING, FAKE, numbered
-from tests.support.tables import write
+from tests.support.tables import unused_name, write
 
 pytestmark = pytest.mark.on_both
 
@@ -31,7 +30,7 @@ def only(**condition) -> RowFilter:
 @pytest.fixture
 def name(bigtable: str) -> TableName:
     """An empty table of the emulator, without a schema."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     table = {"column_families": {"f": {}, "g": {}}}
     with Client(project=name.project, admin=True).table_admin_client as admin:
         admin.create_table({"parent": name.parent, "table_id": name.table, "table": table})
@@ -194,14 +193,6 @@ def test_threads_share_a_reader(name: TableName, reader: RowReader, monkeypatch:
         found = list(threads.map(lambda reverse: list(reader.read(EVERYTHING, reverse=reverse)), directions))
     assert found == [rows[::-1] if reverse else rows for reverse in directions]
     assert (reader.rows_read, reader.cells_read) == (6 * 200, 6 * 400)
-
-
-def test_a_table_that_does_not_exist_is_named(bigtable: str) -> None:
-    """The first read raises an error of one line."""
-    missing = TableName("test-project", "test-instance", "missing")
-    with RowReader.open(missing) as reader, pytest.raises(ServerProblem, match=f"^{missing.is_missing}$"):
-        next(reader.read(EVERYTHING))
-    assert reader.requests == 1
 
 
 def test_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,12 @@
 """Losses to garbage collection, with the emulator's own collection, and the notes that a table stores about them."""
 
 import time
-import uuid
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.retention_notes import (
     record_added_tiers,
@@ -22,10 +19,11 @@ from pipeline.cloud.writing.bulk_writer import BulkWriter
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.rows.aggregate_rows import aggregate_row
-from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
+from tests.support.tables import keys_of, unused_name
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -36,14 +34,9 @@ SCHEMA = parse_schema(
 
 @pytest.fixture
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create(name, SCHEMA)
     return name
-
-
-def keys_of(name):
-    with RowReader.open(name) as reader:
-        return {row.key for row in reader.read(KeyRange(b"", b""))}
 
 
 def now_us():
@@ -66,7 +59,7 @@ def test_the_work_list_outlives_the_aggregates(name):
     while rows[0].key in (found := keys_of(name)) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert rows[0].key not in found
-    assert {rows[1].key, work_key(hour.window, "a", start_us)} <= found
+    assert {rows[1].key, work_key(hour.window, "a", start_us)} <= set(found)
 
 
 def from_days(retention):

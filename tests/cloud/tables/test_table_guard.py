@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import uuid
 
 import pytest
 from grpc import StatusCode
@@ -16,7 +15,7 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.local.emulators import BIGTABLE
 from tests.faults.bigtable_proxy import BigtableProxy, ReadAction, first
-from tests.support.tables import created
+from tests.support.tables import created, unused_name
 
 DEFAULT = TableSchema.for_new_table()
 
@@ -126,7 +125,7 @@ def test_a_change_that_fits(name, caplog, text):
 
 def test_a_first_schema(bigtable):
     """A table without a schema may get the one that the job has, or one that its rows fit."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     tables.create_bare(name, tables.policies_of(DEFAULT))
     guard = guard_of(name, schema=TableSchema.default())
     guard.check()
@@ -139,7 +138,7 @@ def test_a_first_schema(bigtable):
 
 def test_without_its_own_family(bigtable):
     """A table without the family of schemas stores nothing that could change."""
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex}")
+    name = unused_name()
     tables.create_bare(name, {"raw": DEFAULT.policies["raw"]})
     guard_of(name, noted=False).check()
 

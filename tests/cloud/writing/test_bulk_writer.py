@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-import uuid
 from itertools import product
 
 import grpc
@@ -36,6 +35,7 @@ from tests.faults.bigtable_proxy import (
 )
 from tests.faults.tcp_proxy import TcpProxy
 from tests.support.exhaustive import examples
+from tests.support.tables import unused_name
 
 Entry = MutateRowsRequest.Entry.pb()
 TRANSIENT = [
@@ -82,7 +82,7 @@ def proxy(name, bigtable, monkeypatch):
 
 
 def new_table():
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, {"raw": Never()})
     return name
 

@@ -1,5 +1,3 @@
-import uuid
-
 import pytest
 from grpc import StatusCode
 
@@ -12,11 +10,12 @@ from pipeline.core.rows.rows import Cell
 from pipeline.core.schema.gc_policies import Never
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 from tests.support.bare_tables import rows_of, write
+from tests.support.tables import unused_name
 
 
 @pytest.fixture
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, {"one": Never(), "two": Never()})
     return name
 

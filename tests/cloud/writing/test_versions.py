@@ -1,13 +1,11 @@
 """Of the rows that are written for a window, a table keeps the one that counts most, in whatever order they arrive."""
 
-import uuid
 from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
@@ -25,6 +23,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
+from tests.support.tables import unused_name
 
 pytestmark = pytest.mark.on_both
 
@@ -44,7 +43,7 @@ def counted(events):
 
 @pytest.fixture(scope="module")
 def name(bigtable):
-    name = TableName("test-project", "test-instance", f"t-{uuid.uuid4().hex[:12]}")
+    name = unused_name()
     tables.create_bare(name, {KEPT: Never(), COLLECTED: TableSchema.default().policies["stats"]})
     return name
 
