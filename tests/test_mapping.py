@@ -120,19 +120,6 @@ def test_check_of_mappings_that_do_not_hold(folder: Path):
     assert [f"{each['file']}: {problem}" for each in printed for problem in each["problems"]] == without_lines
 
 
-def test_check_of_two_mappings_of_one_type(folder: Path):
-    """Mappings that a job would refuse together are refused."""
-    (folder / "other.toml").write_text(JSON)
-    result = mapping("check", "any.toml", "other.toml")
-    assert (result.exit_code, result.stderr) == (1, "other.toml: any.toml maps json too; tell them apart with match\n")
-
-
-def test_check_without_descriptors():
-    """Descriptors that can't be read are one line."""
-    result = mapping("check", "report.toml", "--message-descriptors=absent.binpb")
-    assert (result.exit_code, result.stderr) == (1, "Error: absent.binpb: No such file or directory\n")
-
-
 def test_try_files(folder: Path):
     """Shows each payload as JSON beside its events, or the reason for none."""
     (folder / "good").write_bytes(GOOD)

@@ -1,6 +1,5 @@
 """Whatever a server does, every row is confirmed, returned as refused, or counted by an error."""
 
-import random
 import threading
 import time
 from itertools import product
@@ -345,16 +344,6 @@ def test_a_row_of_more_cells_than_a_request(name, proxy):
     assert proxy.calls["MutateRows"] == 10
     assert proxy.most == 1
     assert rows_of(name) == table_of([wide])
-
-
-def test_the_last_value_wins(name, proxy):
-    """Additions to one row keep their order, within and between requests, however many are in flight."""
-    delays = random.Random(1)
-    proxy.mutations = lambda entries: MutationsAction(delay_s=delays.choice([0, 0.01, 0.05]))
-    rows = [row(b"%d" % (i % 7), b"%d" % i, cells=1 + i % 3) for i in range(400)]
-    with BulkWriter.open(name, mutations=20) as writer:
-        write(writer, rows)
-    assert rows_of(name) == table_of(rows)
 
 
 def test_leaving_early(name, proxy):
