@@ -77,7 +77,7 @@ class Aggregated(NamedTuple):
         dead_letters: ``Message`` elements of refused rows; None if the writer has none.
         results: batches of windows' results, as :func:`pipeline.core.results.window_results.batches_of` encodes them;
             None for a job that publishes none.
-        contributions: rows of members, as :mod:`pipeline.core.panes.pane_outputs` encodes them; None
+        contributions: rows of members, as :mod:`pipeline.core.panes.group_firing` encodes them; None
             for a table without roll-ups.
     """
 
@@ -149,7 +149,6 @@ class _AggregateFn(StatefulFn, CompletingFn):
         super().__init__(name, schema, retention, raw_until_us=aggregation.before_us or 0)
         self.aggregation, self._wants_results = aggregation, wants_results
         self.writer = writer
-        self._firing = aggregation.firing
         self._clock = clock
         self._counters = {count: metrics.counter(name) for count, name in _COUNTERS.items()}
         self._rows = metrics.counter(metrics.AGGREGATE_ROWS)
@@ -201,9 +200,11 @@ class _AggregateFn(StatefulFn, CompletingFn):
         group, part = element
         if group not in self._schedules:
             self._schedules[group] = schedule.read()
-        of_group = read_schedule(self._schedules[group], Bags(parts, marks, opened), self.aggregation, self._now_us())
+        of_group = read_schedule(
+            self._schedules[group], Bags(parts, marks, opened), self.aggregation, self._now_us(), group
+        )
         start_us = start_of_readings(part)
-        is_late = self._firing.closes(start_us, of_group.closed_us)
+        is_late = of_group.is_late(start_us)
         if is_late:  # the raw rows are in the table
             sensors = Counter[str]()
             for readings in read_group_readings(part):
@@ -215,7 +216,7 @@ class _AggregateFn(StatefulFn, CompletingFn):
             parts.add(part)
         if HERE.watched and (is_late or start_us < (self.aggregation.before_us or 0)):
             HERE.wait((self._name, group), part, late=is_late)
-        timers = of_group.expect(start_us, self._now_us(), self._firing, group)
+        timers = of_group.expect(start_us, self._now_us())
         if timers is not None:
             self._schedules[group] = of_group.to_bytes()
             schedule.write(self._schedules[group])
@@ -238,9 +239,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
             watermark.set(at)  # in the next bundle
             return
         state, now_us = _State(Bags(parts, marks, opened), schedule, watermark, clock), self._now_us()
-        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us)
-        due = of_group.pass_watermark(at.micros, self._firing, group)
-        yield from self._fire(group, due, of_group, now_us, state)
+        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us, group)
+        yield from self._fire(group, of_group.pass_watermark(at.micros), of_group, now_us, state)
 
     @on_timer(_CLOCK_SPEC)
     def time_passed(
@@ -260,9 +260,8 @@ class _AggregateFn(StatefulFn, CompletingFn):
             return
         now_us = max(at.micros, self._now_us())  # the runner's clock may be ahead of this one
         state = _State(Bags(parts, marks, opened), schedule, watermark, clock)
-        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us)
-        due = of_group.pass_time(now_us)
-        yield from self._fire(group, due, of_group, now_us, state)
+        of_group = read_schedule(schedule.read(), state.bags, self.aggregation, now_us, group)
+        yield from self._fire(group, of_group.pass_time(now_us), of_group, now_us, state)
 
     def _fire(
         self, group: int, due: set[int], schedule: Schedule, now_us: int, state: "_State"
@@ -270,23 +269,12 @@ class _AggregateFn(StatefulFn, CompletingFn):
         """Fires the panes of windows, by their starts, and sets the timers for what comes next."""
         of_group = GroupState(state.bags, self.aggregation, schedule, due, now_us, self._completion)
         windows = of_group.windows
-        firing = GroupFiring(
-            self.aggregation,
-            windows,
-            self._completion,
-            schedule,
-            now_us,
-            self._readers.map,
-            follows=of_group.follows,
-        )
-        firing.fire(of_group.readings, of_group.marks)
+        firing = GroupFiring(of_group, self._readers.map)
+        firing.fire()
         self._fired.add(group)
-        schedule.done(due)
-        of_group.write(firing.left, group)
+        _set(of_group.write(firing.left), state.watermark, state.clock)
         if HERE.watched:
             HERE.fired((self._name, group), due, firing.left.readings, windows)
-        timers = schedule.rearm(self._firing, group)
-        _set(timers, state.watermark, state.clock)
         if schedule.is_over:
             schedule.clock_us = NEVER_US
             state.clock.clear()  # a drain would wait for it

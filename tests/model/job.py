@@ -267,7 +267,7 @@ class Stage:
             yield from ((number, sensor_id, start_us) for sensor_id in window.entries)
 
     def _windows(self):
-        lateness_us = self.aggregate.fn._firing.lateness_us
+        lateness_us = self.aggregate.fn.aggregation.firing.lateness_us
         for chunk in self.aggregate.bag("open"):
             found = GroupWindows(self.target.schema.tiers, lateness_us, [chunk])
             for number, windows in enumerate(found.of_tier):

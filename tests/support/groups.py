@@ -92,12 +92,12 @@ class Group:
         schedule = self.read_schedule()
         for part in parts:
             start_us = start_of_readings(part)
-            if self.aggregation.firing.closes(start_us, schedule.closed_us):
+            if schedule.is_late(start_us):
                 for mark in wakes(start_us, {each.sensor_id for each in read_group_readings(part)}):
                     self.bags.marks.add(mark)
             else:
                 self.bags.parts.add(part)
-            schedule.expect(start_us, self.now_us, self.aggregation.firing)
+            schedule.expect(start_us, self.now_us)
         self.schedule = schedule.to_bytes()
 
     def store(self, *events):
@@ -110,7 +110,7 @@ class Group:
         while True:
             schedule = self.read_schedule()
             at_us = min(schedule.watermark_us, time_us)
-            self._fire(schedule, schedule.pass_watermark(at_us, self.aggregation.firing))
+            self._fire(schedule, schedule.pass_watermark(at_us))
             if at_us == time_us and not (at_us == END_US and schedule.due_us):
                 return
 
@@ -139,16 +139,14 @@ class Group:
     def _fire(self, schedule, due):
         completion = Completion(self.schema, self.retention, self.table, raw_until_us=self.aggregation.before_us or 0)
         state = GroupState(self.bags, self.aggregation, schedule, due, self.now_us, completion)
-        firing = GroupFiring(self.aggregation, state.windows, completion, schedule, self.now_us, follows=state.follows)
-        firing.fire(state.readings, state.marks)
-        schedule.done(due)
+        firing = GroupFiring(state)
+        firing.fire()
         if firing.results:
             self.publish(firing.results.found, schedule.firings)
         if firing.contributions:
             self.contributed += firing.contributions.batches()
         schedule.firings += 1
-        state.write(firing.left, 1)
-        schedule.rearm(self.aggregation.firing)
+        state.write(firing.left)
         self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)
         for row in map(decoded, firing.rows):

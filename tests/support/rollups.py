@@ -9,7 +9,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.events.event import Event
 from pipeline.core.panes.firing import RollupRules
-from pipeline.core.panes.pane_outputs import PaneContributions
+from pipeline.core.panes.group_firing import PaneContributions
 from pipeline.core.rollups.due import Due, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.levels import Levels

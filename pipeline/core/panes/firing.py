@@ -129,10 +129,6 @@ class FiringRules:
     commit: CommitLimits | None = None
     waiting: Window | None = None
 
-    def closes(self, start_us: int, closed_us: int) -> bool:
-        """Returns whether a window of the shortest tier is closed, if those are that end by ``closed_us``."""
-        return self.window.end_of(start_us) <= closed_us
-
     def next_us(self, group: int, now_us: int, every_us: int) -> int:
         """Returns the next of a group's times after now, which are so far apart."""
         return now_us + every_us - (now_us - _share_of(self._phase_of(group), every_us)) % every_us

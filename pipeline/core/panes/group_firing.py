@@ -28,18 +28,18 @@ windows: it wakes those that may continue from a late one. Readings without valu
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import newest_of, time_of_key
-from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion, ForEach, SensorStart
+from pipeline.core.completion.stored_windows import MOST_WINDOWS, ForEach, SensorStart
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, Aggregation
-from pipeline.core.panes.group_state import GroupWindows, Leftovers, Schedule, SensorWindow, StartWindows
+from pipeline.core.panes.firing import END_US, IN_FLIGHT_US, NEVER_US, RollupRules
+from pipeline.core.panes.group_state import GroupState, Leftovers, SensorWindow, StartWindows
 from pipeline.core.panes.grouped_readings import (
     Readings,
     encoded_readings,
@@ -48,12 +48,15 @@ from pipeline.core.panes.grouped_readings import (
     start_of_readings,
     wakes,
 )
-from pipeline.core.panes.pane_outputs import PaneContributions, PaneResults
 from pipeline.core.queries.reads import ForeignRow
-from pipeline.core.results.window_results import Kind
+from pipeline.core.results.window_results import Kind, PaneResult, ResultRules
+from pipeline.core.rollups.contributions import Contribution
+from pipeline.core.rollups.due import MOST_BYTES, Due, RowsThenDue, due_bytes, written_bytes
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.rows.rollup_rows import members_key, versioned_row
 from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.parts import At, carried
 from pipeline.core.statistics.window_stats import WindowStats, lasts_of
@@ -65,6 +68,9 @@ LATE: Kind = "late"
 TOO_WIDE = "too wide"  # panes that are not written
 RECOMPUTED = "recomputed"  # windows
 RESTORED, INCOMPLETE = "restored", "incomplete"
+
+_MOST_MEMBERS = 1000  # sensors in a mutation of a row of members
+_CLOCKS_DIFFER_US = 60_000_000  # at most, between workers
 
 HELD_S = 0.5
 """The seconds after which a firing restores no further windows from the table, if it may leave their readings."""
@@ -78,13 +84,8 @@ class GroupFiring:
     """Fires panes of a group's windows.
 
     Args:
-        aggregation: the settings.
-        windows: the group's windows, which are changed in place.
-        completion: the completion of windows from the table.
-        schedule: the group's schedule, which tells how far the watermark has passed.
-        now_us: the current time.
+        state: the part of the group's state that the firing reads; its windows are changed in place.
         each: a function like ``map``, which may call a function for several windows at once.
-        follows: whether longer windows follow those in progress.
 
     Attributes:
         rows: the aggregate rows, at most one for each sensor and window, and one of newest readings for each sensor.
@@ -95,30 +96,23 @@ class GroupFiring:
         contributions: the panes' contributions to roll-ups; None for a table without any.
     """
 
-    def __init__(
-        self,
-        aggregation: Aggregation,
-        windows: GroupWindows,
-        completion: Completion,
-        schedule: Schedule,
-        now_us: int,
-        each: ForEach = map,
-        *,
-        follows: bool = True,
-    ) -> None:
+    def __init__(self, state: GroupState, each: ForEach = map) -> None:
+        aggregation, completion, schedule, now_us = state.aggregation, state.completion, state.schedule, state.now_us
+        self._readings, self._marks = state.readings, state.marks
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early, self._tells_ends = bool(aggregation.firing.early_us), aggregation.tells_ends
-        self._latest, self._waits = aggregation.latest, aggregation.waits
-        self._windows = windows
+        self._waits = aggregation.waits
+        self._windows = windows = state.windows
         self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
         self._shortest = completion.shortest
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
-        self._each, self._follows = each, follows
+        self._each, self._follows = each, state.follows
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._held_until_s = time.monotonic() + HELD_S
         self._stored_until_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
+        self._latest = aggregation.latest
         self._newest = NewestReadings()
         self._fired: dict[int, _Changed] = defaultdict(dict)  # panes of the shortest tier, by start
         # A backfill lists the windows that were over later: a job may have them in its state.
@@ -129,24 +123,18 @@ class GroupFiring:
             self._open_from_us = self._tiers[0].window.start_of(schedule.closed_before_us)
         self._neighbours = completion.neighbours
         self._carry_in = _CarryIn(self) if aggregation.carries else None
-        self.results = aggregation.results and PaneResults(aggregation.results, windows, schedule, now_us)
+        self.results = aggregation.results and PaneResults(aggregation.results, state)
         self.contributions = aggregation.rollups and PaneContributions(aggregation.rollups)
         self.rows, self.left = EncodedRows(), Leftovers()
         self._rows_bytes, self._limits = 0, aggregation.firing.commit
         self.incomplete = list[tuple[str, int]]()
         self.counts = Counter[str]()
 
-    def fire(self, readings: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
-        """Adds readings, and fires the panes of their windows, of marked ones, and of longer ones that contain one.
-
-        Args:
-            readings: all waiting readings of the windows that fire, as :mod:`pipeline.core.panes.grouped_readings`
-                encodes them.
-            marks: readings without values of closed windows that are due, in the same encoding.
-        """
-        for start_us, of_window in groupby(sorted(readings, key=start_of_readings), start_of_readings):
+    def fire(self) -> None:
+        """Adds waiting readings, and fires the panes of their windows, of marked ones, and of longer ones around."""
+        for start_us, of_window in groupby(sorted(self._readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
-        for part in marks:
+        for part in self._marks:
             for sensor_id, *_ in read_group_values(part):
                 self._make_due(start_of_readings(part), sensor_id)
         closed_us, now_us = self._schedule.closed_us, self._now_us
@@ -630,3 +618,110 @@ class _Behind:
                 of_sensor = self.of_tier[longer][self._tiers[longer].window.start_of(start_us)][sensor_id]
                 if stats is not None:
                     of_sensor[start_us] = stats
+
+
+class PaneContributions:
+    """The contributions of a firing.
+
+    Args:
+        rules: the rules.
+
+    Attributes:
+        size_bytes: their bytes so far.
+    """
+
+    def __init__(self, rules: RollupRules) -> None:
+        self._rules = rules
+        self.size_bytes = 0
+        self._found: dict[tuple[int, int, int], dict[bytes, Contribution]] = defaultdict(dict)
+
+    def add(self, tier: int, start_us: int, changed: Mapping[str, WindowStats]) -> None:
+        """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
+        contributions, shards = self._rules.of_tier[tier], self._rules.shards
+        if contributions is None:
+            return
+        found, of = self._found, contributions.of
+        for sensor_id, stats in changed.items():
+            sensor = sensor_id.encode()
+            contribution = found[tier, start_us, group_of(sensor, shards)][sensor] = of(start_us, stats)
+            self.size_bytes += len(sensor) + len(contribution.cell.value) + sum(map(len, contribution.texts))
+
+    def batches(self) -> Iterator[bytes]:
+        """Yields rows of members of limited size, encoded with what is due once they are written."""
+        rows, due, size = EncodedRows(), defaultdict[int, Due](dict), 0
+        for (tier, start_us, shard), contributions in self._found.items():
+            key = members_key(self._rules.tiers[tier].window, shard, start_us)
+            for some in _some_at_a_time(contributions):
+                row = versioned_row(key, start_us, [(sensor, each.cell) for sensor, each in some.items()])
+                rows.append(row)
+                texts = due[shard].setdefault((tier, start_us), {})
+                texts.update(dict.fromkeys([text for each in some.values() for text in each.texts]))
+                size += len(row.mutations)
+                if size >= MOST_BYTES:
+                    yield _encoded(rows, due)
+                    rows, due, size = EncodedRows(), defaultdict(dict), 0
+        if rows:
+            yield _encoded(rows, due)
+
+
+def _some_at_a_time(contributions: Mapping[bytes, Contribution]) -> Iterator[dict[bytes, Contribution]]:
+    """Yields as many contributions as are written at once."""
+    items = iter(contributions.items())
+    while some := dict(islice(items, _MOST_MEMBERS)):
+        size, part = 0, dict[bytes, Contribution]()
+        for sensor, each in some.items():
+            part[sensor] = each
+            size += len(each.cell.value)
+            if size >= MOST_BYTES:
+                yield part
+                size, part = 0, {}
+        if part:
+            yield part
+
+
+def _encoded(rows: EncodedRows, due: Mapping[int, Mapping[tuple[int, int], Iterable[bytes]]]) -> bytes:
+    return written_bytes(RowsThenDue(rows, [(shard, data) for shard, each in due.items() for data in due_bytes(each)]))
+
+
+class PaneResults:
+    """The results that a firing publishes: its panes, early ones only if the rules ask for them.
+
+    When the watermark passes the end of a window, a pane fires even if nothing came since the one before: it tells that
+    the window is done. Each group passes each time once, so nothing has to be kept for that.
+
+    A drain passes the end of windows that are still in progress, and so may publishers whose clocks are ahead. By the
+    clock, such results are early. They are published in any case: the next job may get nothing more for their windows.
+
+    Args:
+        rules: the rules.
+        state: the group's state, whose windows are changed in place.
+
+    Attributes:
+        found: the results.
+    """
+
+    def __init__(self, rules: ResultRules, state: GroupState) -> None:
+        self._early = rules.early
+        self._windows, self._schedule = state.windows, state.schedule
+        self._in_progress_us = state.now_us + _CLOCKS_DIFFER_US
+        self.found: list[PaneResult] = []
+
+    def finish(self) -> None:
+        """Makes windows of the shortest tier fire whose end the watermark passes."""
+        for start_us, window in self._windows.of_tier[0].items():
+            if self._ends(start_us):
+                for entry in window.entries.values():
+                    if entry.written >= 0:
+                        entry.dirty = entry.finished = True
+
+    def add(self, tier: int, start_us: int, changed: Mapping[str, WindowStats], kind: Kind) -> None:
+        """Adds the panes of windows of a tier that have the same start, which are written with these statistics."""
+        if kind == "early" and not self._early:
+            return
+        if not self._windows.ends_by(tier, start_us, self._in_progress_us):
+            kind = "early"
+        self.found += [PaneResult(tier, sensor, start_us, stats, kind) for sensor, stats in changed.items()]
+
+    def _ends(self, start_us: int) -> bool:
+        ends_by, schedule = self._windows.ends_by, self._schedule
+        return ends_by(0, start_us, schedule.passed_us) and not ends_by(0, start_us, schedule.passed_before_us)

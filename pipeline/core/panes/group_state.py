@@ -64,7 +64,7 @@ class SensorWindow:
         held: whether no pane is written, because the table's row may count readings that this job can't read.
         ahead: whether longer windows lack what the last pane counts.
         finished: whether a pane has to be written because the window is over. See
-            :mod:`pipeline.core.panes.pane_outputs`.
+            :class:`pipeline.core.panes.group_firing.PaneResults`.
         before: the last reading before the window by metric; None for a metric without one. See
             :mod:`pipeline.core.panes.group_firing`.
     """
@@ -333,6 +333,8 @@ class Schedule:
     does. So a timer that fires counts as not set, whatever it was set to, and :meth:`rearm` sets it again.
 
     Attributes:
+        rules: the rules by which panes fire.
+        group: the group.
         passed_us: an event time that the group's watermark has certainly passed.
         closed_us: the event time by which closed windows end: later readings of them are late. So this alone decides
             what is late, not a runner. It never decreases, even if an update of the job allows more lateness. It is
@@ -349,6 +351,8 @@ class Schedule:
         closed_before_us: the same as ``closed_us``, before the timer that fires now.
     """
 
+    rules: FiringRules
+    group: int = 0
     passed_us: int = -NEVER_US
     closed_us: int = -NEVER_US
     watermark_us: int = NEVER_US
@@ -369,58 +373,62 @@ class Schedule:
         """Whether the watermark has passed the end of time, and nothing waits."""
         return self.passed_us >= END_US and not self.due_us
 
-    def expect(self, start_us: int, now_us: int, firing: FiringRules, group: int = 0) -> Timers | None:
+    def is_late(self, start_us: int) -> bool:
+        """Returns whether a window of the shortest tier is closed."""
+        return self.rules.window.end_of(start_us) <= self.closed_us
+
+    def expect(self, start_us: int, now_us: int) -> Timers | None:
         """Notes that readings of a window wait. Returns the timers to set; None if nothing has changed.
 
         Early panes of a group fire at times of its own, or of its phase, ``early_us`` apart, and so do late ones,
         ``late_us`` apart: all groups together make an even load, and one firing reads the state for many windows.
         """
         if start_us in self.due_us:
-            return None if self.is_armed else self.rearm(firing, group)
-        if firing.window.end_of(start_us) <= self.passed_us:
-            due_us = firing.next_us(group, now_us, firing.late_us) if firing.late_us else now_us
+            return None if self.is_armed else self.rearm()
+        rules = self.rules
+        if rules.window.end_of(start_us) <= self.passed_us:
+            due_us = rules.next_us(self.group, now_us, rules.late_us) if rules.late_us else now_us
         else:
-            due_us = firing.next_us(group, now_us, firing.early_us) if firing.early_us else NEVER_US
+            due_us = rules.next_us(self.group, now_us, rules.early_us) if rules.early_us else NEVER_US
         self.due_us[start_us] = due_us
         if not self.is_armed:  # others may be due, if another release wrote the state
-            return self.rearm(firing, group)
-        return self.arm(self._next_watermark_us(start_us, firing), due_us, firing.lag_us(group))
+            return self.rearm()
+        return self._arm(self._next_watermark_us(start_us), due_us)
 
-    def rearm(self, firing: FiringRules, group: int = 0) -> Timers:
+    def rearm(self) -> Timers:
         """Makes the timers fire when windows, or what waits, need it."""
         clock_us = min([*self.due_us.values(), self.follow_us if self.lags else NEVER_US])
         # A clock's timer that is still set is cleared at the last watermark: a drain would wait for it.
         watermark_us = min(self.open_watermark_us, NEVER_US if clock_us == self.clock_us == NEVER_US else END_US)
-        watermarks_us = [self._next_watermark_us(start_us, firing) for start_us in self.due_us]
-        return self.arm(min([watermark_us, *watermarks_us]), clock_us, firing.lag_us(group))
+        watermarks_us = [self._next_watermark_us(start_us) for start_us in self.due_us]
+        return self._arm(min([watermark_us, *watermarks_us]), clock_us)
 
-    def arm(self, watermark_us: int, clock_us: int, lag_us: int = 0) -> Timers:
+    def _arm(self, watermark_us: int, clock_us: int) -> Timers:
         """Makes the timers fire at these times or earlier, but not a fraction of a millisecond too early.
 
         Args:
             watermark_us: the group's watermark.
             clock_us: the time of the clock.
-            lag_us: the time by which the group's watermark is behind the job's.
         """
-        watermark_us += lag_us if watermark_us < END_US else 0
+        watermark_us += self.rules.lag_us(self.group) if watermark_us < END_US else 0
         watermark_us, clock_us = _up_to_ms(watermark_us), _up_to_ms(clock_us)
         sooner = watermark_us < self.watermark_us, clock_us < self.clock_us
         self.watermark_us, self.clock_us = min(watermark_us, self.watermark_us), min(clock_us, self.clock_us)
         return Timers(watermark_us if sooner[0] else None, clock_us if sooner[1] else None)
 
-    def pass_watermark(self, time_us: int, firing: FiringRules, group: int = 0) -> set[int]:
+    def pass_watermark(self, time_us: int) -> set[int]:
         """Notes that the watermark's timer fired. Returns the starts of the windows whose panes fire now."""
-        time_us -= firing.lag_us(group) if time_us < END_US else 0
+        time_us -= self.rules.lag_us(self.group) if time_us < END_US else 0
         before = self.passed_before_us, self.closed_before_us = self.passed_us, self.closed_us
         self.passed_us = max(self.passed_us, time_us)
-        self.closed_us = max(self.closed_us, self.passed_us - firing.lateness_us)
+        self.closed_us = max(self.closed_us, self.passed_us - self.rules.lateness_us)
         self.watermark_us = NEVER_US
         steps = list(zip(before, (self.passed_us, self.closed_us), strict=True))
         return {
             start_us
             for start_us in self.due_us
             if self.passed_us >= END_US
-            or any(first_us < firing.window.end_of(start_us) <= last_us for first_us, last_us in steps)
+            or any(first_us < self.rules.window.end_of(start_us) <= last_us for first_us, last_us in steps)
         }
 
     def pass_time(self, time_us: int) -> set[int]:
@@ -428,23 +436,23 @@ class Schedule:
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
-    def follow(self, now_us: int, firing: FiringRules, group: int = 0) -> None:
+    def follow(self, now_us: int) -> None:
         """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
-        every_us = follow_every_us(firing.window, firing.early_us, firing.waiting)
-        self.follow_us = firing.next_us(group, now_us, every_us)
+        every_us = follow_every_us(self.rules.window, self.rules.early_us, self.rules.waiting)
+        self.follow_us = self.rules.next_us(self.group, now_us, every_us)
 
     def done(self, starts_us: Iterable[int]) -> None:
         """Notes that nothing waits for these windows any more."""
         for start_us in starts_us:
             del self.due_us[start_us]
 
-    def _next_watermark_us(self, start_us: int, firing: FiringRules) -> int:
+    def _next_watermark_us(self, start_us: int) -> int:
         """Returns the next watermark at which readings of a window may fire; otherwise the last watermark of all.
 
         At the last watermark, a job that is drained writes what waits.
         """
-        end_us = firing.window.end_of(start_us)
-        times_us = (end_us, end_us + firing.lateness_us, END_US)
+        end_us = self.rules.window.end_of(start_us)
+        times_us = (end_us, end_us + self.rules.lateness_us, END_US)
         return next(time_us for time_us in times_us if time_us > self.passed_us or time_us == END_US)
 
     @property
@@ -463,7 +471,7 @@ class Schedule:
         return _VERSIONS + array("q", [*known, *timers, *rest]).tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Schedule | None":
+    def from_bytes(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule | None":
         """Parses what :meth:`to_bytes` wrote; None if another release wrote the state, or some of it."""
         if data[: len(_VERSIONS)] != _VERSIONS:
             return None
@@ -472,13 +480,13 @@ class Schedule:
         due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
         passed_us, closed_us, firings = known
         times_us = passed_us, closed_us, watermark_us, clock_us
-        return cls(*times_us, firings, follow_us, bool(lags), open_us, due_us)
+        return cls(rules, group, *times_us, firings, follow_us, bool(lags), open_us, due_us)
 
     @classmethod
-    def of_another_release(cls, data: bytes) -> "Schedule":
+    def of_another_release(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule":
         """Returns what another release's schedule tells. Timers may be set that it does not know."""
         (passed_us, closed_us, firings), _ = _numbers(data)
-        return cls(passed_us, closed_us, firings=firings)
+        return cls(rules, group, passed_us, closed_us, firings=firings)
 
 
 def _numbers(data: bytes) -> tuple[list[int], list[int]]:
@@ -527,19 +535,20 @@ class Leftovers:
     open: set[int] = field(default_factory=set)
 
 
-def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_us: int) -> Schedule:
+def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_us: int, group: int = 0) -> Schedule:
     """Parses a group's schedule; None for a new group.
 
     If another release wrote the state, its open windows are woken: waiting readings without values stand for them, and
     are due now. The table has what they contain, so an update does not need a drain for them.
     """
+    rules = aggregation.firing
     if data is None:
-        return Schedule()
-    known = Schedule.from_bytes(data)
+        return Schedule(rules, group)
+    known = Schedule.from_bytes(data, rules, group)
     if known is not None:
         return known
-    schedule = Schedule.of_another_release(data)
-    longer = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
+    schedule = Schedule.of_another_release(data, rules, group)
+    longer = GroupWindows(aggregation.tiers, rules.lateness_us)
     for chunk in bags.open.read():
         (tier, start_us), sensor_ids = window_of(chunk), sensors_of(chunk)
         if tier:
@@ -565,6 +574,10 @@ class GroupState:
         completion: the completion of windows from the table.
 
     Attributes:
+        aggregation: the settings.
+        schedule: the group's schedule.
+        now_us: the current time.
+        completion: the completion of windows from the table.
         windows: the windows that the firing may change.
         readings: the waiting readings that fire. The others stay.
         marks: the marks that fire. The others stay.
@@ -580,11 +593,10 @@ class GroupState:
         now_us: int,
         completion: Completion,
     ) -> None:
-        self._bags, self._schedule, self._now_us, self._tiers = bags, schedule, now_us, aggregation.tiers
-        self._firing, self._results = aggregation.firing, aggregation.results
-        self._completion = completion.shortest
-        late = {start_us for start_us in due if self._firing.closes(start_us, schedule.closed_before_us)}
+        self._bags, self._due = bags, due
+        self.aggregation, self.schedule, self.now_us, self.completion = aggregation, schedule, now_us, completion
         self.windows = GroupWindows(aggregation.tiers, aggregation.firing.lateness_us)
+        late = {start_us for start_us in due if self.windows.ends_by(0, start_us, schedule.closed_before_us)}
         fires_open = due > late or schedule.passed_us >= min(schedule.open_watermark_us, END_US)
         fires_open |= schedule.lags and schedule.follow_us <= now_us
         self.windows.has_open = fires_open
@@ -608,39 +620,40 @@ class GroupState:
         Only windows close that a watermark at the clock would close, and none of them if the table may lack readings of
         any. Those that close in this firing in any case stay for their last pane: they take no state after it.
         """
-        rules, schedule, sizes, others_bytes = self._firing, self._schedule, Counter[int](), 0
+        schedule, ends_by, sizes, others_bytes = self.schedule, self.windows.ends_by, Counter[int](), 0
         for data, (tier, start_us) in [
             *((chunk, window_of(chunk)) for chunk in chunks),
             *((part, (0, start_of_readings(part))) for part in parts),
         ]:
-            if tier or not rules.closes(start_us, self._now_us - rules.lateness_us):
+            if tier or not ends_by(0, start_us, self.now_us - schedule.rules.lateness_us):
                 others_bytes += len(data)
-            elif not rules.closes(start_us, schedule.closed_us):
-                if not self._completion.is_certain(start_us, self._now_us):
+            elif not ends_by(0, start_us, schedule.closed_us):
+                if not self.completion.shortest.is_certain(start_us, self.now_us):
                     return
                 sizes[start_us] += len(data)
         closing = limits.closing(sizes, others_bytes)
         if not closing:
             return
-        schedule.closed_us = schedule.closed_before_us = rules.window.end_of(closing[-1])
+        schedule.closed_us = schedule.closed_before_us = schedule.rules.window.end_of(closing[-1])
         self._outgrown = {start_us: set() for start_us in closing}
-        outgrown = GroupWindows(self._tiers, 0, (each for each in chunks if self._outgrows(*window_of(each))))
+        of_closing = (each for each in chunks if self._outgrows(*window_of(each)))
+        outgrown = GroupWindows(self.aggregation.tiers, 0, of_closing)
         for start_us, window in outgrown.of_tier[0].items():
             self._outgrown[start_us].update(window.entries)
         for part in parts:
             if (start_us := start_of_readings(part)) in self._outgrown:
                 self._outgrown[start_us].update(sensor_id for sensor_id, *_ in read_group_values(part))
 
-    def write(self, left: Leftovers, group: int = 0) -> None:
-        """Writes the windows back, and notes in the schedule when they have to be read next.
+    def write(self, left: Leftovers) -> Timers:
+        """Writes the windows back, and notes in the schedule when they have to be read next. Returns the timers to set.
 
         Args:
             left: the readings and windows that the firing leaves to the next one.
-            group: the group.
         """
-        schedule, bags = self._schedule, self._bags
+        schedule, bags, has_results = self.schedule, self._bags, self.aggregation.results is not None
+        schedule.done(self._due)
         # A drain fires its last timer of the watermark again: it does not wait for one of the clock.
-        soon_us = NEVER_US if schedule.passed_us >= END_US else self._now_us + _SOON_US
+        soon_us = NEVER_US if schedule.passed_us >= END_US else self.now_us + _SOON_US
         for part in left.readings:
             bags.parts.add(part)
         for start_us, sensor_ids in [*self._outgrown.items(), *left.marks.items()]:
@@ -649,21 +662,22 @@ class GroupState:
         for start_us in {*map(start_of_readings, left.readings), *left.marks, *left.open}:
             schedule.due_us[start_us] = soon_us
         for start_us in self._outgrown:
-            ended = self._firing.closes(start_us, schedule.passed_us)
+            ended = self.windows.ends_by(0, start_us, schedule.passed_us)
             # The pane of the watermark publishes a result in any case.
-            schedule.due_us[start_us] = NEVER_US if self._results and not ended else soon_us
-        next_us = self.windows.next_watermark_us(schedule.passed_us, all_ends=self._results is not None)
+            schedule.due_us[start_us] = NEVER_US if has_results and not ended else soon_us
+        next_us = self.windows.next_watermark_us(schedule.passed_us, all_ends=has_results)
         if self.windows.has_open:
             _replace(bags.open, self.windows.chunks())
             schedule.open_watermark_us, schedule.lags = next_us, self.windows.lags
             if self.follows:
-                schedule.follow(self._now_us, self._firing, group)
+                schedule.follow(self.now_us)
         else:  # a firing of late readings has longer windows alone, which may be in the bag already
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)
             schedule.open_watermark_us = min(schedule.open_watermark_us, next_us)
             if self.windows.lags:
-                schedule.lags, schedule.follow_us = True, max(schedule.follow_us, self._now_us)
+                schedule.lags, schedule.follow_us = True, max(schedule.follow_us, self.now_us)
+        return schedule.rearm()
 
 
 def _taken(bag: Bag, values: Iterable[bytes], due: set[int]) -> list[bytes]:

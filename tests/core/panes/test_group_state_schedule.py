@@ -20,30 +20,30 @@ NOW = 1000 * HOUR
 
 def test_an_early_pane_and_the_end_of_the_window():
     """The first readings of a window set both timers, further readings none."""
-    schedule = Schedule()
-    assert schedule.expect(0, NOW, FIRING) == Timers(HOUR, NOW + 5 * MINUTE)
-    assert schedule.expect(0, NOW + 1, FIRING) is None
-    assert schedule.expect(HOUR, NOW + 1, FIRING) == Timers(None, None)
-    assert schedule.expect(2 * HOUR, NOW + 5 * MINUTE, FIRING) == Timers(None, None)
+    schedule = Schedule(FIRING)
+    assert schedule.expect(0, NOW) == Timers(HOUR, NOW + 5 * MINUTE)
+    assert schedule.expect(0, NOW + 1) is None
+    assert schedule.expect(HOUR, NOW + 1) == Timers(None, None)
+    assert schedule.expect(2 * HOUR, NOW + 5 * MINUTE) == Timers(None, None)
     assert schedule.pass_time(NOW + 5 * MINUTE) == {0, HOUR}
     schedule.done({0, HOUR})
-    assert schedule.rearm(FIRING) == Timers(None, NOW + 10 * MINUTE)
-    assert schedule.pass_watermark(3 * HOUR, FIRING) == {2 * HOUR}
+    assert schedule.rearm() == Timers(None, NOW + 10 * MINUTE)
+    assert schedule.pass_watermark(3 * HOUR) == {2 * HOUR}
 
 
 def test_a_clock_that_nothing_waits_for_is_cleared_at_the_end():
     """A window's end fires what waited for the clock: the timer that is still set would hold up a drain."""
-    schedule = Schedule()
-    schedule.expect(0, NOW, FIRING)
-    schedule.done(schedule.pass_watermark(HOUR, FIRING))
-    assert schedule.rearm(FIRING) == Timers(END_US, None)
-    schedule.pass_watermark(END_US, FIRING)
+    schedule = Schedule(FIRING)
+    schedule.expect(0, NOW)
+    schedule.done(schedule.pass_watermark(HOUR))
+    assert schedule.rearm() == Timers(END_US, None)
+    schedule.pass_watermark(END_US)
     assert schedule.is_over
 
 
 def test_groups_share_the_load():
     """Each group has its own times of early panes, at most an interval from now, and all are spread evenly."""
-    waits = [Schedule().expect(0, NOW, FIRING, group).clock_us - NOW for group in range(256)]
+    waits = [Schedule(FIRING, group).expect(0, NOW).clock_us - NOW for group in range(256)]
     assert all(0 < wait <= 5 * MINUTE for wait in waits)
     assert all(24 <= sum(wait * 10 // (5 * MINUTE + 1000) == part for wait in waits) <= 27 for part in range(10))
 
@@ -51,7 +51,7 @@ def test_groups_share_the_load():
 def test_phases():
     """Groups of a phase fire together, and the phases at different times."""
     firing = replace(FIRING, phases=64)
-    times = [Schedule().expect(0, NOW, firing, group).clock_us for group in range(256)]
+    times = [Schedule(firing, group).expect(0, NOW).clock_us for group in range(256)]
     assert times[:64] * 4 == times
     assert len(set(times)) == 64
 
@@ -59,13 +59,15 @@ def test_phases():
 @pytest.mark.parametrize(("early_s", "minutes"), [(1, 5), (25, 5), (30, 6), (300, 60)])
 def test_when_longer_windows_follow(early_s, minutes):
     """They follow at times of the group's own, twelve early panes apart, and at most twelve times in an hour."""
-    firing, schedule, now_us, times = replace(FIRING, early_us=early_s * SECOND), Schedule(), NOW, []
+    firing = replace(FIRING, early_us=early_s * SECOND)
+    schedule, now_us, times = Schedule(firing, group=7), NOW, []
     while now_us < NOW + 3 * HOUR:
-        schedule.follow(now_us, firing, group=7)
+        schedule.follow(now_us)
         now_us = schedule.follow_us
         times.append(now_us)
     assert {after - before for before, after in pairwise(times)} == {minutes * MINUTE}
-    schedule.follow(NOW, firing, group=8)
+    schedule = Schedule(firing, group=8)
+    schedule.follow(NOW)
     assert 0 < schedule.follow_us - NOW <= minutes * MINUTE
     assert schedule.follow_us != times[0]
 
@@ -75,17 +77,17 @@ def test_a_spread_of_watermarks():
     firing = replace(FIRING, early_us=0, spread_us=MINUTE)
     lags = []
     for group in range(256):
-        schedule = Schedule()
-        at_us = schedule.expect(0, NOW, firing, group).watermark_us
+        schedule = Schedule(firing, group)
+        at_us = schedule.expect(0, NOW).watermark_us
         lags.append(at_us - HOUR)
-        assert not schedule.pass_watermark(at_us - 1000, firing, group)
-        assert schedule.rearm(firing, group).watermark_us == at_us
-        assert schedule.pass_watermark(at_us, firing, group) == {0}
+        assert not schedule.pass_watermark(at_us - 1000)
+        assert schedule.rearm().watermark_us == at_us
+        assert schedule.pass_watermark(at_us) == {0}
         schedule.done({0})
         schedule.open_watermark_us = HOUR + 10 * MINUTE
-        assert schedule.rearm(firing, group).watermark_us == pytest.approx(HOUR + 10 * MINUTE + lags[-1], abs=1000)
-        schedule.expect(HOUR, NOW, firing, group)
-        assert schedule.pass_watermark(END_US, firing, group) == {HOUR}
+        assert schedule.rearm().watermark_us == pytest.approx(HOUR + 10 * MINUTE + lags[-1], abs=1000)
+        schedule.expect(HOUR, NOW)
+        assert schedule.pass_watermark(END_US) == {HOUR}
         assert schedule.passed_us == END_US
     assert all(0 <= lag <= MINUTE for lag in lags)
     assert all(24 <= sum(lag * 10 // (MINUTE + 1000) == part for lag in lags) <= 27 for part in range(10))
@@ -93,64 +95,65 @@ def test_a_spread_of_watermarks():
 
 def test_late_readings():
     """They wait for the late interval, for the watermark that closes their window, or for the end of time."""
-    schedule = Schedule()
-    schedule.pass_watermark(HOUR + MINUTE, FIRING)
-    assert schedule.expect(0, NOW, FIRING) == Timers(HOUR + 10 * MINUTE, NOW + MINUTE)
-    assert schedule.expect(-HOUR, NOW, FIRING) == Timers(None, None)  # closed before
-    assert schedule.pass_watermark(HOUR + 10 * MINUTE, FIRING) == {0}
+    schedule = Schedule(FIRING)
+    schedule.pass_watermark(HOUR + MINUTE)
+    assert schedule.expect(0, NOW) == Timers(HOUR + 10 * MINUTE, NOW + MINUTE)
+    assert schedule.expect(-HOUR, NOW) == Timers(None, None)  # closed before
+    assert schedule.pass_watermark(HOUR + 10 * MINUTE) == {0}
     schedule.done({0})
     assert schedule.closed_us == HOUR
-    assert not schedule.pass_watermark(100 * HOUR, FIRING)
-    assert schedule.pass_watermark(END_US, FIRING) == {-HOUR}
+    assert not schedule.pass_watermark(100 * HOUR)
+    assert schedule.pass_watermark(END_US) == {-HOUR}
 
 
 def test_what_is_closed_stays_closed():
     """An update of the job to more lateness reopens no window: its state is gone."""
-    schedule = Schedule()
-    schedule.pass_watermark(2 * HOUR, FiringRules(HOURLY, 0, 0, 0))
+    schedule = Schedule(FiringRules(HOURLY, 0, 0, 0))
+    schedule.pass_watermark(2 * HOUR)
     assert schedule.closed_us == 2 * HOUR
-    schedule.pass_watermark(3 * HOUR, FiringRules(HOURLY, 0, 0, 10 * HOUR))
+    schedule = Schedule.from_bytes(schedule.to_bytes(), FiringRules(HOURLY, 0, 0, 10 * HOUR))
+    schedule.pass_watermark(3 * HOUR)
     assert schedule.closed_us == 2 * HOUR
 
 
 def test_a_timer_that_was_replaced_by_an_earlier_one():
     """A runner may deliver it as well: it changes nothing."""
-    schedule = Schedule()
-    schedule.expect(0, NOW, FIRING)
-    schedule.pass_watermark(HOUR, FIRING)
+    schedule = Schedule(FIRING)
+    schedule.expect(0, NOW)
+    schedule.pass_watermark(HOUR)
     schedule.done({0})
-    assert not schedule.pass_watermark(HOUR, FIRING)
+    assert not schedule.pass_watermark(HOUR)
     assert not schedule.pass_time(NOW + HOUR)
 
 
 def test_timers_are_whole_milliseconds():
     """A runner rounds them down: half a millisecond too early, nothing would be due yet."""
     for group in range(20):
-        schedule = Schedule()
-        timers = schedule.expect(0, NOW, FIRING, group)
+        schedule = Schedule(FIRING, group)
+        timers = schedule.expect(0, NOW)
         assert timers.clock_us % 1000 == 0
         assert schedule.pass_time(timers.clock_us) == {0}
 
 
 def test_a_timer_that_is_delivered_twice():
     """The second delivery may clear the timer that was set after the first: it is set again."""
-    schedule = Schedule()
-    schedule.expect(0, NOW, FIRING)
+    schedule = Schedule(FIRING)
+    schedule.expect(0, NOW)
     schedule.done(schedule.pass_time(NOW + 5 * MINUTE))
     schedule.open_watermark_us = 2 * HOUR
-    assert schedule.rearm(FIRING) == Timers(None, None)
-    assert schedule.expect(HOUR, NOW + 6 * MINUTE, FIRING) == Timers(None, NOW + 10 * MINUTE)
+    assert schedule.rearm() == Timers(None, None)
+    assert schedule.expect(HOUR, NOW + 6 * MINUTE) == Timers(None, NOW + 10 * MINUTE)
     assert not schedule.pass_time(NOW + 6 * MINUTE)
-    assert schedule.rearm(FIRING) == Timers(None, NOW + 10 * MINUTE)
-    assert not schedule.pass_watermark(HOUR // 2, FIRING)
-    assert schedule.rearm(FIRING) == Timers(2 * HOUR, None)
+    assert schedule.rearm() == Timers(None, NOW + 10 * MINUTE)
+    assert not schedule.pass_watermark(HOUR // 2)
+    assert schedule.rearm() == Timers(2 * HOUR, None)
 
 
 class Runner:
     """The timers of a group as a runner keeps them: in whole milliseconds, rounded down."""
 
     def __init__(self, firing):
-        self.schedule, self.firing, self.now_us, self.watermark_us = Schedule(), firing, NOW, 0
+        self.schedule, self.now_us, self.watermark_us = Schedule(firing), NOW, 0
         self.timers = {"watermark": NEVER_US, "clock": NEVER_US}
 
     def set(self, timers):
@@ -164,9 +167,9 @@ class Runner:
         if name == "clock":
             due = self.schedule.pass_time(max(at_us, self.now_us))
         else:
-            due = self.schedule.pass_watermark(at_us, self.firing)
+            due = self.schedule.pass_watermark(at_us)
         self.schedule.done(due)
-        self.set(self.schedule.rearm(self.firing))
+        self.set(self.schedule.rearm())
 
     def deliver_all(self, times):
         for name, passed_us in (("watermark", self.watermark_us), ("clock", self.now_us)):
@@ -193,7 +196,7 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
     for what, value in steps:
         match what:
             case "readings":
-                runner.set(runner.schedule.expect(value * HOUR, runner.now_us, runner.firing))
+                runner.set(runner.schedule.expect(value * HOUR, runner.now_us))
             case "time":
                 runner.now_us += value
             case "watermark":
@@ -213,23 +216,23 @@ def test_no_readings_wait_for_ever(steps, early_us, late_us):
 
 def test_the_bytes_of_this_release():
     """A schedule's bytes stay as they are, so that an update keeps what is in the state."""
-    schedule = Schedule(1, 2, 3, 4, 5, 6, True, 7, {8: 9})
+    schedule = Schedule(FIRING, 0, 1, 2, 3, 4, 5, 6, True, 7, {8: 9})
     assert schedule.to_bytes().hex() == "06061c" + "".join(
         f"{number:02x}" + "00" * 7 for number in (1, 2, 5, 3, 4, 6, 1, 7, 8, 9)
     )
-    assert Schedule.from_bytes(schedule.to_bytes()) == schedule
+    assert Schedule.from_bytes(schedule.to_bytes(), FIRING) == schedule
 
 
 def test_another_release():
     """It knows what has passed, what is closed, and the number of firings; not which timers are set."""
-    data = Schedule(1, 2, 3, 4, 5, 6, True, 7, {8: 9}).to_bytes()
+    data = Schedule(FIRING, 0, 1, 2, 3, 4, 5, 6, True, 7, {8: 9}).to_bytes()
     data = data[:1] + b"\x00" + data[2:]
-    assert Schedule.from_bytes(data) is None
-    assert Schedule.of_another_release(data) == Schedule(1, 2, firings=5)
+    assert Schedule.from_bytes(data, FIRING) is None
+    assert Schedule.of_another_release(data, FIRING) == Schedule(FIRING, 0, 1, 2, firings=5)
 
 
 @pytest.mark.parametrize("start_us", [0, HOUR])
 def test_what_another_release_left_fires(start_us):
     """The next readings set the timers for all that is due."""
-    schedule = Schedule(due_us={0: NOW})
-    assert schedule.expect(start_us, NOW, FIRING) == Timers(HOUR, NOW)
+    schedule = Schedule(FIRING, due_us={0: NOW})
+    assert schedule.expect(start_us, NOW) == Timers(HOUR, NOW)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import merged
 from pipeline.core.panes.firing import RollupRules
-from pipeline.core.panes.pane_outputs import PaneContributions
+from pipeline.core.panes.group_firing import PaneContributions
 from pipeline.core.rollups.due import RowsThenDue, due_bytes, read_due, read_written
 from pipeline.core.rollups.group_rules import GroupRules
 from pipeline.core.rollups.levels import GroupWindow, Levels, ShardWindow, key_of_members
