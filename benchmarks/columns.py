@@ -15,7 +15,7 @@ from google.cloud.bigtable_v2.types import ReadRowsRequest, ReadRowsResponse
 from benchmarks.measuring import Lines, arguments, in_turn, spread
 from benchmarks.served import Served
 from pipeline.cloud.scanning.row_reader import BlockReader
-from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion, WindowRows
+from pipeline.core.completion.stored_windows import MOST_WINDOWS, Completion
 from pipeline.core.events.event import Event
 from pipeline.core.queries.reads import ReadRows
 from pipeline.core.schema.retention import Retention
@@ -46,7 +46,7 @@ def main() -> None:
     responses = [ReadRowsResponse.serialize(each) for each in table.read_rows(everything)]
 
     def window(read: ReadRows) -> None:
-        rows = WindowRows(schema, Retention.of(schema), read)
+        rows = Completion(schema, Retention.of(schema), read)
         [readings] = rows.readings(SENSOR, MIDNIGHT, MIDNIGHT + HOURLY.length_us, HOURLY).values()
         assert readings.pane().stats.events == ROWS
 

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -206,11 +205,9 @@ class _AggregateFn(StatefulFn, CompletingFn):
         start_us = start_of_readings(part)
         is_late = of_group.is_late(start_us)
         if is_late:  # the raw rows are in the table
-            sensors = Counter[str]()
-            for readings in read_group_readings(part):
-                sensors[readings.sensor_id] += len(readings.times)
-            self._late_events.inc(sensors.total())
-            for mark in wakes(start_us, sensors):
+            received = list(read_group_readings(part))
+            self._late_events.inc(sum(len(readings.times) for readings in received))
+            for mark in wakes(start_us, dict.fromkeys(readings.sensor_id for readings in received)):
                 marks.add(mark)
         else:
             parts.add(part)

@@ -309,7 +309,7 @@ class _ProcessFn(beam.DoFn):
         self._events_at_once = min(table.events_at_once for table in self._tables)
         self._metadata_alone = any(table.schema.metadata_alone for table in tables)
         self._clock = clock
-        self._counts = metrics.BundleCounts(metrics.RAW_ROWS)
+        self._raw_rows = metrics.counter(metrics.RAW_ROWS)
 
     def setup(self) -> None:
         # Events are many objects and no cycles. Looking for cycles as often as after Python's 700 objects takes a
@@ -319,7 +319,6 @@ class _ProcessFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._decoder.start()
-        self._counts.start()
         for table in self._tables:
             table.start()
         for gathered in self._gathered.values():
@@ -340,7 +339,6 @@ class _ProcessFn(beam.DoFn):
         now = Timestamp(self._clock())
         yield from self._decoded(now)
         self._decoder.finish()
-        self._counts.finish()
         for table in self._tables:
             table.take_newest(now.micros)
         yield from self._taken(now)
@@ -351,6 +349,7 @@ class _ProcessFn(beam.DoFn):
         events, dead_letters = self._decoder.decode(messages, now.micros)
         for letter in dead_letters:
             yield _output(_DEAD_LETTERS, letter, now)
+        rows = 0
         # Events' rows may be many times their size: some are output before the next are formatted.
         for start in range(0, len(events), self._events_at_once):
             some = events[start : start + self._events_at_once]
@@ -358,10 +357,11 @@ class _ProcessFn(beam.DoFn):
             for gathered in self._gathered.values():
                 gathered.add(with_readings)
             for table in self._tables:
-                self._counts.of[metrics.RAW_ROWS] += table.add(some, now.micros)
+                rows += table.add(some, now.micros)
             self._events += len(some)
             if self._events >= _MOST_EVENTS or any(table.is_full for table in self._tables):
                 yield from self._taken(now)
+        self._raw_rows.inc(rows)
 
     def _taken(self, now: Timestamp) -> Iterator[TaggedOutput]:
         """Yields the rows and readings of all events."""

@@ -98,17 +98,16 @@ class GroupFiring:
 
     def __init__(self, state: GroupState, each: ForEach = map) -> None:
         aggregation, completion, schedule, now_us = state.aggregation, state.completion, state.schedule, state.now_us
-        self._readings, self._marks = state.readings, state.marks
+        self._state = state
         self._tiers, self._sources = aggregation.tiers, aggregation.sources
         self._early, self._tells_ends = bool(aggregation.firing.early_us), aggregation.tells_ends
         self._waits = aggregation.waits
         self._windows = windows = state.windows
-        self._retention = completion.retention
         self._completion = [completion.tiers[tier] for tier in self._tiers]
         self._shortest = completion.shortest
         self._schedule, self._now_us = schedule, now_us
         self._drained = schedule.passed_us >= END_US
-        self._each, self._follows = each, state.follows
+        self._each = each
         self._waiting: list[int] = []  # starts of windows that are yet to fire, as a heap
         self._held_until_s = time.monotonic() + HELD_S
         self._stored_until_us = -NEVER_US if aggregation.before_us is None else aggregation.before_us
@@ -132,9 +131,9 @@ class GroupFiring:
 
     def fire(self) -> None:
         """Adds waiting readings, and fires the panes of their windows, of marked ones, and of longer ones around."""
-        for start_us, of_window in groupby(sorted(self._readings, key=start_of_readings), start_of_readings):
+        for start_us, of_window in groupby(sorted(self._state.readings, key=start_of_readings), start_of_readings):
             self._add(start_us, [each for data in of_window for each in read_group_readings(data)])
-        for part in self._marks:
+        for part in self._state.marks:
             for sensor_id, *_ in read_group_values(part):
                 self._make_due(start_of_readings(part), sensor_id)
         closed_us, now_us = self._schedule.closed_us, self._now_us
@@ -154,7 +153,7 @@ class GroupFiring:
         if len(self._tiers) > 1:
             self._fire_longer()
         if self._latest is not None:
-            from_us = self._retention.cells_stay_from_us(self._latest, now_us)
+            from_us = self._state.completion.retention.cells_stay_from_us(self._latest, now_us)
             self.rows.extend(self._newest.rows(self._latest, from_us))
         if self._carry_in and self._carry_in.woken:
             stored = self._tiers[0].window.starts(self._open_from_us, self._written_until_us)
@@ -431,21 +430,22 @@ class GroupFiring:
         are longer still have not followed, or because it could not be computed.
         """
         behind, windows, passed_us = _Behind(self._tiers, self._sources), self._windows, self._schedule.passed_us
+        follows = self._state.follows
         for start_us, window in windows.of_tier[0].items():
-            if self._follows or window.late or windows.ends_by(0, start_us, passed_us):
+            if follows or window.late or windows.ends_by(0, start_us, passed_us):
                 for sensor_id in windows.take_ahead(0, start_us):
                     behind.add(0, start_us, sensor_id, self._fired[start_us].get(sensor_id))
         for tier in range(1, len(self._tiers)):
             for start_us, sensor_ids in windows.take_over(tier, passed_us):
                 behind.add_itself(tier, start_us, sensor_ids)
-            for start_us in windows.of_tier[tier] if self._follows else ():
+            for start_us in windows.of_tier[tier] if follows else ():
                 behind.add_itself(tier, start_us, windows.take_ahead(tier, start_us))
             for start_us, shorter in sorted(behind.of_tier[tier].items()):
                 over = windows.ends_by(tier, start_us, passed_us)
-                if self._waits[tier] and not (over or self._follows):
+                if self._waits[tier] and not (over or follows):
                     windows.note_longer(tier, start_us, shorter, ahead=self._early)
                     continue
-                ahead = self._early and tier in self._sources and not (over or self._follows)
+                ahead = self._early and tier in self._sources and not (over or follows)
                 if not over and (self._tells_ends or ahead):
                     windows.note_longer(tier, start_us, shorter, ahead=ahead)
                 if over or self._early:

@@ -437,7 +437,9 @@ class EventColumns(NamedTuple):
     metadata: Mapping[str, str]
 
 
-def columns_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query) -> Iterator[EventColumns]:
+def columns_of(
+    schema: TableSchema, read: ReadRows, sensor_id: str, query: Query, selections: list[RowSelection] | None = None
+) -> Iterator[EventColumns]:
     """Yields one sensor's readings, newest first. Times are floored to the grain of the events' identity.
 
     Rows that are in no block are read event by event.
@@ -447,13 +449,16 @@ def columns_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query
         read: reads rows, which cost least in blocks.
         sensor_id: the sensor.
         query: the events: of all metrics, without a limit.
+        selections: the answer of :func:`selections_of`, if known.
 
     Raises:
         ValueError: row keys contain metadata that the query does not have.
         ForeignRow: the schema does not write a row.
     """
-    selections = selections_of(schema, sensor_id, query) if _has_time_last(schema) else None
-    if selections is None:
+    has_time_last = _has_time_last(schema)
+    if has_time_last and selections is None:
+        selections = selections_of(schema, sensor_id, query)
+    if not has_time_last or selections is None:
         yield from _by_event(schema, events_of(schema, read, sensor_id, query))
         return
 
@@ -469,15 +474,17 @@ def columns_of(schema: TableSchema, read: ReadRows, sensor_id: str, query: Query
         if not isinstance(part, BlockOfRows):
             rows.append(part)
             continue
-        yield from by_event(rows)
-        rows.clear()
+        if rows:
+            yield from by_event(rows)
+            rows.clear()
         try:
             found = _columns_in(schema, part)
         except ValueError:  # a row may be foreign: the events tell which
             yield from by_event(part.rows())
         else:
             yield from found
-    yield from by_event(rows)
+    if rows:
+        yield from by_event(rows)
 
 
 def _has_time_last(schema: TableSchema) -> bool:

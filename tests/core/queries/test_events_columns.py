@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.completion.stored_windows import WindowRows
+from pipeline.core.completion.stored_windows import Completion
 from pipeline.core.events.event import Event
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.queries.events import Query, columns_of, events_of
@@ -148,7 +148,7 @@ def test_windows_are_the_same_to_the_last_bit(feed, size, rollups):
     table = table_with(schema, feed, None)
 
     def windows(read):
-        rows = WindowRows(schema, Retention.of(schema), read)
+        rows = Completion(schema, Retention.of(schema), read)
         found = rows.readings("a", START_US, END_US, HOURLY)
         return {start_us: (readings.to_bytes(), readings.member) for start_us, readings in found.items()}
 
