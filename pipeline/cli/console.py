@@ -44,11 +44,15 @@ def progress_bar() -> "Progress":
 
 def print_json_line(record: dict[str, Any]) -> None:
     """Prints a line of JSON on standard output, with escapes for characters that its encoding lacks."""
-    line = json_line(record)
+    print_json(json_line(record))
+
+
+def print_json(line: str) -> None:
+    """Prints what :func:`print_json_line` does, given the line."""
     try:
         line.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
-        line = json.dumps(record)
+        line = json.dumps(json.loads(line))
     sys.stdout.write(line + "\n")
 
 

@@ -1,4 +1,4 @@
-"""``--output``: prints records as CSV or Parquet; the command itself prints a table or lines of JSON."""
+"""``--output``: prints records as CSV, Parquet or Arrow; the command itself prints a table or lines of JSON."""
 
 import functools
 import sys
@@ -12,7 +12,7 @@ import click
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import Command
 from pipeline.core.notation.text import json_line, plain
-from pipeline.formats.tabular import write_csv, write_parquet
+from pipeline.formats.tabular import write_arrow, write_csv, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,6 +25,7 @@ class Output(StrEnum):
     JSON = "json"
     CSV = "csv"
     PARQUET = "parquet"
+    ARROW = "arrow"
 
 
 def output_option(command: Command) -> Command:
@@ -43,8 +44,10 @@ def output_option(command: Command) -> Command:
     def with_output(*args: Any, output: str, as_json: bool, **kwargs: Any) -> Any:
         if as_json and output not in (Output.TABLE, Output.JSON):
             raise click.UsageError(f"--json is short for --output json; remove it, or --output {output}")
-        if output == Output.PARQUET and on_terminal():
-            raise click.UsageError("Parquet is not text: redirect standard output to a file, as in > readings.parquet")
+        if output in (Output.PARQUET, Output.ARROW) and on_terminal() and not kwargs.get("out"):
+            raise click.UsageError(
+                f"{output.title()} is not text: redirect standard output to a file, as in > readings.{output}"
+            )
         return command(*args, output=Output.JSON if as_json else Output(output), **kwargs)
 
     return with_output
@@ -55,21 +58,28 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def print_arrow(table: "pyarrow.Table", output: Output) -> None:
-    """Prints a table as CSV or Parquet. CSV is UTF-8, except that a terminal gets unprintable characters escaped."""
+def print_arrow(
+    table: "pyarrow.RecordBatchReader", output: Output, *, delimiter: str = ",", decimal: str = "."
+) -> None:
+    """Prints a table as CSV, Parquet or Arrow.
+
+    CSV is UTF-8, except that a terminal gets unprintable characters escaped. :func:`pipeline.formats.tabular.write_csv`
+    has the other arguments.
+    """
     sys.stdout.flush()
     if output == Output.PARQUET:
         write_parquet(table, sys.stdout.buffer)
-    elif on_terminal():
-        write_csv(table, _Terminal())
+    elif output == Output.ARROW:
+        write_arrow(table, sys.stdout.buffer)
     else:
-        if isinstance(sys.stdout, TextIOWrapper):
+        if not on_terminal() and isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", errors="strict")  # what readers of such files expect
-        write_csv(table, sys.stdout)
+        file = _Terminal() if on_terminal() else sys.stdout
+        write_csv(table, file, delimiter=delimiter, decimal=decimal)
 
 
 def print_flat(records: Iterable[Mapping[str, Any]], columns: Sequence[str], output: Output) -> None:
-    """Prints JSON objects in any format but a table. In CSV and Parquet, nested values become JSON text."""
+    """Prints JSON objects in any format but a table. In all but JSON, nested values become JSON text."""
     if output == Output.JSON:
         for record in records:
             print_json_line(dict(record))
@@ -77,7 +87,8 @@ def print_flat(records: Iterable[Mapping[str, Any]], columns: Sequence[str], out
     import pyarrow  # slow to import
 
     listed = list(records)
-    print_arrow(pyarrow.table({name: [_flat(record[name]) for record in listed] for name in columns}), output)
+    table = pyarrow.table({name: [_flat(record[name]) for record in listed] for name in columns})
+    print_arrow(table.to_reader(), output)
 
 
 def _flat(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import chain, islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -20,41 +20,51 @@ from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.queries.many import Chosen, scanned
+from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.windows import Window
 from pipeline.reading.options import (
     Metadata,
     OpenTable,
+    chosen_sensors,
     fill_option,
     fresh_option,
     limit_of_many_option,
     limit_option,
+    many_sensors,
     metadata_of_many,
     metadata_of_one,
     metadata_option,
     metrics_option,
+    missing_of,
     no_metadata_option,
-    optional_sensors_argument,
     range_options,
     reading_options,
-    sensors_argument,
     usage_errors,
     window_option,
 )
 from pipeline.reading.plot import plot
+from pipeline.reading.printing import Printing, format_options
 from pipeline.reading.rollups import rollups
 from pipeline.reading.views import (
     AGGREGATES,
     LATEST,
+    NEVER,
     RAW,
+    between,
     missing_before,
     no_aggregates,
     no_readings,
     no_readings_of_many,
     no_sensors_message,
+    print_blocks,
     print_records,
 )
+
+if TYPE_CHECKING:  # --help does not wait for Google's clients
+    from pipeline.cloud.reading.reader import SensorTable
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
 
@@ -92,9 +102,7 @@ read.add_command(rollups)
 
 
 @read.command()
-@optional_sensors_argument
-@click.option("--all", "all_sensors", is_flag=True, help="Print the newest readings of all sensors.")
-@click.option("--prefix", metavar="PREFIX", help="Print the newest readings of sensors whose ids begin with this.")
+@many_sensors
 @click.option(
     "--silent-for",
     type=Parsed("duration", parse_duration),
@@ -103,7 +111,7 @@ read.add_command(rollups)
 @metrics_option
 @metadata_option
 @reading_options
-@output_option
+@format_options
 def latest(
     sensors: list[str],
     all_sensors: bool,
@@ -112,25 +120,31 @@ def latest(
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
-    output: Output,
+    output: Printing,
 ) -> None:
     """Print the newest event of each SENSOR, or the newest readings of all sensors.
 
     Reads one row of each sensor in the default schema. With --metric, prints the newest event that has one of these
     metrics. If a sensor has none, standard error reports it and the exit code is 1.
 
-    With --all, --prefix or --silent-for, prints the newest reading of each metric of every such sensor. One scan reads
-    them if the schema declares a family of latest readings; otherwise, reads each sensor's newest event.
+    With a glob, --all, --prefix or --silent-for, prints the newest reading of each metric of every such sensor. One
+    scan reads them if the schema declares a family of latest readings; otherwise, reads each sensor's newest event.
     """
-    many = all_sensors or prefix is not None or silent_for is not None
-    if bool(sensors) == many:
-        raise click.UsageError("pass either sensors, or --all, --prefix or --silent-for")
-    if many:
+    everything = all_sensors or (silent_for is not None and not sensors and prefix is None)
+    chosen = chosen_sensors(sensors, prefix, all_sensors=everything)
+    if chosen is None and silent_for is not None:
+        raise click.UsageError("--silent-for is for many sensors: pass a glob, --prefix or --all, not a sensor")
+    if chosen is not None:
         if metadata:
             raise click.UsageError("--metadata locates a sensor; remove it, or name the sensors")
         with open_table() as table, usage_errors():
-            found = table.newest(prefix or "", metrics=metrics or None, silent_for=silent_for)
+            starts = chosen.prefixes
+            if silent_for is not None and len(starts) > 1:
+                starts = [""]  # the longest silent of all come first
+            each = (table.newest(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
+            found = (record for record in chain.from_iterable(each) if chosen.includes(record.sensor_id))
             print_records(found, LATEST, output, several=True)
+            _exit_if_missing(table, chosen)
         return
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
@@ -146,27 +160,50 @@ def latest(
 
 
 @read.command("range")
-@sensors_argument
+@many_sensors
 @range_options
 @limit_option
 @metrics_option
 @metadata_option
 @reading_options
-@output_option
+@format_options
 def range_(
     sensors: list[str],
+    all_sensors: bool,
+    prefix: str | None,
     start_us: int,
     end_us: int,
     limit: int | None,
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
-    output: Output,
+    output: Printing,
 ) -> None:
     """Print the events of each SENSOR in a time range, newest first.
 
     Scans only the rows of that range. JSON is printed as it is read, all else once it is complete.
+
+    A SENSOR may be a glob: * is any text, ? one character. With a glob, --all or --prefix, prints the events sensor by
+    sensor, in the order of row keys, whatever their number; if row keys begin with the time, by time.
     """
+    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors)
+    if chosen is not None:
+        with open_table() as table:
+            leading = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+            if told := scanned(table.schema, leading):
+                click.echo(told, err=True)
+            with usage_errors():
+                blocks = table.events_of(chosen, start_us, end_us, metrics=metrics or None, metadata=leading)
+            seen = _Seen()
+            print_blocks(seen.through_blocks(blocks, limit), output, metrics)
+            if seen.count != limit:
+                _report_missing(metrics, seen)
+                _exit_if_missing(table, chosen)
+                if not seen.count:
+                    click.echo(
+                        f"no {' or '.join(metrics) or 'readings'} of them{between((start_us, end_us))}", err=True
+                    )
+        return
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
@@ -175,10 +212,13 @@ def range_(
         print_records(seen.through(records), RAW, output, several=len(sensors) > 1)
         if seen.count == limit:
             return  # beyond the limit, other sensors or metrics may follow
-        for sensor in sensors:
-            if sensor not in seen.sensors:
-                click.echo(no_readings(table, sensor, fields, metrics, (start_us, end_us)), err=True)
+        lines = [
+            no_readings(table, sensor, fields, metrics, (start_us, end_us))
+            for sensor in sensors
+            if sensor not in seen.sensors
+        ]
         _report_missing(metrics, seen)
+        _report_absent(lines)
 
 
 @read.command()
@@ -193,7 +233,7 @@ def range_(
 @metrics_option
 @metadata_option
 @reading_options
-@output_option
+@format_options
 def prefix(
     start_us: int,
     end_us: int,
@@ -202,7 +242,7 @@ def prefix(
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
-    output: Output,
+    output: Printing,
 ) -> None:
     """Print the events of all sensors, or of those with a common id prefix or location.
 
@@ -219,13 +259,13 @@ def prefix(
         seen = _Seen()
         print_records(seen.through(records), RAW, output, several=True)
         if not seen.count:
-            click.echo(no_readings_of_many(table, sensors, fields, metrics, (start_us, end_us)), err=True)
+            _report_absent([no_readings_of_many(table, sensors, fields, metrics, (start_us, end_us))])
         elif seen.count != limit:
             _report_missing(metrics, seen)
 
 
 @read.command()
-@sensors_argument
+@many_sensors
 @range_options
 @window_option
 @metrics_option
@@ -233,9 +273,11 @@ def prefix(
 @fill_option
 @no_metadata_option
 @reading_options
-@output_option
+@format_options
 def aggregates(
     sensors: list[str],
+    all_sensors: bool,
+    prefix: str | None,
     start_us: int,
     end_us: int,
     tier: Window | None,
@@ -243,27 +285,46 @@ def aggregates(
     fresh: bool,
     fill: str,
     open_table: OpenTable,
-    output: Output,
+    output: Printing,
 ) -> None:
     """Print the aggregates of each SENSOR for windows that start in a time range, oldest first.
 
     Scans only the rows of that range. With --fresh, computes windows that are still open from their raw rows. JSON is
     printed as it is read, all else once it is complete.
+
+    A SENSOR may be a glob: * is any text, ? one character. With a glob, --all or --prefix, prints the windows sensor by
+    sensor, whatever their number.
     """
+    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors)
     with open_table() as table:
+        read_windows = table.aggregates if chosen is None else table.windows_of
         with usage_errors():
-            records = table.aggregates(
-                sensors, start_us, end_us, tier=tier, metrics=metrics or None, fill=fill, fresh=fresh
+            records = read_windows(
+                chosen or sensors,  # type: ignore[arg-type] # each gets what it takes
+                start_us,
+                end_us,
+                tier=tier,
+                metrics=metrics or None,
+                fill=fill,
+                fresh=fresh,
             )
         seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, output, several=len(sensors) > 1)
-        window = tier or table.schema.tiers[0].window
-        for sensor in sensors:
-            if sensor not in seen.sensors:
-                click.echo(no_aggregates(table, sensor, window, metrics, (start_us, end_us)), err=True)
+        print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
+        window, span_us = tier or table.schema.tiers[0].window, (start_us, end_us)
+        absent = [
+            no_aggregates(table, sensor, window, metrics, span_us)
+            for sensor in sensors
+            if chosen is None and sensor not in seen.sensors
+        ]
         _report_missing(metrics, seen, "windows")
         if lost := missing_before(records.incomplete_before_us, "windows"):
             click.echo(lost, err=True)
+        if chosen is None:
+            _report_absent(absent, of_metrics=bool(metrics))
+            return
+        _exit_if_missing(table, chosen)
+        if not seen.count:
+            click.echo(f"no aggregates of them in windows of {window.text} that start{between(span_us)}", err=True)
 
 
 @read.command()
@@ -279,7 +340,7 @@ def aggregates(
 )
 @metadata_option
 @reading_options
-@output_option
+@format_options
 def points(
     sensor: str,
     metric: str,
@@ -288,7 +349,7 @@ def points(
     max_points: int,
     metadata: Metadata,
     open_table: OpenTable,
-    output: Output,
+    output: Printing,
 ) -> None:
     """Print the points that a line chart of a metric needs, oldest first.
 
@@ -394,6 +455,33 @@ class _Seen:
             self.sensors.add(record.sensor_id)
             self.metrics.update(record.metrics if isinstance(record, AggregateRecord) else record.readings)
             yield record
+
+    def through_blocks(self, blocks: Iterable[EventBlock], limit: int | None) -> Iterator[EventBlock]:
+        """Yields the first events of blocks, at most ``limit``."""
+        for block in blocks:
+            left = len(block) if limit is None else limit - self.count
+            self.count += min(left, len(block))
+            self.metrics.update(block.readings)
+            yield block if left >= len(block) else block.first(left)
+            if self.count == limit:
+                return
+
+
+def _exit_if_missing(table: "SensorTable", chosen: Chosen) -> None:
+    """Exits with 1 if an id or a glob chose no sensor of the table."""
+    if missing := missing_of(table, chosen):
+        click.echo(f"Error: no sensor of table {table.rows.name} is {plain(' or '.join(missing))}", err=True)
+        sys.exit(1)
+
+
+def _report_absent(lines: Iterable[str], *, of_metrics: bool = False) -> None:
+    """Prints why there are no records. Exits with 1 if a sensor has none at any time, not only none of some metrics."""
+    never = False
+    for line in lines:
+        click.echo(line, err=True)
+        never = never or line.endswith(NEVER)
+    if never and not of_metrics:
+        sys.exit(1)
 
 
 def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events") -> None:

@@ -4,8 +4,8 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from itertools import takewhile
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,6 +24,7 @@ from pipeline.cli.options import (
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
+from pipeline.core.queries.many import Chosen, is_glob
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
@@ -51,8 +52,40 @@ def _each_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     return list(dict.fromkeys(value))
 
 
-sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...", callback=_each_once)
-optional_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
+_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
+_all_option = click.option("--all", "all_sensors", is_flag=True, help="Print all sensors.")
+_prefix_option = click.option("--prefix", metavar="PREFIX", help="Print the sensors whose ids begin with this.")
+
+
+def many_sensors(command: Command) -> Command:
+    """Adds the sensors, of which each may be a glob, ``--all`` and ``--prefix``."""
+    return _sensors_argument(_all_option(_prefix_option(command)))
+
+
+def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool) -> Chosen | None:
+    """Returns which sensors a command names; None if it lists them by their ids alone.
+
+    Raises:
+        click.UsageError: it names none, or in two ways.
+    """
+    if bool(sensors) + all_sensors + (prefix is not None) != 1:
+        raise click.UsageError("pass either sensors or globs such as 'hall-*', or --prefix, or --all")
+    if sensors and not any(map(is_glob, sensors)):
+        return None
+    return Chosen(sensors, "" if all_sensors else prefix)
+
+
+def missing_of(table: "SensorTable", chosen: Chosen) -> list[str]:
+    """Returns the ids and globs that choose no sensor of the table. Seeks its sensors unless all have chosen some."""
+    if chosen.missing:
+        with suppress(ValueError):  # the table can't list its sensors
+            for sensor in chain.from_iterable(map(table.sensors, chosen.prefixes)):
+                chosen.includes(sensor)
+                if not chosen.missing:
+                    break
+    return chosen.missing
+
+
 limit_option = _limit_option("Print at most this many events, the newest.")
 limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 window_option = click.option(

@@ -1,22 +1,39 @@
 """Prints the records of ``tidetable read``: as a table, JSON, CSV or Parquet; and says why there are none."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.output import Output, print_arrow
+from pipeline.cli.output import Output
 from pipeline.cli.tables import RowBlock, TableColumn, number, print_table, prose, word
-from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
+from pipeline.cloud.reading.frames import (
+    WINDOW_START,
+    AggregateRecords,
+    GroupRecords,
+    RawRecords,
+    event_columns,
+    event_rank,
+    long_events,
+    long_newest,
+    long_windows,
+    rounded_statistics,
+    window_rank,
+)
 from pipeline.core.answers.record_json import aggregate_json, event_json, group_record_json, latest_json
 from pipeline.core.events.event import LATEST_US
+from pipeline.core.events.file_columns import EVENT_TIME, SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
-from pipeline.core.notation.text import counted, joined, plain
+from pipeline.core.notation.text import counted, joined, json_line, plain
 from pipeline.core.notation.times import format_time
+from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
 from pipeline.core.windows import Window
+from pipeline.formats.tabular import json_values
+from pipeline.reading.printing import LINE, Printing, write_tables
 
 if TYPE_CHECKING:
     import pyarrow
@@ -33,39 +50,92 @@ _Column = tuple[TableColumn, Callable[[Any], str]]  # with its text of a record
 
 _NO_METRIC = (("", MetricSummary(0)),)  # a gap's metrics
 
-_NEVER = ", or at any other time"
+_TABLE_RECORDS = 4096
+NEVER = ", or at any other time"
+"""The end of a message about a sensor that the table does not have."""
 
 
 @dataclass(frozen=True)
 class View(Generic[Record]):
     """Renders records of one kind."""
 
+    name: str  # of files
     json: Callable[[Record], dict[str, Any]]
     arrow: Callable[[Iterable[Record]], "pyarrow.Table"]
+    long: Callable[[Sequence[Record], bool], "pyarrow.Table"]  # with exact statistics if True
+    rank: Callable[[str], Any]  # the place of a column
+    time: str  # the column of times
     table: Callable[[Sequence[Record], bool], Rows]  # with a column for the sensor or the fields of groups if True
     heading: Callable[[Record], str]  # on a narrow terminal, headings and named lines replace the table
     lines: Callable[[Record], list[tuple[TableColumn, str]]]
     subject: Callable[[Record], str]  # what it is about, for a heading
 
 
-def print_records(records: Iterable[Record], view: View[Record], output: Output, *, several: bool = False) -> None:
-    """Prints records: JSON as they arrive, all else once it is complete.
+def print_records(records: Iterable[Record], view: View[Record], printing: Printing, *, several: bool = False) -> None:
+    """Prints records, or writes them to files: JSON and long rows as they arrive, all else once it is complete.
 
-    Without records, prints nothing as a table or JSON, and a header as CSV or Parquet.
+    Without records, prints nothing as a table or JSON, and a header as CSV, Parquet or Arrow.
 
     Args:
         records: the records to print.
         view: the view that renders the records.
-        output: the format.
+        printing: the format, and where it goes.
         several: whether records may belong to several sensors or groups; each is then printed with its own.
     """
-    if output == Output.JSON:
+    if printing.output == Output.JSON and not (printing.out or printing.long):
         for record in records:
             print_json_line(view.json(record))
-    elif output != Output.TABLE:
-        print_arrow(view.arrow(records), output)
+    elif printing.output != Output.TABLE:
+        write_tables(_tables(iter(records), view, printing), printing, view.rank, view.time, view.name)
     elif listed := list(records):
         print_table(*view.table(listed, several), lambda: (_block(record, view, several) for record in listed))
+
+
+def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequence[str] = ()) -> None:
+    """Prints events that come as columns, as :func:`print_records` prints them one by one.
+
+    Args:
+        blocks: the events.
+        printing: the format, and where it goes.
+        metrics: metrics that have a column in any case.
+    """
+    if printing.long or printing.output in (Output.TABLE, Output.JSON):
+        print_records(chain.from_iterable(block.records() for block in blocks), RAW, printing, several=True)
+        return
+    import pyarrow  # slow to import
+
+    each = chain([EventBlock()], blocks)
+    tables = (pyarrow.table(event_columns(pyarrow, block, metrics)) for block in each)
+    write_tables(tables, printing, RAW.rank, RAW.time, RAW.name)
+
+
+def _tables(records: Iterator[Record], view: View[Record], printing: Printing) -> Iterator["pyarrow.Table"]:
+    """Yields the records as tables, at least one; for JSON, with a column of lines."""
+    some = list(islice(records, _TABLE_RECORDS))
+    while True:
+        if printing.long:
+            table = view.long(some, printing.output != Output.CSV)
+            lines = _lines_of(table) if printing.output == Output.JSON else []
+        elif printing.output == Output.JSON:
+            table, lines = view.arrow(some), [json_line(view.json(record)) for record in some]
+        else:
+            table, lines = view.arrow(some), []
+            if printing.output == Output.CSV and view.time == WINDOW_START:
+                table = rounded_statistics(table)
+        if printing.output == Output.JSON:
+            import pyarrow
+
+            table = table.select([table.column_names[0], view.time]).append_column(LINE, pyarrow.array(lines, "string"))
+        yield table
+        some = list(islice(records, _TABLE_RECORDS))
+        if not some:
+            return
+
+
+def _lines_of(table: "pyarrow.Table") -> list[str]:
+    """Returns a line of JSON for each row."""
+    columns = dict(zip(table.column_names, (json_values(column) for column in table.columns), strict=True))
+    return [json_line(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def _block(record: Record, view: View[Record], several: bool) -> RowBlock:
@@ -146,32 +216,48 @@ def _aggregate_lines(record: AggregateRecord | GroupRecord) -> list[tuple[TableC
 
 
 RAW = View(
+    "events",
     event_json,
     lambda records: RawRecords(records).to_arrow(),
+    lambda records, _: long_events(records),
+    event_rank,
+    EVENT_TIME,
     _raw_table,
     lambda record: format_time(record.event_time_us),
     _raw_lines,
     lambda record: record.sensor_id,
 )
 LATEST = View(
+    "newest",
     latest_json,
     lambda records: RawRecords(map(_as_event, records)).to_arrow(),
+    lambda records, _: long_newest(records),
+    event_rank,
+    EVENT_TIME,
     lambda records, several: _raw_table([_as_event(record) for record in records], several),
     lambda record: format_time(record.event_time_us),
     lambda record: _raw_lines(_as_event(record)),
     lambda record: record.sensor_id,
 )
 AGGREGATES = View(
+    "aggregates",
     aggregate_json,
     lambda records: AggregateRecords(records).to_arrow(),
+    lambda records, exact: long_windows(records, SENSOR_ID, exact=exact),
+    window_rank,
+    WINDOW_START,
     _window_table,
     lambda record: f"{record.window.shown(record.start_us)}, {counted(record.reading_count, 'event')}",
     _aggregate_lines,
     lambda record: record.sensor_id,
 )
 GROUPS = View(
+    "rollups",
     group_record_json,
     lambda records: GroupRecords(records).to_arrow(),
+    lambda records, exact: long_windows(records, "group", exact=exact),
+    window_rank,
+    WINDOW_START,
     _window_table,
     lambda record: f"{record.window.shown(record.start_us)}, {counted(record.sensors, 'sensor')}",
     _aggregate_lines,
@@ -200,9 +286,9 @@ def no_readings(
     """
     newest = table.latest(sensor_id, metadata=metadata)
     what = "readings" if newest is None or not metrics else " or ".join(metrics)
-    text = f"no {what} of {sensor_id}{_with(metadata)}{_between(span_us)}"
+    text = f"no {what} of {sensor_id}{_with(metadata)}{between(span_us)}"
     if newest is None:
-        return text + _NEVER if span_us else text
+        return text + NEVER if span_us else text
     if metrics and newest.readings and not newest.readings.keys() & set(metrics):
         return f"{text}; its newest event has {plain(', '.join(newest.readings))}"
     return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
@@ -214,8 +300,8 @@ def no_readings_of_many(
     """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
     exists = next(table.sensors(sensors, metadata), None) is not None
     what = " or ".join(metrics) if metrics and exists else "readings"
-    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{_between(span_us)}"
-    return text if exists else text + _NEVER
+    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{between(span_us)}"
+    return text if exists else text + NEVER
 
 
 def no_aggregates(
@@ -227,8 +313,8 @@ def no_aggregates(
     """
     exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
     what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id
-    text = f"no aggregates of {what} in windows of {window.text} that start{_between(span_us)}"
-    return text if exists else text + _NEVER
+    text = f"no aggregates of {what} in windows of {window.text} that start{between(span_us)}"
+    return text if exists else text + NEVER
 
 
 def missing_before(time_us: int | None, what: str) -> str:
@@ -252,5 +338,6 @@ def _with(metadata: Mapping[str, str]) -> str:
     return f" with {joined(metadata)}" if metadata else ""
 
 
-def _between(span_us: tuple[int, int] | None) -> str:
+def between(span_us: tuple[int, int] | None) -> str:
+    """Returns when: " between … and …"; empty for any time."""
     return "" if span_us is None else f" between {format_time(span_us[0])} and {format_time(span_us[1])}"

@@ -52,8 +52,10 @@ _OTHERS = ("folder", "pipe", "missing", "loop", "below a file")
 # Options that write a file, or whose help mentions files.
 _NO_INPUT = {
     "demo --chart", "read plot --output", "mapping draft --output", "mapping draft --force", "dead-letters export file",
-    "dead-letters export --force", "backfill --dead-letters", "backfill --force", "mapping try --publish-time",
-    "mapping try --limit", "repair --report", "run --temp-location", "run --status-file", "dead-letters export --ack",
+    "dead-letters export --force", *(f"read {each} --out" for each in ("latest", "range", "prefix", "points")),
+    "read aggregates --out", "read rollups --out", "backfill --dead-letters", "backfill --force",
+    "mapping try --publish-time", "mapping try --limit",
+    "repair --report", "run --temp-location", "run --status-file", "dead-letters export --ack",
 }  # fmt: skip
 _JSON = 'message = "json"\nsensor = "sensor_id"\ntime = "event_time"\nreadings.t = "t"\n'
 _PROTOBUF = 'message = "acme.Report"\nsensor = "serial"\ntime = "$publish_time"\nreadings.c = "celsius"\n'

@@ -61,7 +61,7 @@ def test_json(printed):
 def test_parquet(printed):
     """The columns' names say what they are: a serial number stays metadata, and an id stays an id."""
     sink = io.BytesIO()
-    write_parquet(RawRecords(printed).to_arrow(), sink)
+    write_parquet(RawRecords(printed).to_arrow().to_reader(), sink)
     assert events(ParquetFile(sink, maker()).records()) == [as_event(record) for record in printed]
 
 
@@ -74,7 +74,7 @@ def test_csv(printed):
         RawRecord(*_fields(record), "" if record.event_id.lower() in missing else record.event_id) for record in printed
     ]
     text = io.StringIO()
-    write_csv(RawRecords(printed).to_arrow(), text)
+    write_csv(RawRecords(printed).to_arrow().to_reader(), text)
     assert read("readings.csv", text.getvalue().encode()) == [as_event(record) for record in printed]
 
 
@@ -89,7 +89,7 @@ def test_the_text_of_csv():
         RawRecord("b", EARLIEST_US, {"t": -0.0}, {}),
     ]
     text = io.StringIO()
-    write_csv(RawRecords(printed).to_arrow(), text)
+    write_csv(RawRecords(printed).to_arrow().to_reader(), text)
     assert text.getvalue().splitlines() == [
         "sensor_id,event_time,p,t,metadata.serial",
         "a,2000-01-01T00:00:00.250Z,94558,23.5,0012",
@@ -100,7 +100,7 @@ def test_the_text_of_csv():
 def test_an_overflow():
     """A sum that overflowed is inf in CSV."""
     text = io.StringIO()
-    write_csv(pyarrow.table({"sum_t": [float("inf"), float("-inf")], "count_t": [2, 1]}), text)
+    write_csv(pyarrow.table({"sum_t": [float("inf"), float("-inf")], "count_t": [2, 1]}).to_reader(), text)
     assert text.getvalue() == "sum_t,count_t\ninf,2\n-inf,1\n"
 
 

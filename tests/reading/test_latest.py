@@ -52,7 +52,10 @@ def test_all_sensors(table):
     newest = {"u": 3.0} if schema.latest is None else {"t": 20.5, "u": 3.0}  # without such rows, of one event
     assert (first["readings"], first["times"]["u"]) == (newest, "2026-02-17T10:31:00Z")
     assert sensors(run(name, "latest", "--prefix", "hall", "--json")) == everything[:2]
-    assert sensors(run(name, "latest", "--prefix", "cellar", "--json")) == []
+    nothing = run(name, "latest", "--prefix", "cellar", "--json")
+    assert (nothing.exit_code, nothing.stdout) == (1, "")
+    assert nothing.stderr == f"Error: no sensor of table {name} is cellar*\n"
+    assert sensors(run(name, "latest", "*-2", "roof-1", "--json")) == everything[1:]
     assert sensors(run(name, "latest", "--silent-for", "1h", "--json")) == ["roof-1", "hall-2", "hall-1"]
     assert sensors(run(name, "latest", "--silent-for", "9999d", "--json")) == []
     assert sensors(run(name, "latest", "--all", "--metric", "u", "--json")) == ["hall-1", "roof-1"]

@@ -9,6 +9,7 @@ from pipeline.cli import tables
 from pipeline.cli.output import Output
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.windows import HOURLY
+from pipeline.reading.printing import Printing
 from pipeline.reading.views import AGGREGATES, RAW, print_records
 
 NAME = "a[red]\x9b\x7f\u202e"
@@ -23,11 +24,11 @@ def test_foreign_names(capsys, monkeypatch, view, record, width, several):
     """Foreign names are escaped in tables, blocks and JSON."""
     terminal = Console(width=width, force_terminal=True, color_system=None, highlight=False, emoji=False)
     monkeypatch.setattr(tables, "out", terminal)
-    print_records([record], view, Output.TABLE, several=several)
+    print_records([record], view, Printing(Output.TABLE), several=several)
     lines = capsys.readouterr().out.splitlines()
     assert all(line.isprintable() for line in lines)
     assert r"a[red]\x9b" in "".join(line.strip() for line in lines)
-    print_records([record], view, Output.JSON, several=several)
+    print_records([record], view, Printing(Output.JSON), several=several)
     line = capsys.readouterr().out
     assert line.removesuffix("\n").isprintable()
     assert json.loads(line)["sensor_id"] == NAME

@@ -6,15 +6,22 @@ A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[fram
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, SENSOR_ID, metadata_column, reading_column
+from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, METADATA, SENSOR_ID, metadata_column, reading_column
+from pipeline.core.notation.cell_values import shortest
+from pipeline.core.rows.event_block import EventBlock
+from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
-from pipeline.core.statistics.window_stats import qualifier_of
+from pipeline.core.statistics.window_stats import qualifier_of, split_qualifier
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
 
 _Record = TypeVar("_Record", bound=RawRecord | AggregateRecord | GroupRecord)
+WINDOW_START = "window_start"
+_OF_EVENTS = (SENSOR_ID, EVENT_TIME, EVENT_ID)
+_OF_WINDOWS = (WINDOW_START, "window", "reading_count", "filled", "sensors", "expected", "windows")
+_READINGS = frozenset({"count", "min", "max", "first", "last", "first_time", "last_time"})
 _Window = TypeVar("_Window", bound=AggregateRecord | GroupRecord)
 
 
@@ -69,19 +76,26 @@ class RawRecords(_Records[RawRecord]):
         self._metrics = tuple(metrics)
 
     def _columns(self, arrow: Any, records: list[RawRecord]) -> dict[str, Any]:
-        columns = {
-            SENSOR_ID: arrow.array([record.sensor_id for record in records], arrow.string()),
-            EVENT_TIME: arrow.array([record.event_time_us for record in records], _instant(arrow)),
-        }
-        if any(record.event_id for record in records):
-            columns[EVENT_ID] = arrow.array([record.event_id or None for record in records], arrow.string())
-        for metric in _names((record.readings for record in records), self._metrics):
-            values = [record.readings.get(metric) for record in records]
-            columns[reading_column(metric)] = arrow.array(values, arrow.float64())
-        for name in _names(record.metadata for record in records):
-            texts = [record.metadata.get(name) for record in records]
-            columns[metadata_column(name)] = arrow.array(texts, arrow.string())
-        return columns
+        block = EventBlock()
+        for record in records:
+            block.add(record)
+        return event_columns(arrow, block, self._metrics)
+
+
+def event_columns(arrow: Any, block: EventBlock, metrics: Iterable[str] = ()) -> dict[str, Any]:
+    """Returns the Arrow columns of events; those of :class:`RawRecords`, given its metrics."""
+    columns = {
+        SENSOR_ID: arrow.array(block.sensor_ids, arrow.string()),
+        EVENT_TIME: arrow.array(block.times_us, _instant(arrow)),
+    }
+    if any(block.event_ids):
+        columns[EVENT_ID] = arrow.array([event_id or None for event_id in block.event_ids], arrow.string())
+    for metric in sorted({*block.readings, *metrics}):
+        values = block.readings.get(metric) or [None] * len(block)
+        columns[reading_column(metric)] = arrow.array(values, arrow.float64())
+    for name, texts in sorted(block.metadata.items()):
+        columns[metadata_column(name)] = arrow.array(texts, arrow.string())
+    return columns
 
 
 class _Windows(_Records[_Window]):
@@ -141,10 +155,100 @@ class GroupRecords(_Windows[GroupRecord]):
         return columns | others
 
 
+def event_rank(column: str) -> tuple[int, str]:
+    """Returns the place of a column of events: sensor, time, id, readings by name, metadata by name."""
+    if column in _OF_EVENTS:
+        return _OF_EVENTS.index(column), ""
+    return len(_OF_EVENTS) + column.startswith(METADATA), column
+
+
+def window_rank(column: str) -> tuple[int, str, float]:
+    """Returns the place of a column of windows: the fields of roll-ups first, statistics last, by metric."""
+    if column in _OF_WINDOWS:
+        return _OF_WINDOWS.index(column), "", 0.0
+    try:
+        found, metric = split_qualifier(column)
+    except ValueError:
+        return -1, "", 0.0
+    return len(_OF_WINDOWS), metric, found.rank
+
+
+def rounded_statistics(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Returns a table of windows whose computed statistics have at most 15 significant digits.
+
+    Readings stay exact: minima and maxima, first and last ones.
+    """
+    import pyarrow as arrow
+
+    for place, field in enumerate(table.schema):
+        if arrow.types.is_floating(field.type) and split_qualifier(field.name)[0].name not in _READINGS:
+            values = [value if value is None else shortest(value) for value in table.column(place).to_pylist()]
+            table = table.set_column(place, field, arrow.array(values, field.type))
+    return table
+
+
+def long_events(records: Iterable[RawRecord]) -> "pyarrow.Table":
+    """Returns a row for each reading: sensor, event time, metric and value."""
+    rows = (
+        (record.sensor_id, record.event_time_us, *reading) for record in records for reading in record.readings.items()
+    )
+    return _long(rows, (SENSOR_ID, EVENT_TIME, "metric", "value"))
+
+
+def long_newest(records: Iterable[LatestRecord]) -> "pyarrow.Table":
+    """Returns a row for each newest reading, with its own time: sensor, event time, metric and value."""
+    rows = (
+        (record.sensor_id, at.time_us, metric, at.value) for record in records for metric, at in record.readings.items()
+    )
+    return _long(rows, (SENSOR_ID, EVENT_TIME, "metric", "value"))
+
+
+def long_windows(records: Sequence[AggregateRecord | GroupRecord], subject: str, *, exact: bool) -> "pyarrow.Table":
+    """Returns a row for each statistic: sensor or group, window, number of events, metric, statistic and value.
+
+    Values that are times are microseconds since the epoch.
+
+    Args:
+        records: windows of one tier.
+        subject: the name of the first column.
+        exact: whether computed statistics are exact, and do not have at most 15 significant digits.
+    """
+    rows = (
+        (
+            record.group.label if isinstance(record, GroupRecord) else record.sensor_id,
+            record.start_us,
+            record.window.text,
+            record.reading_count,
+            metric,
+            name,
+            float(value if exact or name in _READINGS else shortest(float(value))),
+        )
+        for record in records
+        for metric, summary in record.metrics.items()
+        for name, value in summary.statistics().items()
+    )
+    names = (subject, WINDOW_START, *_OF_WINDOWS[1:3], "metric", "statistic", "value")
+    return _long(rows, names, records[0].window.zone if records else "UTC")
+
+
+def _long(rows: Iterable[tuple[Any, ...]], names: Sequence[str], zone: str = "UTC") -> "pyarrow.Table":
+    import pyarrow as arrow
+
+    times = dict.fromkeys((EVENT_TIME, WINDOW_START), _instant(arrow, zone))
+    kinds = times | {"reading_count": arrow.int64(), "value": arrow.float64()}
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return arrow.table(
+        {
+            name: arrow.array(values, kinds.get(name, arrow.string()))
+            for name, values in zip(names, columns, strict=True)
+        }
+    )
+
+
 def _window_columns(arrow: Any, records: Sequence[AggregateRecord | GroupRecord]) -> dict[str, Any]:
     zone = records[0].window.zone if records else "UTC"
     columns = {
-        "window_start": arrow.array([record.start_us for record in records], _instant(arrow, zone)),
+        WINDOW_START: arrow.array([record.start_us for record in records], _instant(arrow, zone)),
         "window": arrow.array([record.window.text for record in records], arrow.string()),
         "reading_count": arrow.array([record.reading_count for record in records], arrow.int64()),
     }
@@ -175,5 +279,5 @@ def _instant(arrow: Any, zone: str = "UTC") -> Any:
     return arrow.timestamp("us", tz=zone)
 
 
-def _names(mappings: Iterable[Mapping[str, Any]], more: Iterable[str] = ()) -> list[str]:
-    return sorted({*more, *(name for mapping in mappings for name in mapping)})
+def _names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({name for mapping in mappings for name in mapping})

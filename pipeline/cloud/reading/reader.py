@@ -5,7 +5,7 @@ The table stores its schema, and the schema that wrote the rows finds and parses
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import chain, islice
@@ -32,6 +32,7 @@ from pipeline.core.answers.window_answers import WindowQuery, answers, group_inc
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
+from pipeline.core.queries.many import Chosen, blocks_of, window_parts
 from pipeline.core.queries.newest import check_silence, longest_silent, newest_events, newest_of_all
 from pipeline.core.queries.reads import BoundedReads, ForeignRow, ForeignRows, OnForeign, RowSelection
 from pipeline.core.queries.windows import (
@@ -40,11 +41,13 @@ from pipeline.core.queries.windows import (
     newest_windows,
     rollup_of,
     sensors_with_windows,
+    tier_of,
     tier_of_rollup,
     windows_of_groups,
 )
+from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import GroupRecord, RawRecord, SensorGroup, newest_first
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup, newest_first
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
@@ -65,6 +68,7 @@ Values = str | Iterable[str] | SensorGroup
 """The values of a group's fields, in the order of the roll-up; a text for one field; or the group of a record."""
 
 _END_US = LATEST_US + 1
+_WINDOWS = 1000  # that are read ahead of a part
 
 
 class ForeignRowProblem(ServerProblem):
@@ -296,6 +300,72 @@ class SensorTable:
             found = events_of_all(self.schema, self.rows.read_selection, query, self._leave_out)
         return RawRecords(found, query.metrics or ())
 
+    def events_of(
+        self,
+        sensors: Chosen,
+        start: Time,
+        end: Time,
+        *,
+        metrics: Iterable[str] | None = None,
+        metadata: Mapping[str, str] = _NO_METADATA,
+        time_zone: str | None = None,
+    ) -> Iterator[EventBlock]:
+        """Returns the events of chosen sensors as columns, sensor by sensor in the order of keys, each newest first.
+
+        Reads a few ranges of keys in parallel, and no rows but the answer's unless keys begin with the time: then the
+        events come by time. Memory has some tens of thousands of events, however many there are.
+
+        Args:
+            sensors: the sensors.
+            start: the earliest event time.
+            end: the end of the range.
+            metrics: the metrics to return, without metadata; by default everything.
+            metadata: the first metadata that row keys have before the sensor, if they do.
+            time_zone: the zone of texts without an offset; UTC by default.
+        """
+        query = Query(*within_keys(start, end, time_zone), named_metrics(metrics), None, metadata)
+        return self._ahead.in_turn(blocks_of(self.schema, self.rows.read_selection, sensors, query, self._leave_out), 1)
+
+    def windows_of(
+        self,
+        sensors: Chosen,
+        start: Time,
+        end: Time,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
+        fill: Fill | str = Fill.NONE,
+        fresh: bool = False,
+        time_zone: str | None = None,
+    ) -> AggregateRecords:
+        """Returns the windows of chosen sensors, sensor by sensor in the order of keys, each oldest first.
+
+        Reads them as :meth:`events_of` reads events; filled or fresh ones sensor by sensor. The arguments are those of
+        :meth:`aggregates`.
+        """
+        window, read = parse_window(tier) if isinstance(tier, str) else tier, self.rows.read_selection
+        span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
+        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, OPEN_FOR, MAX_ROWS)
+        of_tier = tier_of(self.schema, window)
+        answers(self.schema, self._retention, read, query, self._leave_out)  # checks the query
+        if fresh or query.fill != Fill.NONE:
+            listed = {
+                sensor: answers(self.schema, self._retention, read, query, self._leave_out)
+                for prefix in sensors.prefixes
+                for sensor in chain(
+                    sensors_with_windows(of_tier, read, prefix, "", self._leave_out),
+                    self.sensors(prefix) if fresh else (),
+                )
+                if sensors.includes(sensor)
+            }
+            found: Iterator[AggregateRecord] = chain.from_iterable(
+                answer(sensor, None) for sensor, answer in sorted(listed.items())
+            )
+        else:
+            parts = window_parts(of_tier, read, sensors, *span, wanted, self._leave_out)
+            found = self._ahead.in_turn(parts, _WINDOWS)
+        return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))
+
     def sensors(
         self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA, *, after: str = ""
     ) -> Iterator[str]:
@@ -427,6 +497,32 @@ class SensorTable:
             empty = GroupRecord(group, 0, of_tier.window, 0, None, 0, {}, filled=True)
             found = filled(found, empty, start_us, end_us, Fill(fill))
         return GroupRecords(found, lambda: group_incomplete_before(of_tier, self._retention(), start_us, end_us))
+
+    def rollups_of(
+        self,
+        name: str,
+        values: Sequence[Chosen],
+        start: Time,
+        end: Time,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
+        time_zone: str | None = None,
+    ) -> GroupRecords:
+        """Returns the windows of the groups whose values are chosen, group by group in the order of keys.
+
+        Costs a seek for each group of the roll-up. Without a choice for a field, all of its values are chosen; the
+        other arguments are those of :meth:`rollups`.
+        """
+        rollup, of_tier = self._rollup(name, tier)
+        span, read = within_keys(start, end, time_zone, of_tier.window), self.rows.read_selection
+        groups = (
+            group
+            for group in groups_with_rows(rollup, of_tier, read, self._leave_out)
+            if all(chosen.includes(value) for chosen, value in zip(values, group.fields.values(), strict=False))
+        )
+        found = windows_of_groups(of_tier, read, groups, *span, named_metrics(metrics), self._leave_out)
+        return GroupRecords(found, lambda: group_incomplete_before(of_tier, self._retention(), *span))
 
     def groups(
         self,

@@ -164,17 +164,24 @@ _CHUNKS = 256  # of responses that are read together
 _MOST_COLUMNS = 64  # each takes time in every row, also in those without it
 
 _TEXT = rb"[0-9+\-.eE]+"  # no tag that may follow is one of these characters
-_VALUES = {"text": rb"([\x00-\x7f])(" + _TEXT + rb")", "float64": rb"(\x08)(.{8})"}  # with the length before it
+_VALUES = {  # with the length before it
+    "number": rb"([\x00-\x7f])(" + _TEXT + rb")",
+    "float64": rb"(\x08)(.{8})",
+    "text": rb"([\x00-\x7f])([^\x00-\x1f]+)(?=\n|H\x01)",  # what may follow it
+}
 _LENGTH = rb"[\x80-\xff]?[\x00-\x7f]"
 _TIMESTAMP = rb"\x20[\x80-\xff]{7}[\x00-\x7f]"  # of the years 1987 to 4253
 
 
-class _Shape(NamedTuple):
-    """What the rows of a response have in common."""
+class _ChunkColumn(NamedTuple):
+    """A column that rows of a response have in common."""
 
     family: str
-    qualifiers: tuple[bytes, ...]
+    qualifier: bytes
     values: str  # how values are encoded: a key of _VALUES
+
+
+_Shape = tuple[_ChunkColumn, ...]
 
 
 def _batches(responses: Iterable[Any]) -> Iterator[list[Any]]:
@@ -201,8 +208,8 @@ class BlockReader:
     Rows with the same few columns repeat the same bytes, except for keys, timestamps and values. So one pattern finds
     all rows, several times faster than a loop over its chunks. The pattern describes ``ReadRowsResponse`` in
     google/bigtable/v2/bigtable.proto, with fields in the order of their numbers. It never matches rows that were reset,
-    values in parts, labels, several cells of a column, or several families: responses with these are read chunk by
-    chunk. The same columns as in the block before are expected.
+    values in parts, labels, several cells of a column, or several timestamps in a row: responses with these are read
+    chunk by chunk. The same columns as in the block before are expected.
     """
 
     def __init__(self) -> None:
@@ -218,26 +225,27 @@ class BlockReader:
         data, shape = b"".join([response.SerializeToString() for response in responses]), self._shape
         found = _rows(shape, data) if shape is not None else None
         if found is None:
-            learned = _shape_of([chunk for response in responses for chunk in response.chunks])
+            learned = _shape_of([chunk for response in responses for chunk in response.chunks], shape or ())
             if learned is None or learned == shape:
                 return None
             self._shape = shape = learned
             found = _rows(shape, data)
         if found is None or shape is None:
             return None
-        columns = list(zip(*found, strict=True))
-        texts = columns[1::2]
-        for lengths, of_column in zip(columns[::2], texts, strict=True):
-            if b"".join(lengths) != bytes(map(len, filter(None, of_column))):
+        lengths, keys, _, *columns = zip(*found, strict=True)
+        values = columns[1::2]
+        for sizes, texts in zip((lengths, *columns[::2]), (keys, *values), strict=True):
+            if b"".join(sizes) != bytes(map(len, filter(None, texts))):
                 return None  # a key or a value contains bytes that look like those after it
         rows = cache(lambda: list(assembled_rows(responses)))
-        return BlockOfRows(texts[0], shape.family, shape.qualifiers, texts[1:], rows)
+        families, qualifiers, _ = zip(*shape, strict=True)
+        return BlockOfRows(keys, families, qualifiers, values, rows)
 
 
 def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
-    """Returns the length and the text of the key, and of the value in each column, of each row; None without a match.
+    """Returns, of each row, the length and the text of the key, the timestamp, and the length and text of each value.
 
-    Both are empty where a row lacks the column.
+    Those of a value are empty where a row lacks the column. Without a match, returns None.
     """
     found = _pattern(shape).findall(data)
     return found if found and found[-1][0] else None
@@ -246,26 +254,50 @@ def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
 @lru_cache(maxsize=256)
 def _pattern(shape: _Shape) -> re.Pattern[bytes]:
     """Returns the pattern of a row. Whatever is no row matches it too, with an empty key, as far as the end."""
-    family = _named(b"\x12", shape.family.encode())
-    # The first column stands in the chunk of the key. Other chunks may repeat the key and the family.
-    chunk = rb"(?:\n" + _LENGTH + rb"(?:\n\1\2)?(?:" + family + rb")?|(?<=" + family + rb"))"
-    columns = [
-        rb"(?:" + chunk + _named(b"\x1a", qualifier) + _TIMESTAMP + rb"\x32" + _VALUES[shape.values] + rb")?+"
-        for qualifier in shape.qualifiers
-    ]
+    again = rb"\n" + _LENGTH + rb"(?:\n\1\2)?"  # the start of a chunk that may repeat the key
+    named = [_named(b"\x1a", column.qualifier) for column in shape]
+    families = {family: _named(b"\x12", family.encode()) for family in dict.fromkeys(column.family for column in shape)}
+    of_families = []
+    for each, family in families.items():
+        # The first column follows the family's name. Chunks of others may repeat the name.
+        chunk = rb"(?:" + again + rb"(?:" + family + rb")?|(?<=" + family + rb"))"
+        columns = [
+            rb"(?:" + chunk + name + rb"\3\x32" + _VALUES[column.values] + rb")?+"
+            for name, column in zip(named, shape, strict=True)
+            if column.family == each
+        ]
+        of_families.append(rb"(?:(?:" + again + rb")?" + family + rb"(?=\x1a)" + b"".join(columns) + rb")")
     key = rb"\n" + _LENGTH + rb"\n([\x00-\x7f])([!-~]+)"
-    return re.compile(key + family + rb"(?=\x1a)" + b"".join(columns) + rb"\x48\x01|.+", re.DOTALL)
+    # All cells have the timestamp of the first.
+    time = rb"(?=(?:" + b"|".join(families.values()) + rb")(?:" + b"|".join(named) + rb")(" + _TIMESTAMP + rb"))"
+    optional = rb"?+" if len(of_families) > 1 else b""
+    return re.compile(key + time + optional.join([*of_families, b""]) + rb"\x48\x01|.+", re.DOTALL)
 
 
-def _shape_of(chunks: Sequence[Any]) -> _Shape | None:
-    if not chunks:
+def _shape_of(chunks: Sequence[Any], known: _Shape) -> _Shape | None:
+    """Returns the columns of chunks; None if they are too many, or two differ only by their family.
+
+    A column that was known to have any text has it again.
+    """
+    family, families, values = "", dict[bytes, str](), dict[bytes, list[bytes]]()
+    for chunk in chunks:
+        if chunk.HasField("family_name"):
+            family = chunk.family_name.value
+        qualifier = chunk.qualifier.value
+        if families.setdefault(qualifier, family) != family:
+            return None
+        values.setdefault(qualifier, []).append(chunk.value)
+    if not 0 < len(values) <= _MOST_COLUMNS:
         return None
-    qualifiers = tuple(sorted({chunk.qualifier.value for chunk in chunks}))
-    if len(qualifiers) > _MOST_COLUMNS:
-        return None
-    first = chunks[0]
-    values = "float64" if len(first.value) == 8 and re.fullmatch(_TEXT, first.value) is None else "text"
-    return _Shape(first.family_name.value, qualifiers, values)
+    texts = {column[:2] for column in known if column.values == "text"}
+    found = sorted((family, qualifier) for qualifier, family in families.items())
+    return tuple(_ChunkColumn(*each, "text" if each in texts else _kind_of(values[each[1]])) for each in found)
+
+
+def _kind_of(values: Sequence[bytes]) -> str:
+    if all(map(re.compile(_TEXT).fullmatch, values)):
+        return "number"
+    return "float64" if set(map(len, values)) == {8} else "text"
 
 
 def _named(tag: bytes, name: bytes) -> bytes:
@@ -282,6 +314,7 @@ _T = TypeVar("_T")
 
 _THREADS = 8
 _RECORDS = 8000  # ahead, over all sensors
+_PARTS = 3  # ahead of the one that is taken: their blocks are in memory, and one thread parses at a time
 
 
 class ReadAhead:
@@ -295,6 +328,16 @@ class ReadAhead:
     def each(self, records: Iterable[Iterator[_T]], size: int) -> list[Iterator[_T]]:
         """Returns the same iterators, while other threads read the next ``size`` records of each."""
         return [self._ahead(each, size) for each in records]
+
+    def in_turn(self, parts: Iterable[Iterator[_T]], size: int) -> Iterator[_T]:
+        """Returns the items of all parts, in order, while other threads read ``size`` items of each of the next few."""
+        ahead = deque[Iterator[_T]]()
+        for part in parts:
+            ahead.append(self._ahead(part, size))
+            if len(ahead) > _PARTS:
+                yield from ahead.popleft()
+        while ahead:
+            yield from ahead.popleft()
 
     def merged(
         self, sensors: list[str], records: Callable[[str, int], Iterator[_T]], key: Callable[[_T], Any]

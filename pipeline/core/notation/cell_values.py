@@ -85,6 +85,14 @@ def rounded(value: float) -> str:
     return format_value(value).decode()
 
 
+def shortest(value: float) -> float:
+    """Returns the number of at most 15 significant digits next to a computed one; whole numbers stay what they are.
+
+    So 2307.9999999999995, a sum that should be 2308, is 2308: sums depend on the order of addition by more than that.
+    """
+    return value if value.is_integer() else float(f"{value:.15g}")
+
+
 def parse_value(text: bytes) -> float:
     """Parses decimal text as a finite number. Raises ValueError for any other text."""
     try:

@@ -45,6 +45,7 @@ _ROWS_PER_EVENT = 8  # an estimate for layouts with a row per metric, to read a 
 
 # A query that spans more coarse times than this seeks those with rows, instead of reading a range for each.
 _MAX_RANGES = 100
+_NOTHING_KNOWN = KeyBindings()
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def selections_of(schema: TableSchema, sensor_id: str, query: Query) -> list[Row
     known = KeyBindings(sensor_id, None, query.metadata, query.metrics or ())
     if schema.keys.first_unknown(known) is not None or _seeks(schema, query):
         return None
-    cells = _selection(schema, query)
+    cells = selection_of(schema, query)
     if _is_empty(cells):
         return []
     return list(_selections(schema, schema.keys.scan(known, query.start_us, query.end_us), cells, query, known))
@@ -190,7 +191,7 @@ class _QueriedTable:
 
     def events_of_keys(self, ranges: list[KeyRange], known: KeyBindings, query: Query) -> Iterator[RawRecord]:
         """Returns the events of ranges of keys that hold all rows of their sensors."""
-        selection = _selection(self.schema, query)
+        selection = selection_of(self.schema, query)
         if selection.qualifier_range is None:
             start_us, end_us = query.start_us - query.start_us % 1000, query.end_us + -query.end_us % 1000
             selection = selection._replace(times_us=(start_us, end_us))  # the ranges of keys do not bound the time
@@ -201,7 +202,7 @@ class _QueriedTable:
 
     def events_of_span(self, query: Query) -> Iterator[RawRecord]:
         """Returns the events of a schema whose keys begin with the time, the newest times first."""
-        selection = _selection(self.schema, query)
+        selection = selection_of(self.schema, query)
         if _is_empty(selection):
             return
         keys, first, matches = self.schema.keys, self.schema.key.times[0], _matcher(query)
@@ -214,7 +215,7 @@ class _QueriedTable:
                 yield from filter(matches, events)
 
     def events_of(self, known: KeyBindings, query: Query) -> Iterator[RawRecord]:
-        selection = _selection(self.schema, query)
+        selection = selection_of(self.schema, query)
         if _is_empty(selection):
             return
         streams = [
@@ -279,17 +280,33 @@ class _QueriedTable:
         return parsed_rows(self.schema, self.read(selection), self.on_foreign)
 
 
-def places(schema: TableSchema, read: ReadRows, on_foreign: OnForeign) -> Iterator[KeyBindings]:
-    """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each."""
+def places(
+    schema: TableSchema,
+    read: ReadRows,
+    on_foreign: OnForeign,
+    known: KeyBindings = _NOTHING_KNOWN,
+    sensor_prefix: str = "",
+) -> Iterator[KeyBindings]:
+    """Yields each sensor once, with the metadata before the time in its keys. Costs a seek or two for each.
+
+    The prefix limits the search, and the answer, if the sensor is the first that is not known of its keys.
+    """
     before = schema.key.parts[: schema.key.index_of_first_time]
     kind = next(type(part) for part in reversed(before) if isinstance(part, SensorToken | MetadataToken | MetricToken))
     names = {part.name for part in before if isinstance(part, MetadataToken)}
     seen = set()
-    for raw_key in _QueriedTable(schema, read, on_foreign).first_keys(KeyBindings(), kind):
+    for raw_key in _QueriedTable(schema, read, on_foreign).first_keys(known, kind, sensor_prefix):
         metadata = {name: text for name, text in raw_key.metadata.items() if name in names}
         if (place := (raw_key.sensor_id, *metadata.values())) not in seen:
             seen.add(place)
             yield KeyBindings(raw_key.sensor_id, None, metadata)
+
+
+def events_found_at(
+    schema: TableSchema, read: ReadRows, place: KeyBindings, query: Query, on_foreign: OnForeign
+) -> Iterator[RawRecord]:
+    """Returns the events of one of :func:`places`, newest first, and merges the parts of each event."""
+    return _project(_QueriedTable(schema, read, on_foreign).events_of(place, query), query)
 
 
 def _each_once(texts: Iterable[str]) -> Iterator[str]:
@@ -414,7 +431,8 @@ def _project(events: Iterator[RawRecord], query: Query) -> Iterator[RawRecord]:
     )
 
 
-def _selection(schema: TableSchema, query: Query) -> CellSelection:
+def selection_of(schema: TableSchema, query: Query) -> CellSelection:
+    """Returns the cells of a query's events."""
     found = schema.layout.selection(schema.layout_context, query.metrics, query.start_us, query.end_us, query.limit)
     return found if query.with_metadata else found._replace(families=schema.metrics.families)
 
@@ -455,10 +473,10 @@ def columns_of(
         ValueError: row keys contain metadata that the query does not have.
         ForeignRow: the schema does not write a row.
     """
-    has_time_last = _has_time_last(schema)
-    if has_time_last and selections is None:
+    is_bulk = has_time_last(schema)
+    if is_bulk and selections is None:
         selections = selections_of(schema, sensor_id, query)
-    if not has_time_last or selections is None:
+    if not is_bulk or selections is None:
         yield from _by_event(schema, events_of(schema, read, sensor_id, query))
         return
 
@@ -487,7 +505,7 @@ def columns_of(
         yield from by_event(rows)
 
 
-def _has_time_last(schema: TableSchema) -> bool:
+def has_time_last(schema: TableSchema) -> bool:
     """Whether a row is an event, and its key has the time once: at its end, in microseconds."""
     key = schema.key
     last = key.parts[-1]
@@ -515,8 +533,8 @@ def _by_event(schema: TableSchema, events: Iterable[RawRecord]) -> Iterator[Even
 
 def _columns_in(schema: TableSchema, block: BlockOfRows) -> list[EventColumns]:
     """Returns the events of a block. Raises ValueError if the schema may not write one of its rows."""
-    if block.family not in schema.metrics.families:
-        raise ValueError(f"{block.family} is no family of readings")
+    if not set(block.families) <= set(schema.metrics.families):
+        raise ValueError("some columns are in no family of readings")
     times_us = _times_of(schema, block.keys)
     newest = schema.key.parse_key(block.keys[0])
     metadata = dict(newest.metadata)

@@ -8,7 +8,7 @@ seeks where prefixes have few rows, and reads the rows of many prefixes. Like qu
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pipeline.core.queries.events import parsed_rows
 from pipeline.core.queries.reads import (
@@ -56,6 +56,21 @@ class Span(NamedTuple):
 
     def includes(self, sensor_id: str) -> bool:
         return self.sensors is None or sensor_id in self.sensors
+
+
+class SpanOfSensors(Protocol):
+    """A span of time, and the sensors in it, however these are chosen."""
+
+    @property
+    def start_us(self) -> int:
+        """The earliest time, inclusive."""
+
+    @property
+    def end_us(self) -> int:
+        """The latest time, exclusive."""
+
+    def includes(self, sensor_id: str) -> bool:
+        """Whether the sensor is one of them."""
 
 
 class SpansInOrder:
@@ -146,15 +161,7 @@ def window_rows(
         range_of: returns the keys of a sensor's windows that start between two times, like :func:`aggregate_range`.
         on_foreign: receives the rows with other keys that the sweep reads; possibly one of them twice.
     """
-
-    def ranges() -> Iterator[KeyRange]:
-        for first, (sensor_id, _) in skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=()):
-            least, most = range_of(sensor_id, span.start_us, span.end_us)
-            key_range = intersection(KeyRange(max(first, least), most), keys)
-            if span.includes(sensor_id) and key_range is not None:
-                yield key_range
-
-    for some in in_batches(ranges()):
+    for some in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
         for found in read(RowSelection(some, selection)):
             try:
                 key = parse(found.key)
@@ -162,6 +169,22 @@ def window_rows(
                 on_foreign(ForeignRow(found, error))
             else:
                 yield key, found
+
+
+def window_ranges(
+    read: ReadRows,
+    keys: KeyRange,
+    span: SpanOfSensors,
+    parse: Callable[[bytes], AggregateKey],
+    range_of: Callable[[str, int, int], KeyRange],
+    on_foreign: OnForeign,
+) -> Iterator[KeyRange]:
+    """Yields the ranges of keys that :func:`window_rows` reads, in order: a seek for each sensor."""
+    for first, (sensor_id, _) in skip_scan(read, keys, parse, sensor_prefix, on_foreign, skip=()):
+        least, most = range_of(sensor_id, span.start_us, span.end_us)
+        key_range = intersection(KeyRange(max(first, least), most), keys)
+        if span.includes(sensor_id) and key_range is not None:
+            yield key_range
 
 
 def sensor_prefix(key: bytes, _: AggregateKey) -> bytes:
@@ -183,7 +206,7 @@ def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_for
     """Yields the key ranges of the events in the span: for each prefix the range of its times."""
     position, cursor = keys.start, KeyCursor(read, keys.end, key.parse_key, on_foreign)
     while first := cursor.first(position):
-        found, position = _range_and_next(key, *first, span)
+        found, position = range_and_next(key, *first, span)
         if found is not None:
             found = intersection(found, keys)
         if found is not None:
@@ -192,7 +215,7 @@ def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_for
             return
 
 
-def _range_and_next(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> tuple[KeyRange | None, bytes]:
+def range_and_next(key: KeyTemplate, first: bytes, raw_key: RawKey, span: Span) -> tuple[KeyRange | None, bytes]:
     """Returns the range of the span's times below the key's prefix, if any, and the key to continue from.
 
     Times are ordered from coarse to fine. From a key whose coarse time is outside the span, the sweep continues at the

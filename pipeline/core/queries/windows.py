@@ -20,7 +20,7 @@ from pipeline.core.rows.rollup_rows import (
     parse_rollup_row,
     rollup_range,
 )
-from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
+from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rollup import ALL, Rollup, decoded_values, encoded_value, is_shortened
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -55,14 +55,26 @@ def windows_of(
     page_rows: int | None,
     on_foreign: OnForeign,
 ) -> Iterator[AggregateRecord]:
-    """Yields the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive.
+    """Returns the windows that start from ``start_us``, inclusive, to ``end_us``, exclusive.
 
-    With ``metrics``, yields only these metrics, and only windows that have one of them.
+    With ``metrics``, only these metrics, and only windows that have one of them.
     """
     key_range = aggregates.aggregate_range(tier.window, sensor_id, start_us, end_us)
+    rows = read(RowSelection(key_range, selection_of_windows(tier, metrics), page_rows=page_rows))
+    return parsed_windows(tier, rows, metrics, on_foreign)
+
+
+def selection_of_windows(tier: Tier, metrics: tuple[str, ...] | None) -> CellSelection:
+    """Returns the cells of aggregate rows that have the metrics; all cells for None."""
     columns = None if metrics is None else qualifiers(metrics, tier.statistics)
-    selection = CellSelection((tier.family,), columns, versions=1)
-    for row in read(RowSelection(key_range, selection, page_rows=page_rows)):
+    return CellSelection((tier.family,), columns, versions=1)
+
+
+def parsed_windows(
+    tier: Tier, rows: Iterable[Row], metrics: tuple[str, ...] | None, on_foreign: OnForeign
+) -> Iterator[AggregateRecord]:
+    """Yields the windows of aggregate rows; with ``metrics`` only these, and only windows that have one of them."""
+    for row in rows:
         if metrics is not None and aggregates.only_counts_events(row):
             continue  # the window has none of these metrics
         try:

@@ -133,30 +133,30 @@ def rows_size(rows: EncodedRows) -> int:
 
 
 class BlockOfRows:
-    """Consecutive rows, in the order of keys, whose cells are in the same columns of one family.
+    """Consecutive rows, in the order of keys, whose cells are in the same columns.
 
-    A row may lack some of the columns. It has one cell in each of the others.
+    A row may lack some of the columns. It has one cell in each of the others, all with the same timestamp.
 
     Attributes:
         keys: the rows' keys.
-        family: the columns' family.
-        qualifiers: the columns' qualifiers, in order.
+        families: the columns' families.
+        qualifiers: the columns' qualifiers, in order within a family.
         values: the values of each column, row by row; empty where a row lacks the column.
     """
 
-    __slots__ = ("_first", "_rows", "family", "keys", "qualifiers", "values")
+    __slots__ = ("_first", "_rows", "families", "keys", "qualifiers", "values")
 
     def __init__(
         self,
         keys: Sequence[bytes],
-        family: str,
+        families: tuple[str, ...],
         qualifiers: tuple[bytes, ...],
         values: Sequence[Sequence[bytes]],
         rows: Callable[[], Sequence[Row]],
         first: int = 0,
     ) -> None:
         self.keys = keys
-        self.family = family
+        self.families = families
         self.qualifiers = qualifiers
         self.values = values
         self._rows = rows
@@ -169,7 +169,9 @@ class BlockOfRows:
     def part(self, start: int, end: int) -> "BlockOfRows":
         """Returns the rows from index ``start`` to ``end``, exclusive."""
         values = [of_column[start:end] for of_column in self.values]
-        return BlockOfRows(self.keys[start:end], self.family, self.qualifiers, values, self._rows, self._first + start)
+        return BlockOfRows(
+            self.keys[start:end], self.families, self.qualifiers, values, self._rows, self._first + start
+        )
 
 
 Part = Row | BlockOfRows

@@ -142,12 +142,12 @@ def test_windows_of_a_time_zone(tmp_path: Path) -> None:
     texts = ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
     assert [start.isoformat() for start in frame.window_start] == texts
     text = io.StringIO()
-    write_csv(table, text)
+    write_csv(table.to_reader(), text)
     assert [line.split(",")[1:3] for line in text.getvalue().splitlines()[1:]] == [
         [each, "1d@Europe/Berlin"] for each in texts
     ]
     with (tmp_path / "windows.parquet").open("wb") as file:
-        write_parquet(table, file)
+        write_parquet(table.to_reader(), file)
     assert pyarrow.parquet.read_table(tmp_path / "windows.parquet").schema == table.schema
 
 

@@ -67,8 +67,8 @@ def told(parts):
             yield part.key, [(cell.family, cell.qualifier, cell.value) for cell in part.cells]
             continue
         for key, *values in zip(part.keys, *part.values, strict=True):
-            named = zip(part.qualifiers, values, strict=True)
-            yield key, [(part.family, qualifier, value) for qualifier, value in named if value]
+            named = zip(part.families, part.qualifiers, values, strict=True)
+            yield key, [each for each in named if each[2]]
 
 
 @given(tables(), st.integers(1, 40), st.booleans(), st.sampled_from([1, 10, 256]))

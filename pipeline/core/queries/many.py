@@ -1,0 +1,263 @@
+"""Queries of many sensors: their events as columns, and their windows, in an order that is always the same.
+
+A query returns parts, in order, that can be read in parallel: each part reads some ranges of keys. Where a row is an
+event and its key ends with the time, the ranges contain no row but the answer's; so they do where keys have the sensor
+before the time, a sensor at a time. Where keys begin with the time, all rows of the range of time are read.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+from pipeline.core.events.event import name_of
+from pipeline.core.queries.events import (
+    Query,
+    events_found_at,
+    events_of_all,
+    has_time_last,
+    parsed_rows,
+    places,
+    selection_of,
+)
+from pipeline.core.queries.reads import KeyCursor, OnForeign, ReadRows, RowSelection, in_batches
+from pipeline.core.queries.sweeps import Span, intersection, range_and_next, window_ranges
+from pipeline.core.queries.windows import parsed_windows, selection_of_windows
+from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.event_block import EventBlock
+from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
+from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
+from pipeline.core.schema.table_schema import TableSchema, Tier
+
+_BLOCK_EVENTS = 8192
+_WILD = re.compile(r"[*?]")
+
+
+def is_glob(text: str) -> bool:
+    """Whether a text stands for several names: ``*`` for any text, ``?`` for one character."""
+    return _WILD.search(text) is not None
+
+
+class Chosen:
+    """The names that ids, globs and a prefix choose: of sensors, or of groups of a roll-up.
+
+    A glob also chooses the name that it is itself. Safe for any number of threads.
+
+    Args:
+        texts: ids and globs.
+        prefix: the start of further names, in which ``*`` is a character like any other.
+    """
+
+    def __init__(self, texts: Iterable[str] = (), prefix: str | None = None) -> None:
+        texts = list(texts)
+        self._ids = {text for text in texts if not is_glob(text)}
+        self._patterns = {text: _pattern(text) for text in texts if is_glob(text)}
+        if prefix is not None:
+            self._patterns[f"{prefix}*"] = re.compile(f"{re.escape(prefix)}.*", re.DOTALL)
+        self._starts = {*self._ids, *(_WILD.split(text)[0] for text in texts), *([] if prefix is None else [prefix])}
+        self._missing = dict.fromkeys([*texts, *self._patterns])
+
+    @property
+    def prefixes(self) -> list[str]:
+        """The starts of all names, in order, of which none begins with another."""
+        found = list[str]()
+        for start in sorted(self._starts):
+            if not found or not start.startswith(found[-1]):
+                found.append(start)
+        return found
+
+    @property
+    def missing(self) -> list[str]:
+        """The ids and globs that chose no name so far."""
+        return list(self._missing)
+
+    def includes(self, name: str) -> bool:
+        """Whether a name is chosen. Notes what chose it."""
+        found = [text for text, pattern in self._patterns.items() if pattern.fullmatch(name)]
+        if name in self._ids:
+            found.append(name)
+        for text in found:
+            self._missing.pop(text, None)
+        return bool(found)
+
+
+def _pattern(glob: str) -> re.Pattern[str]:
+    any_of = {"*": ".*", "?": "."}
+    return re.compile("".join(any_of.get(character, re.escape(character)) for character in glob), re.DOTALL)
+
+
+class ChosenSpan(NamedTuple):
+    """A span of time, and the sensors in it; what a :class:`~pipeline.core.queries.sweeps.Span` is to few sensors."""
+
+    start_us: int
+    end_us: int
+    sensors: Chosen
+
+    def includes(self, sensor_id: str) -> bool:
+        return self.sensors.includes(sensor_id)
+
+
+def blocks_of(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign
+) -> Iterator[Iterator[EventBlock]]:
+    """Yields parts of the events of sensors, sensor by sensor in the order of keys, each newest first.
+
+    If keys begin with the time, there is one part, by time.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows, which cost least in blocks.
+        sensors: the sensors.
+        query: the events, without a limit; its metadata is the first that row keys have before the sensor.
+        on_foreign: receives rows that the schema does not write.
+    """
+    known = KeyBindings(None, None, query.metadata)
+    if has_time_last(schema):
+        for ranges in in_batches(_ranges(schema, read, sensors, query, known, on_foreign)):
+            yield _blocks_in(schema, read, ranges, query, on_foreign)
+    elif schema.key.time_first:
+        events = events_of_all(schema, read, query, on_foreign)
+        yield _in_blocks(event for event in events if sensors.includes(event.sensor_id))
+    else:
+        for prefix in _prefixes(schema, sensors, known):
+            for place in places(schema, read, on_foreign, known, prefix):
+                if sensors.includes(place.sensor_id or ""):
+                    yield _in_blocks(events_found_at(schema, read, place, query, on_foreign))
+
+
+def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
+    """Returns what a query of many sensors reads besides their rows; empty if nothing."""
+    first = schema.keys.first_unknown(KeyBindings(None, None, dict.fromkeys(metadata, "x")))
+    if schema.key.time_first:
+        return "row keys begin with the time: reading all rows of this time, also those of other sensors"
+    if first is not None and not isinstance(first, SensorToken):
+        return f"row keys have {first.text} before the sensor: seeking every sensor of the table"
+    return ""
+
+
+def window_parts(
+    tier: Tier,
+    read: ReadRows,
+    sensors: Chosen,
+    start_us: int,
+    end_us: int,
+    metrics: tuple[str, ...] | None,
+    on_foreign: OnForeign,
+) -> Iterator[Iterator[AggregateRecord]]:
+    """Yields parts of the windows of sensors that start in a range, sensor by sensor, each oldest first.
+
+    With ``metrics``, yields only these metrics, and only windows that have one of them.
+    """
+    parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
+    span, cells = ChosenSpan(start_us, end_us, sensors), selection_of_windows(tier, metrics)
+    for prefix in sensors.prefixes:
+        keys = prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode())
+        for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
+            yield parsed_windows(tier, read(RowSelection(ranges, cells)), metrics, on_foreign)
+
+
+def _prefixes(schema: TableSchema, sensors: Chosen, known: KeyBindings) -> list[str]:
+    """Returns the starts of the sensors' ids, if keys begin with these."""
+    return sensors.prefixes if isinstance(schema.keys.first_unknown(known), SensorToken) else [""]
+
+
+def _ranges(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, known: KeyBindings, on_foreign: OnForeign
+) -> Iterator[KeyRange]:
+    """Yields the ranges of the events' keys: the times of the query below each prefix."""
+    key, span = schema.key, Span(query.start_us, query.end_us)
+    for prefix in _prefixes(schema, sensors, known):
+        keys = prefix_range(schema.keys.prefix(known, prefix))
+        cursor, position = KeyCursor(read, keys.end, key.parse_key, on_foreign), keys.start
+        while first := cursor.first(position):
+            found, raw_key = first
+            if query.metadata.items() <= raw_key.metadata.items() and sensors.includes(raw_key.sensor_id):
+                of_span, position = range_and_next(key, found, raw_key, span)
+                if of_span is not None and (inside := intersection(of_span, keys)) is not None:
+                    yield inside
+            else:
+                position = after_prefix(key.prefix_through(SensorToken, found))
+            if not position:
+                break
+
+
+def _blocks_in(
+    schema: TableSchema, read: ReadRows, ranges: tuple[KeyRange, ...], query: Query, on_foreign: OnForeign
+) -> Iterator[EventBlock]:
+    """Yields the events in ranges of keys, in a schema in which a row is an event."""
+    gathered = EventBlock()
+
+    def add_each(rows: Iterable[Row]) -> None:
+        for _, records in parsed_rows(schema, rows, on_foreign):
+            for record in records:
+                if (wanted := _projected(record, query)) is not None:
+                    gathered.add(wanted)
+
+    for part in in_parts(read(RowSelection(ranges, selection_of(schema, query)))):
+        if not isinstance(part, BlockOfRows):
+            add_each((part,))
+        else:
+            try:
+                _add_block(schema, part, query, gathered)
+            except ValueError:  # a row may be foreign: the events tell which
+                add_each(part.rows())
+        if len(gathered) >= _BLOCK_EVENTS:
+            yield gathered
+            gathered = EventBlock()
+    if len(gathered):
+        yield gathered
+
+
+def _projected(record: RawRecord, query: Query) -> RawRecord | None:
+    """Returns an event with the query's metrics alone; None for one that is not asked for."""
+    if not query.start_us <= record.event_time_us < query.end_us:
+        return None
+    if query.metrics is None:
+        return record
+    readings = {name: record.readings[name] for name in query.metrics if name in record.readings}
+    return replace(record, readings=readings, metadata={}) if readings else None
+
+
+def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: EventBlock) -> None:
+    """Adds the events of a block. Raises ValueError if the schema may not write one of its rows."""
+    key, time = schema.key, schema.key.times[-1]
+    assert isinstance(time, ReverseToken)  # noqa: S101 (for the type checker)
+    digits = len(time.render(0))
+    starts, texts = [each[:-digits] for each in block.keys], [each[-digits:] for each in block.keys]
+    if set(map(len, texts)) != {digits} or not b"".join(texts).isdigit():
+        raise ValueError("its key does not end with a time")
+    parsed = {start: key.parse_key(start + text) for start, text in dict(zip(starts, texts, strict=True)).items()}
+    names = [name_of(qualifier) for qualifier in block.qualifiers]
+    if query.metrics is not None and not set(names) <= set(query.metrics):
+        raise ValueError("it has other metrics too")
+    unpack_all = schema.values.unpack_all
+    readings: dict[str, list[float | None]] = {}
+    metadata: dict[str, list[str | None]] = {}
+    for name, family, values in zip(names, block.families, block.values, strict=True):
+        if family in schema.metadata.families:
+            metadata[name] = [text.decode() if text else None for text in values]
+        elif family not in schema.metrics.families:
+            raise ValueError(f"{family} is no family of readings")
+        elif b"" in values:
+            present = iter(unpack_all([value for value in values if value]))
+            readings[name] = [next(present) if value else None for value in values]
+        else:
+            readings[name] = list(unpack_all(values))
+    for name in () if query.metrics is not None else key.metadata_names:
+        metadata[name] = [parsed[start].metadata[name] for start in starts]
+    sensor_ids = [parsed[start].sensor_id for start in starts]
+    gathered.extend(sensor_ids, [time.max_value - int(text) for text in texts], readings, metadata)
+
+
+def _in_blocks(events: Iterable[RawRecord]) -> Iterator[EventBlock]:
+    gathered = EventBlock()
+    for event in events:
+        gathered.add(event)
+        if len(gathered) >= _BLOCK_EVENTS:
+            yield gathered
+            gathered = EventBlock()
+    if len(gathered):
+        yield gathered
