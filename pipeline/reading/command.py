@@ -15,6 +15,7 @@ from pipeline.cli.options import AskedRange, Parsed, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.points import FROM_READINGS, Points
 from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
@@ -24,6 +25,7 @@ from pipeline.core.queries.many import Chosen, scanned
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.core.windows import Window
 from pipeline.reading.options import (
     Metadata,
@@ -61,6 +63,7 @@ from pipeline.reading.views import (
     no_sensors_message,
     print_blocks,
     print_records,
+    print_window_blocks,
 )
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
@@ -87,7 +90,8 @@ def read() -> None:
     \b
     Exit codes:
       0  success; if nothing was found, a line on standard error reports it
-      1  latest found no reading of a sensor, or plot found no data
+      1  an id, a glob or a prefix is that of no sensor
+         latest found no reading of a sensor, or plot found no data
          foreign rows, which the schema never writes, were left out; standard error names
          the first ones, and all other rows are printed
          the table can't be read: it doesn't exist, stores no schema or one that differs
@@ -308,9 +312,12 @@ def aggregates(
                 fill=fill,
                 fresh=fresh,
             )
-        seen = _Seen()
-        print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
-        window, span_us = tier or table.schema.tiers[0].window, (start_us, end_us)
+        seen, window, span_us = _Seen(), tier or table.schema.tiers[0].window, (start_us, end_us)
+        if chosen is not None and output.in_columns and not fresh and fill == Fill.NONE:
+            blocks = table.window_blocks_of(chosen, start_us, end_us, tier=tier, metrics=metrics or None)
+            print_window_blocks(seen.through_blocks(blocks), window, output)
+        else:
+            print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
         absent = [
             no_aggregates(table, sensor, window, metrics, span_us)
             for sensor in sensors
@@ -456,8 +463,8 @@ class _Seen:
             self.metrics.update(record.metrics if isinstance(record, AggregateRecord) else record.readings)
             yield record
 
-    def through_blocks(self, blocks: Iterable[EventBlock], limit: int | None) -> Iterator[EventBlock]:
-        """Yields the first events of blocks, at most ``limit``."""
+    def through_blocks(self, blocks: Iterable[EventBlock], limit: int | None = None) -> Iterator[EventBlock]:
+        """Yields the first events of blocks, at most ``limit``; or windows, whose columns count as metrics."""
         for block in blocks:
             left = len(block) if limit is None else limit - self.count
             self.count += min(left, len(block))
@@ -486,5 +493,5 @@ def _report_absent(lines: Iterable[str], *, of_metrics: bool = False) -> None:
 
 def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events") -> None:
     for metric in metrics:
-        if seen.count and metric not in seen.metrics:
+        if seen.count and not {metric, qualifier_of("count", metric)} & seen.metrics:
             click.echo(f"none of these {what} has {metric}", err=True)

@@ -55,6 +55,11 @@ class Printing:
     sensor_prefix: int = 0
 
     @property
+    def in_columns(self) -> bool:
+        """Whether a row has a column for each metric or statistic."""
+        return not self.long and self.output in (Output.CSV, Output.PARQUET, Output.ARROW)
+
+    @property
     def one_file(self) -> bool:
         """Whether ``out`` is the name of a file, not of a folder."""
         return self.out.lower().endswith(tuple(_SUFFIXES.values()))

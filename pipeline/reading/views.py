@@ -21,6 +21,7 @@ from pipeline.cloud.reading.frames import (
     long_windows,
     rounded_statistics,
     window_rank,
+    windows_table,
 )
 from pipeline.core.answers.record_json import aggregate_json, event_json, group_record_json, latest_json
 from pipeline.core.events.event import LATEST_US
@@ -99,7 +100,7 @@ def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequ
         printing: the format, and where it goes.
         metrics: metrics that have a column in any case.
     """
-    if printing.long or printing.output in (Output.TABLE, Output.JSON):
+    if not printing.in_columns:
         print_records(chain.from_iterable(block.records() for block in blocks), RAW, printing, several=True)
         return
     import pyarrow  # slow to import
@@ -107,6 +108,13 @@ def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequ
     each = chain([EventBlock()], blocks)
     tables = (pyarrow.table(event_columns(pyarrow, block, metrics)) for block in each)
     write_tables(tables, printing, RAW.rank, RAW.time, RAW.name)
+
+
+def print_window_blocks(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> None:
+    """Prints windows that come as columns, in a format that has columns. The arguments are those above."""
+    rounds = rounded_statistics if printing.output == Output.CSV else lambda table: table
+    tables = (rounds(windows_table(block, window)) for block in chain([EventBlock()], blocks))
+    write_tables(tables, printing, AGGREGATES.rank, AGGREGATES.time, AGGREGATES.name)
 
 
 def _tables(records: Iterator[Record], view: View[Record], printing: Printing) -> Iterator["pyarrow.Table"]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, METADATA, SENSOR_ID, metadata_column, reading_column
 from pipeline.core.notation.cell_values import shortest
+from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
 from pipeline.core.statistics.window_stats import qualifier_of, split_qualifier
+from pipeline.core.windows import Window
 
 if TYPE_CHECKING:
     import pandas
@@ -155,6 +157,23 @@ class GroupRecords(_Windows[GroupRecord]):
         return columns | others
 
 
+def windows_table(block: EventBlock, window: Window) -> "pyarrow.Table":
+    """Returns the table of :class:`AggregateRecords` for windows as columns, of one tier."""
+    import pyarrow as arrow
+
+    columns = {
+        SENSOR_ID: arrow.array(block.sensor_ids, arrow.string()),
+        WINDOW_START: arrow.array(block.times_us, _instant(arrow, window.zone)),
+        "window": arrow.repeat(arrow.scalar(window.text), len(block)),
+    }
+    kinds = _kinds(arrow)
+    for name, values in sorted(block.readings.items(), key=lambda column: window_rank(column[0])):
+        kind = kinds.get("count" if name == READING_COUNT else split_qualifier(name)[0].name)
+        numbers = values if kind is None else [value if value is None else int(value) for value in values]
+        columns[name] = arrow.array(numbers, kind or arrow.float64())
+    return arrow.table(columns)
+
+
 def event_rank(column: str) -> tuple[int, str]:
     """Returns the place of a column of events: sensor, time, id, readings by name, metadata by name."""
     if column in _OF_EVENTS:
@@ -266,13 +285,18 @@ def _statistic_columns(arrow: Any, records: Sequence[AggregateRecord | GroupReco
 
 def _metric_columns(arrow: Any, metric: str, summaries: list[MetricSummary | None]) -> dict[str, Any]:
     """Returns a column for each statistic of a metric, in the order of cells."""
-    kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
+    kinds = _kinds(arrow)
     found = [summary.statistics() if summary else {} for summary in summaries]
     columns = {}
     for name in statistic_names([summary] for summary in summaries if summary):
         values = [each.get(name) for each in found]
         columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
     return columns
+
+
+def _kinds(arrow: Any) -> dict[str, Any]:
+    """Returns the types of statistics that are whole numbers."""
+    return {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
 
 
 def _instant(arrow: Any, zone: str = "UTC") -> Any:

@@ -32,7 +32,7 @@ from pipeline.core.answers.window_answers import WindowQuery, answers, group_inc
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
-from pipeline.core.queries.many import Chosen, blocks_of, window_parts
+from pipeline.core.queries.many import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.queries.newest import check_silence, longest_silent, newest_events, newest_of_all
 from pipeline.core.queries.reads import BoundedReads, ForeignRow, ForeignRows, OnForeign, RowSelection
 from pipeline.core.queries.windows import (
@@ -365,6 +365,23 @@ class SensorTable:
             parts = window_parts(of_tier, read, sensors, *span, wanted, self._leave_out)
             found = self._ahead.in_turn(parts, _WINDOWS)
         return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))
+
+    def window_blocks_of(
+        self,
+        sensors: Chosen,
+        start: Time,
+        end: Time,
+        *,
+        tier: Window | str | None = None,
+        metrics: Iterable[str] | None = None,
+        time_zone: str | None = None,
+    ) -> Iterator[EventBlock]:
+        """Returns the windows of :meth:`windows_of` as columns; see :func:`.many.window_blocks`."""
+        window = parse_window(tier) if isinstance(tier, str) else tier
+        span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
+        of_tier = tier_of(self.schema, window)
+        parts = window_blocks(of_tier, self.rows.read_selection, sensors, *span, wanted, self._leave_out)
+        return self._ahead.in_turn(parts, 1)
 
     def sensors(
         self, prefix: str = "", metadata: Mapping[str, str] = _NO_METADATA, *, after: str = ""

@@ -6,12 +6,14 @@ before the time, a sensor at a time. Where keys begin with the time, all rows of
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import add, le
 from typing import NamedTuple
 
 from pipeline.core.events.event import name_of
+from pipeline.core.notation.cell_values import parse_values
 from pipeline.core.queries.events import (
     Query,
     events_found_at,
@@ -24,13 +26,20 @@ from pipeline.core.queries.events import (
 from pipeline.core.queries.reads import KeyCursor, OnForeign, ReadRows, RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, intersection, range_and_next, window_ranges
 from pipeline.core.queries.windows import parsed_windows, selection_of_windows
-from pipeline.core.rows.aggregate_rows import aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
 from pipeline.core.schema.table_schema import TableSchema, Tier
+from pipeline.core.statistics.window_stats import (
+    DEFAULT,
+    DEFAULT_STATISTICS,
+    parse_counts,
+    qualifier_of,
+    split_qualifier,
+)
 
 _BLOCK_EVENTS = 8192
 _WILD = re.compile(r"[*?]")
@@ -151,12 +160,115 @@ def window_parts(
 
     With ``metrics``, yields only these metrics, and only windows that have one of them.
     """
+    for selection in _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign):
+        yield parsed_windows(tier, read(selection), metrics, on_foreign)
+
+
+def window_blocks(
+    tier: Tier,
+    read: ReadRows,
+    sensors: Chosen,
+    start_us: int,
+    end_us: int,
+    metrics: tuple[str, ...] | None,
+    on_foreign: OnForeign,
+) -> Iterator[Iterator[EventBlock]]:
+    """Yields what :func:`window_parts` yields as columns: the readings of an event are the columns of a window's row.
+
+    Its time is the window's start. Where rows have the usual statistics, they are read in blocks, several times faster
+    than one by one.
+    """
+
+    def part(selection: RowSelection) -> Iterator[EventBlock]:
+        gathered = EventBlock()
+        for rows in in_parts(read(selection)):
+            try:
+                if not isinstance(rows, BlockOfRows):
+                    raise ValueError("it is in no block")
+                _add_windows(tier, rows, metrics, gathered)
+            except ValueError:
+                each = rows.rows() if isinstance(rows, BlockOfRows) else (rows,)
+                for record in parsed_windows(tier, each, metrics, on_foreign):
+                    gathered.add(_as_event(record))
+            if len(gathered) >= _BLOCK_EVENTS:
+                yield gathered
+                gathered = EventBlock()
+        if len(gathered):
+            yield gathered
+
+    return map(part, _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign))
+
+
+def _window_selections(
+    tier: Tier,
+    read: ReadRows,
+    sensors: Chosen,
+    start_us: int,
+    end_us: int,
+    metrics: tuple[str, ...] | None,
+    on_foreign: OnForeign,
+) -> Iterator[RowSelection]:
     parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
     span, cells = ChosenSpan(start_us, end_us, sensors), selection_of_windows(tier, metrics)
     for prefix in sensors.prefixes:
         keys = prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode())
         for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
-            yield parsed_windows(tier, read(RowSelection(ranges, cells)), metrics, on_foreign)
+            yield RowSelection(ranges, cells)
+
+
+def _as_event(record: AggregateRecord) -> RawRecord:
+    statistics = {
+        qualifier_of(name, metric): float(value)
+        for metric, summary in record.metrics.items()
+        for name, value in summary.statistics().items()
+    }
+    return RawRecord(record.sensor_id, record.start_us, {READING_COUNT: float(record.reading_count)} | statistics)
+
+
+def _add_windows(tier: Tier, block: BlockOfRows, metrics: tuple[str, ...] | None, gathered: EventBlock) -> None:
+    """Adds the windows of a block. Raises ValueError unless it has the usual statistics, all of them valid."""
+    columns = dict(zip(block.qualifiers, block.values, strict=True))
+    counts = columns.pop(READING_COUNT.encode(), (b"",))
+    by_metric: dict[str, dict[str, Sequence[bytes]]] = {}
+    for qualifier, values in columns.items():
+        statistic, metric = split_qualifier(qualifier.decode())
+        by_metric.setdefault(metric, {})[statistic.name] = values
+    if b"" in counts or {tier.family} != set(block.families) or not set(by_metric) <= set(metrics or by_metric):
+        raise ValueError("it has other columns")
+    readings: dict[str, Sequence[float | None]] = {READING_COUNT: parse_counts(counts)}
+    present = [0] * len(counts)  # the number of metrics in each row
+    for metric, texts in sorted(by_metric.items()):
+        name_of(metric.encode())
+        if set(texts) != set(DEFAULT) or tier.statistics.of(metric) is not DEFAULT_STATISTICS:
+            raise ValueError("it has other statistics")
+        has = [list(map(bool, texts[name])) for name in DEFAULT]
+        if any(each != has[0] for each in has):
+            raise ValueError("it lacks some statistics")
+        present = list(map(add, present, has[0]))
+        found = [parse_counts(list(filter(None, texts["count"])))]
+        found += [parse_values(list(filter(None, texts[name]))) for name in DEFAULT[1:]]
+        _, _, least, most, averages, deviations = found
+        if not all(map(le, least, most)) or min(deviations, default=0.0) < 0:
+            raise ValueError("its statistics contradict each other")
+        found[4] = list(map(min, map(max, averages, least), most))
+        for name, numbers in zip(DEFAULT, found, strict=True):
+            readings[qualifier_of(name, metric)] = _spread(numbers, has[0])
+    if not all(present):
+        raise ValueError("it has no metric")
+    sensors, starts = dict[bytes, str](), dict[bytes, int]()
+    pairs = [tuple(key.rsplit(b"#", 1)) for key in block.keys]
+    for (sensor, start), key in zip(pairs, block.keys, strict=True):
+        if sensor not in sensors or start not in starts:
+            sensors[sensor], starts[start] = parse_aggregate_key(tier.window, key)
+    gathered.extend([sensors[each] for each, _ in pairs], [starts[each] for _, each in pairs], readings, {})
+
+
+def _spread(values: Sequence[float], has: Sequence[bool]) -> Sequence[float | None]:
+    """Returns the values at the places that have one, and None elsewhere."""
+    if len(values) == len(has):
+        return values
+    rest = iter(values)
+    return [next(rest) if each else None for each in has]
 
 
 def _prefixes(schema: TableSchema, sensors: Chosen, known: KeyBindings) -> list[str]:
@@ -234,18 +346,15 @@ def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: 
     if query.metrics is not None and not set(names) <= set(query.metrics):
         raise ValueError("it has other metrics too")
     unpack_all = schema.values.unpack_all
-    readings: dict[str, list[float | None]] = {}
+    readings: dict[str, Sequence[float | None]] = {}
     metadata: dict[str, list[str | None]] = {}
     for name, family, values in zip(names, block.families, block.values, strict=True):
         if family in schema.metadata.families:
             metadata[name] = [text.decode() if text else None for text in values]
         elif family not in schema.metrics.families:
             raise ValueError(f"{family} is no family of readings")
-        elif b"" in values:
-            present = iter(unpack_all([value for value in values if value]))
-            readings[name] = [next(present) if value else None for value in values]
         else:
-            readings[name] = list(unpack_all(values))
+            readings[name] = _spread(unpack_all(list(filter(None, values))), list(map(bool, values)))
     for name in () if query.metrics is not None else key.metadata_names:
         metadata[name] = [parsed[start].metadata[name] for start in starts]
     sensor_ids = [parsed[start].sensor_id for start in starts]

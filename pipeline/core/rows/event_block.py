@@ -1,4 +1,4 @@
-"""Events of many sensors as columns, without an object for each event."""
+"""Events, or windows, of many sensors as columns, without an object for each of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 class EventBlock:
-    """Events of any sensors, column by column.
+    """Events of any sensors, column by column; or windows, each as an event whose readings are its statistics.
 
     Attributes:
         sensor_ids: the sensor of each event.

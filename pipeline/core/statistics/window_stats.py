@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 from math import hypot, inf, isnan, sqrt
 from typing import Any, NamedTuple
 
-from pipeline.core.notation.cell_values import parse_value, shown_bytes
+from pipeline.core.notation.cell_values import parse_value, parse_values, shown_bytes
 from pipeline.core.statistics.member import Member, later
 from pipeline.core.statistics.parts import (
     PARTS,
@@ -328,6 +328,14 @@ def parse_count(text: bytes) -> float:
     if not 1 <= count <= MAX_COUNT or not count.is_integer():
         raise ValueError(f"{shown_bytes(text)} is not a count")
     return count
+
+
+def parse_counts(texts: Sequence[bytes]) -> list[float]:
+    """Parses numbers of events or readings, as :func:`parse_count` does each."""
+    counts = parse_values(texts)
+    if counts and (min(counts) < 1 or max(counts) > MAX_COUNT or not all(map(float.is_integer, counts))):
+        return list(map(parse_count, texts))  # tells what is wrong
+    return counts
 
 
 def _parse_sum(text: bytes) -> float:

@@ -97,6 +97,49 @@ def test_rows_of_the_same_columns_are_one_block(names, size, value):
     assert len(block.keys) == 30
 
 
+TEXTS = st.sampled_from(
+    [b"north", b"H", b"us-west2", b"12", "süd".encode(), b"x" * 127, b"a\nb", b"x" * 128, b"H\x01", b""]
+)
+CELLS = st.dictionaries(st.sampled_from([("raw", b"t"), ("raw", b"u"), ("meta", b"t"), ("meta", b"site")]), TEXTS)
+
+
+@given(st.lists(CELLS, max_size=12), st.integers(1, 40), st.booleans(), st.sampled_from([1, 10, 256]))
+def test_rows_of_two_families(tables, size, names, together):
+    """Whatever texts they contain, and whichever columns and families they lack."""
+    rows = [
+        Row(
+            b"s#%016d" % n,
+            [Cell(*column, TIME_US, b"1" if column[0] == "raw" else cells[column]) for column in sorted(cells)],
+        )
+        for n, cells in enumerate(tables)
+        if cells
+    ]
+    responses = cut([each for row in rows for each in terse_chunks(row, names=names)], size)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(row_reader, "_CHUNKS", together)
+        parts = parts_of(responses)
+    assert list(one_by_one(parts)) == rows
+    assert list(told(parts)) == [(row.key, [(cell[0], cell[1], cell[3]) for cell in row.cells]) for row in rows]
+
+
+def test_readings_and_metadata_are_one_block():
+    """Also of rows that lack metadata, and of texts that look like numbers at first."""
+    metadata = [[], [(b"site", b"12")], [(b"model", b"m1"), (b"site", b"north")]]
+    rows = [
+        Row(
+            b"s#%016d" % n,
+            [
+                *(Cell("meta", *cell[:1], TIME_US, cell[1]) for cell in metadata[n % 3]),
+                Cell("raw", b"t", TIME_US, b"20.5"),
+            ],
+        )
+        for n in range(30)
+    ]
+    [block] = blocks_in(parts_of([response(*(each for row in rows for each in terse_chunks(row)))]))
+    assert (block.families, block.qualifiers) == (("meta", "meta", "raw"), (b"model", b"site", b"t"))
+    assert len(block.keys) == 30
+
+
 def test_what_is_counted():
     """Readers count the rows and the cells in blocks."""
     rows = [Row(b"s#%016d" % n, [Cell("f", column, TIME_US, b"1") for column in COLUMNS[n % 2 :]]) for n in range(4)]
