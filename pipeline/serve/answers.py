@@ -82,7 +82,13 @@ class _RangeJson(_PageJson):
     time_zone: str = _TIME_ZONE
 
 
-class SensorsJson(_PageJson):
+class _SearchedJson(_PageJson):
+    searched_to: str | None = Field(
+        default=None, description="Only with search: the last sensor looked at; null once it has looked at all."
+    )
+
+
+class SensorsJson(_SearchedJson):
     """Ids of sensors."""
 
     sensors: list[str]
@@ -114,7 +120,7 @@ class NewestJson(_Json):
     metadata_times: dict[str, str] | None = Field(default=None, description="The event time of each metadata entry.")
 
 
-class LatestJson(_PageJson):
+class LatestJson(_SearchedJson):
     """The newest readings of sensors."""
 
     sensors: list[NewestJson]

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -59,7 +60,7 @@ from pipeline.serve.parameters import (
     as_range,
     only_known,
 )
-from pipeline.serve.reads import Reads, page_by_time, searched_page
+from pipeline.serve.reads import Page, Reads, page_by_time, searched_page
 
 if TYPE_CHECKING:
     import pyarrow
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 _END_US = LATEST_US + 1
 _SEEN = 100  # a sensor's newest events, whose metrics are its metrics
 MOST_ROWS = 100_000  # that an answer reads
-_MOST_SEARCHED = 50_000  # sensors that one page looks through; the next page continues after them
+_MOST_SEARCHED = 10_000  # sensors that one page looks through; the next page continues after them
 
 router = APIRouter(
     prefix="/api/v1",
@@ -120,19 +121,15 @@ async def sensors(
     after: After = "",
     limit: Limit = 1000,
 ) -> Response:
-    """The ids of sensors, in the table's order: of those with newest readings if the table keeps them."""
+    """The ids of sensors, in the table's order: of those with newest readings if the table keeps them.
+
+    With search, a page looks through ten thousand sensors at most, tells how far it came, and the next one continues.
+    """
 
     def read(table: SensorTable) -> Response:
-        if table.schema.latest is None:
-            found = table.sensors(prefix, after=after)
-        else:
-            found = (record.sensor_id for record in table.newest(prefix, after=after, limit=_most(search, limit)))
-        page = searched_page(found, limit, str, search, _MOST_SEARCHED)
-        return asked.page(
-            table,
-            names_form("sensors", "sensor_id", page.records),
-            {} if page.last is None else {"after": page.last},
-        )
+        page = searched_page(table.heard_sensors(prefix, after=after), limit, str, search, _MOST_SEARCHED)
+        following = {} if page.last is None else {"after": page.last}
+        return asked.page(table, names_form("sensors", "sensor_id", page.records), following, **_searched(search, page))
 
     return await asked.answer(read)
 
@@ -154,32 +151,42 @@ async def latest(
 ) -> Response:
     """The newest reading of each metric, and the number of silent sensors.
 
-    With silent_for, one page, the longest silent sensors first.
+    With silent_for, one page, the longest silent sensors first. With search alone, a page looks through ten thousand
+    sensors at most, tells how far it came, and the next one continues.
     """
     silence = parse_duration(silent_for) if silent_for else None
+    wanted = metrics or None
 
     def read(table: SensorTable) -> Response:
         now_us = time.time_ns() // 1000
-        most = None if silence is not None else _most(search, limit)  # all silent ones are counted
-        found = table.newest(prefix, after=after, metrics=metrics or None, silent_for=silence, limit=most)
+        facts: dict[str, Any] = {}
         if silence is not None:
-            found = iter(silent := [record for record in found if search.lower() in record.sensor_id.lower()])
-        page = searched_page(found, limit, lambda record: record.sensor_id, search, _MOST_SEARCHED)
+            heard = table.silent(silence, prefix, after=after, metrics=wanted)
+            silent = [each.sensor_id for each in heard if search.lower() in each.sensor_id.lower()]
+            records, last = list(table.newest_of(silent[:limit], metrics=wanted)), None
+            facts = {"more": len(silent) > limit, "count": len(silent)}
+        elif search:
+            found = searched_page(table.heard_sensors(prefix, after=after), limit, str, search, _MOST_SEARCHED)
+            records, last = list(table.newest_of(found.records, metrics=wanted)), found.last
+            facts = {"more": last is not None} | _searched(search, found)
+        else:
+            newest = table.newest(prefix, after=after, metrics=wanted, limit=limit + 1)
+            records, last = searched_page(newest, limit, attrgetter("sensor_id"), "", limit + 1)
+            facts = {"more": last is not None}
         return asked.page(
             table,
             Forms(
                 "sensors",
-                (latest_json(record) | _age(now_us, record.event_time_us) for record in page.records),
+                (latest_json(record) | _age(now_us, record.event_time_us) for record in records),
                 (
                     row | _age(now_us, at.time_us)
-                    for record in page.records
+                    for record in records
                     for row, at in zip(latest_rows(record), record.readings.values(), strict=True)
                 ),
-                lambda: latest_arrow(page.records),
+                lambda: latest_arrow(records),
             ),
-            {} if page.last is None or silence is not None else {"after": page.last},
-            more=page.last is not None,
-            **({"count": len(silent)} if silence is not None else {}),
+            {} if last is None else {"after": last},
+            **facts,
         )
 
     return await asked.answer(read)
@@ -382,9 +389,8 @@ async def alerts(
     return await asked.answer(read)
 
 
-def _most(search: str, limit: int) -> int | None:
-    """Returns the number of sensors to read for a page: one more than it shows; None for a search."""
-    return None if search else limit + 1
+def _searched(search: str, page: Page[str, str]) -> dict[str, str | None]:
+    return {"searched_to": page.last} if search else {}
 
 
 def _age(now_us: int, time_us: int) -> dict[str, float]:

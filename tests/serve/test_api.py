@@ -2,6 +2,7 @@
 
 import io
 import time
+from datetime import timedelta
 from urllib.parse import quote
 
 import pyarrow
@@ -95,7 +96,20 @@ def test_the_number_of_silent_sensors(api):
     found = get(f"{api}/latest?silent_for=1s&limit=1").json
     assert (len(found["sensors"]), found["count"], found["more"]) == (1, 4, True)
     assert get(f"{api}/latest?silent_for=1s&search=HALL&limit=1").json["count"] == 2
+    assert get(f"{api}/latest?silent_for=1s&metric=u").json["count"] == 3
+    assert get(f"{api}/latest?silent_for=1d&metric=u").json["count"] == 0
     assert "count" not in get(f"{api}/latest").json
+
+
+def test_a_search_tells_how_far_it_came(api):
+    """An answer to a search has the last sensor that it looked at, until it has looked at all; others have none."""
+    for path in ("sensors", "latest"):
+        first = get(f"{api}/{path}?search=hall&limit=1").json
+        assert first["searched_to"] == "hall-1"
+        second = get(f"{api}/{path}?search=hall&limit=1&after=hall-1").json
+        assert (second["searched_to"], len(second["sensors"])) == ("hall-2", 1)
+        assert get(f"{api}/{path}?search=hall").json["searched_to"] is None
+        assert "searched_to" not in get(f"{api}/{path}?prefix=hall").json
 
 
 @pytest.mark.parametrize(
@@ -303,6 +317,10 @@ def test_sensors_behind_another(bigtable, text):
         for place, sensor in enumerate(every):
             assert list(table.sensors(after=sensor)) == every[place + 1 :]
             assert [each.sensor_id for each in table.newest(after=sensor)] == every[place + 1 :]
+            assert list(table.heard_sensors(after=sensor)) == every[place + 1 :]
+        silent = [each.sensor_id for each in table.silent(timedelta(0), "a")]
+        assert sorted(silent) == sorted(sensor for sensor in sensors if sensor.startswith("a"))
+        assert [each.sensor_id for each in table.newest_of(["b", "nobody", "a!"])] == ["b", "a!"]
 
 
 @pytest.mark.parametrize("key", LOCATED)

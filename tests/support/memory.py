@@ -88,7 +88,10 @@ class Memory:
             versions[cell.family, cell.qualifier] += 1
             if selection.versions is None or versions[cell.family, cell.qualifier] <= selection.versions:
                 kept.append(cell)
-        return kept
+        since_us = selection.none_since_us
+        if since_us is not None and any(cell.timestamp_us >= since_us for cell in kept):
+            return []
+        return [cell._replace(value=b"") for cell in kept] if selection.times_only else kept
 
 
 def _in_a_row(cell):

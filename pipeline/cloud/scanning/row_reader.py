@@ -56,7 +56,8 @@ def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilte
     else:
         filters.append(RowFilter(family_name_regex_filter="|".join(map(re.escape, selection.families))))
     alternatives = b"|".join(map(re.escape, selection.qualifiers or ()))
-    if 0 < len(alternatives) < _MAX_ALTERNATIVES:  # otherwise all columns come, and the reader drops the others
+    all_columns = not 0 < len(alternatives) < _MAX_ALTERNATIVES
+    if not all_columns:  # otherwise all columns come, and the reader drops the others
         filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
     if selection.qualifier_range is not None:
         start, end = selection.qualifier_range
@@ -66,8 +67,14 @@ def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilte
         start_us, end_us = selection.times_us
         times = TimestampRange(start_timestamp_micros=start_us, end_timestamp_micros=end_us)
         filters.append(RowFilter(timestamp_range_filter=times))
+    if selection.none_since_us is not None and (selection.qualifiers is None or not all_columns):
+        since = RowFilter(timestamp_range_filter=TimestampRange(start_timestamp_micros=selection.none_since_us))
+        others = RowFilter.Condition(predicate_filter=since, false_filter=RowFilter(pass_all_filter=True))
+        filters.append(RowFilter(condition=others))
     if selection.versions is not None:
         filters.append(RowFilter(cells_per_column_limit_filter=selection.versions))
+    if selection.times_only:
+        filters.append(RowFilter(strip_value_transformer=True))
     return RowFilter(chain=RowFilter.Chain(filters=filters)) if len(filters) > 1 else filters[0]
 
 

@@ -6,11 +6,21 @@ from datetime import timedelta
 from heapq import nsmallest
 from itertools import islice
 from operator import attrgetter
+from typing import TypeVar
 
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.queries.events import places
-from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection
-from pipeline.core.rows.newest_row import LatestRecord, TextAt, latest_range, parse_latest_row
+from pipeline.core.queries.reads import MOST_RANGES, ForeignRow, OnForeign, ReadRows, RowSelection
+from pipeline.core.rows.newest_row import (
+    LastHeard,
+    LatestRecord,
+    TextAt,
+    latest_key,
+    latest_range,
+    parse_last_heard,
+    parse_latest_key,
+    parse_latest_row,
+)
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.key_space import KeyBindings
@@ -19,6 +29,10 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.parts import At
 
 _AT_A_TIME = 100  # sensors that are looked up in parallel
+_PAGE_KEYS = 1000  # of a scan that may end at any key
+
+_T = TypeVar("_T")
+_Heard = TypeVar("_Heard", LastHeard, LatestRecord)
 
 LatestEvents = Callable[[list[str], Mapping[str, str]], Iterable[RawRecord]]
 """Returns the newest event of each sensor, given the sensors and the metadata in their row keys."""
@@ -27,10 +41,11 @@ LatestEvents = Callable[[list[str], Mapping[str, str]], Iterable[RawRecord]]
 def newest_rows(
     family: str,
     read: ReadRows,
-    keys: KeyRange,
+    keys: KeyRange | tuple[KeyRange, ...],
     metrics: tuple[str, ...] | None,
     page_rows: int | None,
     on_foreign: OnForeign,
+    silent_since_us: int | None = None,
 ) -> Iterator[LatestRecord]:
     """Yields the newest readings of sensors from their rows of newest readings, by one scan.
 
@@ -41,9 +56,11 @@ def newest_rows(
         metrics: the metrics to return, without sensors that have none of them; None for all.
         page_rows: the number of rows that the caller will probably take, if known.
         on_foreign: receives rows that the schema does not write.
+        silent_since_us: the time from which the server may leave out sensors that have sent something; None to return
+            all sensors.
     """
-    columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
-    for row in read(RowSelection(keys, CellSelection((family,), columns, versions=1), page_rows=page_rows)):
+    cells = _cells(family, metrics, silent_since_us)
+    for row in read(RowSelection(keys, cells, page_rows=page_rows)):
         try:
             record = parse_latest_row(row)
         except ValueError as error:
@@ -56,37 +73,90 @@ def newest_rows(
             yield record
 
 
-def newest_of_all(
-    schema: TableSchema,
+def _cells(family: str, metrics: tuple[str, ...] | None, silent_since_us: int | None) -> CellSelection:
+    columns = None if metrics is None else tuple(metric.encode() for metric in metrics)
+    since_us = None if silent_since_us is None else silent_since_us + -silent_since_us % 1000
+    return CellSelection((family,), columns, versions=1, none_since_us=since_us)
+
+
+def newest_rows_of(
+    family: str,
     read: ReadRows,
-    prefix: str,
-    after: str,
+    sensors: Iterable[str],
     metrics: tuple[str, ...] | None,
-    page_rows: int | None,
     on_foreign: OnForeign,
-    events: Iterator[LatestRecord],
 ) -> Iterator[LatestRecord]:
-    """Returns the newest readings of sensors: of their rows, or of their newest events without any such row.
+    """Yields what :func:`newest_rows` does, of the sensors alone and in their order: a request for 200 of them."""
+    listed = iter(sensors)
+    while some := list(islice(listed, MOST_RANGES)):
+        keys = tuple(KeyRange(key, key + b"\x00") for key in sorted(set(map(latest_key, some))))
+        found = {each.sensor_id: each for each in newest_rows(family, read, keys, metrics, None, on_foreign)}
+        yield from (found[sensor] for sensor in some if sensor in found)
+
+
+def sensors_with_rows(family: str, read: ReadRows, keys: KeyRange, on_foreign: OnForeign) -> Iterator[str]:
+    """Yields the sensors that have a row of newest readings, by a scan of keys alone; see :func:`newest_rows`."""
+    for row in read(RowSelection(keys, CellSelection((family,), keys_only=True), page_rows=_PAGE_KEYS)):
+        try:
+            yield parse_latest_key(row.key)
+        except ValueError as error:
+            on_foreign(ForeignRow(row, error))
+
+
+def silent_sensors(
+    family: str,
+    read: ReadRows,
+    keys: KeyRange,
+    metrics: tuple[str, ...] | None,
+    silent_since_us: int,
+    on_foreign: OnForeign,
+) -> Iterator[LastHeard]:
+    """Yields the sensors that have sent nothing since a time, by a scan of their rows of newest readings.
+
+    The server sends rows of silent sensors alone, and no values: a row whose values are foreign counts.
+
+    Args:
+        family: see :func:`newest_rows`, like all but the next.
+        read: see above.
+        keys: see above.
+        metrics: see above.
+        silent_since_us: the time since which a sensor has sent nothing.
+        on_foreign: see above.
+    """
+    cells = _cells(family, metrics, silent_since_us)._replace(times_only=True)
+    for row in read(RowSelection(keys, cells)):
+        if cells.qualifiers is not None:  # see newest_rows
+            row = row._replace(cells=[cell for cell in row.cells if cell.qualifier in cells.qualifiers])
+            if not row.cells:
+                continue
+        try:
+            heard = parse_last_heard(row)
+        except ValueError as error:
+            on_foreign(ForeignRow(row, error))
+            continue
+        if heard.event_time_us < silent_since_us:  # or else it sent something while the server looked
+            yield heard
+
+
+def or_events(
+    schema: TableSchema, read: ReadRows, after: str, found: Callable[[str], Iterator[_T]], events: Iterator[_T]
+) -> Iterator[_T]:
+    """Returns what rows of newest readings say of sensors, or what their events do in a table without any such row.
 
     Args:
         schema: the table's schema.
         read: reads rows.
-        prefix: the start of the sensors' ids.
         after: the id of the sensor before the first one; empty for the first of all.
-        metrics: see :func:`newest_rows`, like the two below.
-        page_rows: see above.
-        on_foreign: see above.
-        events: the answer of :func:`newest_events`.
+        found: a function of the family of such rows: what they say.
+        events: what events say.
     """
     if schema.latest is None:
         return events
-    found = newest_rows(schema.latest, read, latest_range(prefix, after), metrics, page_rows, on_foreign)
-    return found if after else _or_events(found, events, schema.latest, read)
+    rows = found(schema.latest)
+    return rows if after else _or_events(rows, events, schema.latest, read)
 
 
-def _or_events(
-    found: Iterator[LatestRecord], events: Iterator[LatestRecord], family: str, read: ReadRows
-) -> Iterator[LatestRecord]:
+def _or_events(found: Iterator[_T], events: Iterator[_T], family: str, read: ReadRows) -> Iterator[_T]:
     first = next(found, None)
     if first is not None:
         yield first
@@ -104,12 +174,16 @@ def check_silence(silent_for: timedelta, behind: timedelta) -> None:
         )
 
 
-def longest_silent(found: Iterable[LatestRecord], silent_for: timedelta, limit: int | None) -> Iterator[LatestRecord]:
-    """Returns the sensors that are silent for so long, the longest silent first: all, or as many as the limit."""
-    until_us = time.time_ns() // 1000 - silent_for // timedelta(microseconds=1)
-    silent = (each for each in found if each.event_time_us <= until_us)
+def silent_since(silent_for: timedelta) -> int:
+    """Returns the time in µs since which a sensor that is silent for so long has sent nothing."""
+    return time.time_ns() // 1000 - silent_for // timedelta(microseconds=1) + 1
+
+
+def longest_silent(found: Iterable[_Heard], since_us: int, limit: int | None = None) -> Iterator[_Heard]:
+    """Yields the sensors that have sent nothing since then, the longest silent first: all, or as many as the limit."""
+    silent = (each for each in found if each.event_time_us < since_us)
     by_time = attrgetter("event_time_us")
-    return iter(sorted(silent, key=by_time) if limit is None else nsmallest(limit, silent, key=by_time))
+    yield from sorted(silent, key=by_time) if limit is None else nsmallest(limit, silent, key=by_time)
 
 
 def newest_events(

@@ -185,6 +185,13 @@ def _column(family: str, qualifier: str) -> ColumnBytes:
     return ColumnBytes(family, qualifier.encode())
 
 
+class LastHeard(NamedTuple):
+    """The time of a sensor's newest reading or metadata, in µs, and its id."""
+
+    event_time_us: int
+    sensor_id: str
+
+
 def latest_key(sensor_id: str) -> bytes:
     """Returns the key of the sensor's row."""
     return _PREFIX + sensor_id.encode()
@@ -206,19 +213,38 @@ def latest_range(prefix: str = "", after: str = "") -> KeyRange:
     return of_prefix._replace(start=max(of_prefix.start, _PREFIX + after.encode() + b"\x00")) if after else of_prefix
 
 
+def parse_latest_key(key: bytes) -> str:
+    """Returns the sensor of a row. Raises ValueError for a key that no such row has."""
+    if not key.startswith(_PREFIX):
+        raise ValueError(f"the key does not begin with {_PREFIX.decode()}")
+    return checked_sensor_id(key.removeprefix(_PREFIX).decode())
+
+
 def parse_latest_row(row: Row) -> LatestRecord:
     """Returns the newest readings in a row. Raises ValueError for a key, column or value that no such row has."""
-    if not row.key.startswith(_PREFIX):
-        raise ValueError(f"the key does not begin with {_PREFIX.decode()}")
-    sensor_id = checked_sensor_id(row.key.removeprefix(_PREFIX).decode())
+    sensor_id = parse_latest_key(row.key)
     readings: dict[str, At] = {}
     metadata: dict[str, TextAt] = {}
     for _, qualifier, time_us, value in row.cells:
         try:
+            name = _name_in(qualifier)
             if tells_metadata(qualifier):
-                metadata[name_of(qualifier[1:])] = TextAt(time_us, value.decode())
+                metadata[name] = TextAt(time_us, value.decode())
             else:
-                readings[name_of(qualifier)] = At(time_us, parse_value(value))
+                readings[name] = At(time_us, parse_value(value))
         except ValueError as error:
             raise ValueError(f"{shown_bytes(qualifier)}: {error}") from error
     return LatestRecord(sensor_id, by_name(readings), by_name(metadata))
+
+
+def parse_last_heard(row: Row) -> LastHeard:
+    """Returns when the sensor of a row was heard last. Raises ValueError for a key or column that no such row has."""
+    sensor_id = parse_latest_key(row.key)
+    for cell in row.cells:
+        _name_in(cell.qualifier)
+    return LastHeard(max(cell.timestamp_us for cell in row.cells), sensor_id)
+
+
+@lru_cache(maxsize=8192)
+def _name_in(qualifier: bytes) -> str:
+    return name_of(qualifier[1:] if tells_metadata(qualifier) else qualifier)

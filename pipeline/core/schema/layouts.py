@@ -88,6 +88,9 @@ class CellSelection(NamedTuple):
     times_us: tuple[int, int] | None = None  # range of cell timestamps, in whole milliseconds, the end exclusive
     versions: int | None = None  # the number of newest cells per column; None: all
     keys_only: bool = False  # one cell of each row, without its value
+    times_only: bool = False  # cells without their values
+    none_since_us: int | None = None  # rows with a selected cell of this time, in whole milliseconds, or later are left
+    # out, as far as the server can tell
 
 
 class Layout:

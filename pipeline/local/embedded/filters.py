@@ -7,6 +7,7 @@ what is easily translated: the rest answers UNIMPLEMENTED.
 import random
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -136,12 +137,12 @@ def _row_key_regex(pattern: bytes) -> RowFilter:
 
 
 def _family_regex(pattern: str) -> RowFilter:
-    matches = matcher(pattern, "family_name_regex_filter")
+    matches = lru_cache(maxsize=1024)(matcher(pattern, "family_name_regex_filter"))
     return _where(lambda cell: matches(cell.family.encode()))
 
 
 def _qualifier_regex(pattern: bytes) -> RowFilter:
-    matches = matcher(pattern, "column_qualifier_regex_filter")
+    matches = lru_cache(maxsize=1024)(matcher(pattern, "column_qualifier_regex_filter"))
     return _where(lambda cell: matches(cell.qualifier))
 
 

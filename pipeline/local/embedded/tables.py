@@ -147,8 +147,12 @@ class MemoryTable:
         for family, columns in row.items():
             rule = self.families[family].gc_rule
             if rule.WhichOneof("rule"):
+                now_us, known = self._now_us(), dict[tuple[int, ...], set[int]]()
                 for versions in columns.values():
-                    for time_us in expired(rule, sorted(versions, reverse=True), self._now_us()):
+                    times_us = tuple(versions)
+                    if times_us not in known:  # columns often have the same
+                        known[times_us] = expired(rule, sorted(times_us, reverse=True), now_us)
+                    for time_us in known[times_us]:
                         del versions[time_us]
                         removed = True
         if removed:

@@ -25,3 +25,17 @@ def test_a_filter_stays_within_bigtables_limit() -> None:
     rule = row_filter(CellSelection(("raw",), names))
     assert kinds(rule) == ["family_name_regex_filter"]
     assert RowFilter.pb(rule).ByteSize() < 20_000
+
+
+def test_times_of_rows_without_later_cells() -> None:
+    """The condition applies to the selected columns alone, so it is left out where the server can't select them."""
+    selection = CellSelection(("latest",), (b"t",), versions=1, times_only=True, none_since_us=5000)
+    assert kinds(row_filter(selection)) == [
+        "family_name_regex_filter",
+        "column_qualifier_regex_filter",
+        "condition",
+        "cells_per_column_limit_filter",
+        "strip_value_transformer",
+    ]
+    names = tuple(f"a_metric_with_quite_a_long_name_{number}".encode() for number in range(1000))
+    assert "condition" not in kinds(row_filter(selection._replace(qualifiers=names)))

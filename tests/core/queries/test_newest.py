@@ -5,7 +5,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import Event
-from pipeline.core.queries.newest import newest_rows
+from pipeline.core.queries.newest import newest_rows, newest_rows_of, sensors_with_rows, silent_sensors
 from pipeline.core.queries.reads import raise_foreign
 from pipeline.core.rows.newest_row import (
     LatestRecord,
@@ -14,6 +14,7 @@ from pipeline.core.rows.newest_row import (
     latest_range,
     parse_latest_row,
 )
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import document_of, parse_schema, schema_of
 from pipeline.core.statistics.parts import At
@@ -124,6 +125,50 @@ def test_selected_sensors_and_metrics():
     assert found_in(table, metrics=("u",))["a"].readings == {"u": At(MIDNIGHT + 1000, 1.5)}
     assert list(found_in(table, metrics=("t",))) == ["a", "b"]
     assert found_in(table)["a"].event_time_us == MIDNIGHT + 1000
+
+
+def test_silent_sensors():
+    """A sensor is silent if all that it sent, or all of the metrics that count, is older; foreign rows are left out."""
+    newest, foreign = NewestReadings(), []
+    for sensor_id, metric, time_us in (("a", "t", 1000), ("a", "u", 9000), ("b", "t", 4000), ("c", "t", 5000)):
+        newest.add(sensor_id, MIDNIGHT + time_us, [(metric, 1.5)])
+    newest.add_metadata("d", MIDNIGHT + 2000, {"site": "north"})
+    table = Memory(map(decoded, newest.rows("now")))
+    for key, column in ((b"latest#e e", b"t"), (b"latest#f", b"not a name"), (b"latest#g", b"##")):
+        table.write(Row(key, [Cell("now", column, MIDNIGHT, b"1")]))
+
+    def found(since_us, metrics=None, read=table):
+        silent = silent_sensors("now", read, latest_range(), metrics, MIDNIGHT + since_us, foreign.append)
+        return [(each.sensor_id, each.event_time_us - MIDNIGHT) for each in silent]
+
+    assert found(5000) == [("b", 4000), ("d", 2000)]
+    assert {problem.key for problem in foreign} == {b"latest#e e", b"latest#f", b"latest#g"}
+    assert found(5001) == [("b", 4000), ("c", 5000), ("d", 2000)]
+    assert found(5000, ("t",)) == [("a", 1000), ("b", 4000)]
+
+    def careless(selection):  # the server sends more than it has to
+        cells = selection.cells._replace(qualifiers=None, none_since_us=None)
+        return table(selection._replace(cells=cells))
+
+    assert found(5000, ("t",), careless) == [("a", 1000), ("b", 4000)]
+    assert found(5000, None, careless) == found(5000)
+
+
+def test_sensors_by_name():
+    """Sensors are read in the order of their names in the request; keys alone tell which there are."""
+    newest, foreign = NewestReadings(), []
+    names = [f"s{number}" for number in range(450)]
+    for name in names:
+        newest.add(name, MIDNIGHT, [("t", 1.5)])
+    table = Memory(map(decoded, newest.rows("now")))
+    table.write(Row(b"latest#e e", [Cell("now", b"t", MIDNIGHT, b"1")]))
+    wanted = ["s7", "nobody", *names[::-1]]
+    found = newest_rows_of("now", table, wanted, None, raise_foreign)
+    assert [each.sensor_id for each in found] == ["s7", *names[::-1]]
+    assert table.reads == 3
+    assert list(newest_rows_of("now", table, names, ("u",), raise_foreign)) == []
+    assert list(sensors_with_rows("now", table, latest_range(), foreign.append)) == sorted(names)
+    assert [problem.key for problem in foreign] == [b"latest#e e"]
 
 
 def test_the_schema():
