@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipeline import __version__
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.serve import api, rollups
+from pipeline.serve.parameters import parameters_of
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
 _STATIC = Path(__file__).parent / "static"
@@ -110,8 +111,10 @@ def _invalid(error: RequestValidationError) -> Response:
 
 
 def _too_slow(request: Request) -> Response:
-    seconds = request.app.state.reads.timeout_s
-    return _problem(504, f"Bigtable took longer than {seconds:g} s; ask for a shorter range, or fewer sensors")
+    seconds, less = request.app.state.reads.timeout_s, "fewer sensors, such as those of a prefix"
+    if "start" in parameters_of(request):
+        less = "a shorter range, or fewer sensors"
+    return _problem(504, f"Bigtable took longer than {seconds:g} s; ask for {less}")
 
 
 _LATER = {"Retry-After": "5"}

@@ -99,11 +99,15 @@ def format_of(asked: AskedFormat = None, accept: Accept = "") -> Format:
     return asked or (Format.ARROW if ARROW in accept else Format.JSON)
 
 
+def parameters_of(request: Request) -> list[str]:
+    """Returns the names of the parameters that the API's documentation lists for this address."""
+    documented = request.app.openapi()["paths"][request.scope["route"].path]["get"].get("parameters", [])
+    return [each["name"] for each in documented if each["in"] == "query"]
+
+
 def only_known(request: Request) -> None:
     """Raises ValueError for a parameter that the API's documentation does not list for this address."""
-    route = request.scope["route"].path
-    documented = request.app.openapi()["paths"][route]["get"].get("parameters", [])
-    known = [each["name"] for each in documented if each["in"] == "query"]
+    route, known = request.scope["route"].path, parameters_of(request)
     for name in request.query_params:
         if name not in known:
             raise ValueError(f"there is no parameter {name!r}; {route} takes {', '.join(known) or 'none'}")

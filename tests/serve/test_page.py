@@ -1,8 +1,10 @@
 """The page, used in a browser as a person uses it."""
 
+import csv
 import re
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -392,6 +394,82 @@ def test_ten_thousand_sensors(chromium, bigtable):
         page.get_by_label("Search").fill("09999")
         expect(rows(page)).to_have_count(1)
         expect(status(page)).to_have_text("1 sensor")
+
+
+def test_a_search_goes_on(chromium, address):
+    """Sensors that begin with the text come first. A search that has not looked at all says so, and can go on."""
+    with opened(chromium, address) as page:
+        page.get_by_label("Search").fill("r")
+        expect(rows(page)).to_have_count(2)
+        expect(rows(page).first).to_have_attribute("data-sensor", "roof")
+        part = {"sensors": [], "more": True, "searched_to": "m", "next": "/api/v1/latest?search=hall&after=m"}
+        page.route(re.compile(r"/latest\?search="), lambda route: route.fulfill(json=part))
+        page.get_by_label("Search").fill("hall")
+        expect(status(page)).to_have_text("2 sensors; searched as far as m")
+        expect(rows(page)).to_have_count(2)
+        page.unroute_all()
+        page.get_by_role("button", name="Search on").click()
+        expect(status(page)).to_have_text("2 sensors")
+
+
+def test_the_rows_do_not_wait_for_the_count(chromium, bigtable):
+    """The first sensors are listed whether or not the silent ones of all can be counted, and a count says its time."""
+    table, newest = table_of([]), NewestReadings()
+    for n in range(250):
+        newest.add(f"meter-{n:03}", NOW - (8 * HOUR if n % 50 == 0 else 0), [("power", float(n))])
+    write(table, map(decoded, newest.rows("latest")))
+    page = chromium.new_page()
+    page.route(re.compile("silent_for"), lambda route: route.fulfill(status=504, json={"error": "It took too long"}))
+    with serving(table) as address:
+        page.goto(address)
+        expect(rows(page)).to_have_count(200)
+        expect(status(page)).to_have_text("The first 200 sensors; the silent ones are not counted: It took too long")
+        page.unroute_all()
+        page.get_by_label("Silent after").select_option("6 hours")
+        counted = r"The first 200 sensors; of all, 5 silent for 6 hours or longer, counted at \d\d:\d\d:\d\d"
+        expect(status(page)).to_have_text(re.compile(counted))
+    page.close()
+
+
+def saved(page):
+    """Returns the lines of the file that the button saves."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download as CSV").click()
+    with Path(download.value.path()).open(newline="") as file:
+        return download.value.suggested_filename, list(csv.DictReader(file))
+
+
+def test_what_is_drawn_as_a_file(chromium, address):
+    """A button saves what is listed or drawn, with its values in full."""
+    with opened(chromium, address) as page:
+        expect(rows(page)).to_have_count(4)
+        name, found = saved(page)
+        assert (name, len(found)) == ("sensors.csv", 8)
+        assert found[0] | {"time": ""} == {"sensor_id": MARKUP, "metric": "humidity", "time": "", "value": "50"}
+        page.goto(f"{address}/#/chart?sensor=hall-2&from=-7d&to=now")
+        expect(status(page)).to_contain_text("2 metrics")
+        _, found = saved(page)
+        assert {line["metric"] for line in found} == {"humidity", "temperature"}
+        page.goto(f"{address}/#/chart?sensor=hall-2&sensor=roof&metric=temperature&from=-7d&to=now&tier=1h")
+        expect(status(page)).to_contain_text("windows of 1h")
+        name, found = saved(page)
+        assert name == "hall-2_roof_temperature_-7d_now.csv"
+        assert {line["sensor_id"] for line in found} == {"hall-2", "roof"}
+        assert list(found[0]) == ["sensor_id", "metric", "time", "window", "avg"]
+        assert all(20 <= float(line["avg"]) <= 26 and line["window"] == "1h" for line in found)
+
+
+def test_small_charts_stand_in_line(chromium, address):
+    """On a narrow phone too, a reading has its name, value and chart side by side, and charts stand below each other."""
+    with opened(chromium, address, viewport={"width": 320, "height": 640}) as page:
+        readings = page.locator("tr[data-sensor=hall-2] .reading")
+        expect(readings.locator("svg")).to_have_count(2)
+        boxes = [[each.bounding_box() for each in reading.locator(".name, b, svg").all()] for reading in readings.all()]
+        for name, value, chart in boxes:
+            assert name["x"] + name["width"] <= value["x"] < value["x"] + value["width"] <= chart["x"]
+            assert chart["x"] + chart["width"] <= 320
+            assert name["y"] < chart["y"] + chart["height"] / 2 < name["y"] + name["height"]
+        assert len({chart["x"] for _, _, chart in boxes}) == 1
 
 
 def test_markup_is_text(chromium, address):

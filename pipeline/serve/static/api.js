@@ -3,7 +3,8 @@
 export class Problem extends Error {}
 
 const TOKEN = "tidetable-token";
-export const spent = { ms: 0 }; // in which the server answered
+export const PAUSE = 20; // times as long as its answers took: a page keeps the server busy for a twentieth of the time at most
+export const spent = { ms: 0 }; // in which the server answered what a view waits for
 let asking = null;
 let released = null; // while a button or a finger is down: until it is up
 let release = null;
@@ -47,7 +48,7 @@ export async function follow(address, signal) {
     return follow(address, signal);
   }
   const content = await answer.json().catch(() => ({}));
-  spent.ms += performance.now() - begun;
+  if (signal) spent.ms += performance.now() - begun;
   while (released) await released;
   signal?.throwIfAborted(); // while it was read
   if (!answer.ok) throw new Problem(content.error ?? `The server answered with ${answer.status}.`);

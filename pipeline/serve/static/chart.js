@@ -2,6 +2,7 @@
 // readings, the readings when there are few; of groups, always windows.
 
 import { get } from "./api.js";
+import { download } from "./download.js";
 import { drawGlance } from "./glance.js";
 import { groupsAddress, labelOf, rollupOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
 import { drawPlot } from "./plot.js";
@@ -26,11 +27,13 @@ export function showChart(main, schema) {
   const related = main.querySelector("[data-related]");
   const places = main.querySelector("[data-places]");
   const lines = main.querySelector("[data-statistics]");
+  const file = main.querySelector("[data-download]");
   const plot = drawPlot(main, (from, to) => move(from, to));
   let shown = null;
   let known = null; // of what the metrics, places and links are known
   let range = [0, 0];
   let metrics = [];
+  let drawn = () => []; // the records that are drawn
   let rollup = null; // of the groups that are shown; null for sensors
   let names = []; // of the sensors or groups
   let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
@@ -75,6 +78,10 @@ export function showChart(main, schema) {
     };
     const next = moves[event.target.dataset.move];
     if (next) move(...next);
+  });
+
+  file.addEventListener("click", () => {
+    download([...names, shown.metric, shown.from, shown.to].filter(Boolean).join(" "), drawn());
   });
 
   function changeRange() {
@@ -216,9 +223,10 @@ export function showChart(main, schema) {
     if (!shown.metric && !metrics.length && !rollup || !(range[0] < range[1])) {
       status.textContent = range[0] < range[1] ? "There are no readings." : "The range ends before it starts.";
       plot.clear();
-      glance.hidden = large.hidden = true;
+      glance.hidden = large.hidden = file.hidden = true;
       return;
     }
+    file.hidden = false;
     glance.hidden = Boolean(shown.metric);
     large.hidden = !shown.metric;
     if (shown.metric) await drawLarge(signal);
@@ -236,9 +244,15 @@ export function showChart(main, schema) {
     const points = rollup ? null : !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
     const statistics = statisticsOf(records.flat(), shown.metric);
     offerLines(statistics);
-    const drawn = series(found, points, statistics);
-    const hovered = drawn.some((each) => each.steps) ? found[0] : [];
-    plot.draw({ range, zone: shown.zone, series: drawn, name: shown.metric, windows: hovered });
+    const charted = series(found, points, statistics);
+    const hovered = charted.some((each) => each.steps) ? found[0] : [];
+    const levels = chosenLines(statistics).filter((name) => name && name !== "band");
+    const columns = names.length > 1 ? levels : columnsOf(statistics); // several sensors have no band
+    drawn = () => [
+      ...(names.length > 1 && points ? [] : windowRecords(found, shown.metric, columns)),
+      ...readingRecords((points ?? []).map((each) => each.points), shown.metric),
+    ];
+    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered });
     status.textContent = described(records, points, tier) + lost(points ?? pages);
     showValues(found, points, statistics);
   }
@@ -253,11 +267,32 @@ export function showChart(main, schema) {
     const records = found.flat().map(({ record }) => record);
     const few = records.reduce((sum, record) => sum + record.reading_count, 0) <= FEW_EVENTS * names.length;
     const events = few && !rollup ? await eventsOf(signal) : [];
-    const drawn = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
-    drawGlance(glance, { metrics: drawn, windows: found, events, range, shown });
+    const all = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
+    drawn = () => all.flatMap((metric) => {
+      const readings = events.map((each) => each
+        .filter((event) => metric in event.readings)
+        .map((event) => ({ time: event.event_time, value: event.readings[metric] })));
+      const { band, level } = statisticsOf(records, metric);
+      return readings.some((each) => each.length)
+        ? readingRecords(readings, metric)
+        : windowRecords(found, metric, [...(band ?? []), ...(level ? [level] : [])]);
+    });
+    drawGlance(glance, { metrics: all, windows: found, events, range, shown });
     const what = events.flat().length ? "readings" : tier ? `windows of ${tier.window}` : "readings";
-    status.textContent = `${drawn.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
+    status.textContent = `${all.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
   }
+
+  const subject = (index) => (
+    rollup ? { rollup: shown.rollup, group: shown.group[index] } : { sensor_id: shown.sensor[index] });
+
+  const windowRecords = (found, metric, columns) => found.flatMap((each, index) => each
+    .filter(({ record }) => !record.filled && metric in record.metrics)
+    .map(({ record: { window_start: time, window, metrics: known } }) => ({
+      ...subject(index), metric, time, window, ...Object.fromEntries(columns.map((name) => [name, known[metric][name]])),
+    })));
+
+  const readingRecords = (readings, metric) => readings.flatMap((each, index) => (
+    each.map(({ time, value }) => ({ ...subject(index), metric, time, value }))));
 
   async function eventsOf(signal) {
     const asked = { start: iso(range[0]), end: iso(range[1]), limit: 10 * FEW_EVENTS };
@@ -301,6 +336,8 @@ export function showChart(main, schema) {
   }
 
   const chosenLines = ({ level }) => (shown.line.length ? shown.line : ["band", level]);
+  const columnsOf = (statistics) => (
+    chosenLines(statistics).flatMap((name) => (name === "band" ? (statistics.band ?? []) : (name ?? []))));
   const named = (name, { band }) => (name === "band" ? band.join(" to ") : name === "avg" ? "mean" : name);
 
   // The statistics that the rows contain; one sensor may have a band, several have a line each.
@@ -365,7 +402,7 @@ export function showChart(main, schema) {
   function showValues(found, points, statistics) {
     const table = main.querySelector("[data-values]");
     const shownTime = formatter(shown.zone);
-    const columns = chosenLines(statistics).flatMap((name) => (name === "band" ? (statistics.band ?? []) : (name ?? [])));
+    const columns = columnsOf(statistics);
     const value = (record, name) => number(record.metrics[shown.metric]?.[name]);
     const windowRows = found.flatMap((each, index) => each
       .filter(({ record }) => !record.filled)

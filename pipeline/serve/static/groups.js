@@ -1,6 +1,7 @@
 // The groups of a roll-up: what their sensors have together, in the newest window or in a range, ranked or not.
 
 import { get } from "./api.js";
+import { download } from "./download.js";
 import { labelOf, rollupOf } from "./group.js";
 import { comparing, drawRows, linkTo, reading, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
@@ -15,10 +16,12 @@ export function showGroups(main, schema) {
   const body = main.querySelector("tbody");
   const status = main.querySelector("[data-status]");
   const more = main.querySelector("[data-more]");
+  const file = main.querySelector("[data-download]");
   const chosen = comparing(main, "group", (group) => address("chart", { rollup: shown.rollup, group }));
   let shown = {};
   let rollup = null;
   let pages = 1;
+  let listed = []; // the groups that are drawn
   let metrics = []; // of all groups, as far as they are known
 
   main.querySelector("[data-trail]").append(linkTo(listAddress(), "Sensors"));
@@ -56,6 +59,12 @@ export function showGroups(main, schema) {
     await refresh(signal);
   }
 
+  file.addEventListener("click", () => download(shown.rollup, listed.flatMap((group) => (
+    Object.entries(group.metrics).map(([metric, statistics]) => {
+      const { window_start: time, window, sensors, reading_count } = group;
+      return { rollup: shown.rollup, group: group.group, metric, time, window, sensors, reading_count, ...statistics };
+    })))));
+
   async function refresh(signal) {
     if (!rollup) return;
     const asked = { rollup: shown.rollup, tier: shown.tier, start: shown.since, limit: PAGE * pages };
@@ -65,6 +74,8 @@ export function showGroups(main, schema) {
     offerRanks(found.groups);
     more.hidden = !found.more;
     status.textContent = described(found);
+    listed = found.groups;
+    file.hidden = !listed.length;
     drawRows(body, "group", found.groups, ({ group }) => group, rowOf, fill);
     chosen.show();
   }

@@ -1,17 +1,19 @@
 // The list of sensors: what each says now, and how long ago.
 
-import { Problem, follow, get } from "./api.js";
+import { PAUSE, Problem, follow, get, spent } from "./api.js";
+import { download } from "./download.js";
 import { groupsAddress } from "./group.js";
 import { comparing, drawRows, element, linkTo, reading, rowWith } from "./rows.js";
 import { spark } from "./spark.js";
 import { address, go, rememberList } from "./state.js";
-import { ago, iso, number, seconds } from "./times.js";
+import { ago, formatter, iso, number, ownZone, seconds } from "./times.js";
 import { bounded, statisticsOf, steps } from "./windows.js";
 
 const PAGE = 200;
 const MOST_READINGS = 8;
 const SPARK_WINDOWS = 24; // in the small chart of a reading
-const MOST_ALERTS = 10000; // that one request asks for
+const MOST_LISTED = 10000; // that one request asks for
+const MOST_SEARCHES = 5; // requests for sensors whose ids contain a text, until a person asks for more
 const SPARKS_AT_ONCE = 25; // sensors whose small charts one request asks for
 const RENEWED_MS = 60000; // small charts, and the number of silent sensors of a list that is not complete
 
@@ -23,12 +25,16 @@ export function showList(main, schema) {
   const more = main.querySelector("[data-more]");
   const alerts = main.querySelector("[data-alerts]");
   const rollups = main.querySelector("[data-rollups]");
+  const file = main.querySelector("[data-download]");
   const sparks = sparksOf(schema);
   const chosen = comparing(main, "sensor", (sensor) => address("chart", { sensor }));
   let shown = {};
   let pages = 1;
   let typing = null;
-  let silent = { key: "", at: -Infinity, count: null };
+  let listed = []; // the sensors that are drawn
+  let drawn = null; // the search that they answer
+  let alerting = new Map(); // the alerts that fire, by sensor
+  let silent = {}; // the number of silent sensors of a list that is not complete
 
   rollups.hidden = !schema.rollups.length;
   rollups.append("Groups: ", ...schema.rollups.flatMap((each, index) => {
@@ -52,6 +58,10 @@ export function showList(main, schema) {
     dispatchEvent(new HashChangeEvent("hashchange"));
   });
 
+  file.addEventListener("click", () => download("sensors", listed.flatMap((sensor) => (
+    Object.entries(sensor.readings).map(([metric, value]) => (
+      { sensor_id: sensor.sensor_id, metric, time: sensor.times[metric], value }))))));
+
   async function update(parameters, signal) {
     const next = {
       search: parameters.get("search") ?? "",
@@ -67,59 +77,108 @@ export function showList(main, schema) {
     await refresh(signal);
   }
 
+  // Draws the rows first. What else the list says comes after them, and not in their way.
   async function refresh(signal) {
-    const asked = { search: shown.search, limit: PAGE, silent_for: shown.only ? shown.silent : "" };
+    const key = [shown.search, shown.only].join("\n");
     const sensors = [];
-    let page = await get("latest", shown.only ? { ...asked, limit: PAGE * pages } : asked, signal);
-    sensors.push(...page.sensors);
-    for (let count = 1; page.next && (count < pages || sensors.length < PAGE); count++) {
-      page = await follow(page.next, signal);
-      sensors.push(...page.sensors);
+    let state = {};
+    for await (state of found(signal)) {
+      sensors.push(...state.sensors);
+      if (state.ends || key !== drawn || sensors.length > body.rows.length) draw(sensors, state);
     }
-    more.hidden = !page.more && !page.next;
-    const isSilent = (sensor) => sensor.age_s > seconds(shown.silent);
-    const count = shown.only ? page.count : more.hidden ? sensors.filter(isSilent).length : await countSilent(signal);
-    status.replaceChildren(...described(sensors.length, !more.hidden, count));
-    draw(sensors, isSilent, await firing(signal));
-    chosen.show();
+    drawn = key;
+    alerting = await firing(signal);
+    for (const row of body.rows) mark(row, alerting.get(row.dataset.sensor) ?? []);
+    if (!state.more || shown.only || !schema.latest) return; // without rows of newest readings, it would cost a read for each
+    await countSilent(signal);
+    status.replaceChildren(...described(state));
+  }
+
+  // Yields what is listed, page by page; of a search first the sensors whose ids begin with the text, then the others.
+  async function* found(signal) {
+    const { search, only, silent: silence } = shown;
+    const wanted = PAGE * pages;
+    if (only) {
+      const page = await get("latest", { search, silent_for: silence, limit: Math.min(wanted, MOST_LISTED) }, signal);
+      yield { ...page, ends: true };
+      return;
+    }
+    let count = 0;
+    for (const asked of search ? [{ prefix: search }, { search }] : [{}]) {
+      let page = await get("latest", { ...asked, limit: PAGE }, signal);
+      for (let searches = 1; ; searches++) {
+        const others = page.sensors.filter(({ sensor_id: id }) => !id.startsWith(search));
+        const sensors = asked.search ? others : page.sensors;
+        count += sensors.length;
+        const more = Boolean(page.next) || asked.prefix !== undefined;
+        const ends = !more || count >= wanted || (asked.search !== undefined && searches >= MOST_SEARCHES * pages);
+        yield { sensors, more, ends, searchedTo: page.searched_to };
+        if (ends) return;
+        if (!page.next) break;
+        page = await follow(page.next, signal);
+      }
+    }
   }
 
   // Returns the rules whose alerts fire, by sensor, and tells how many alerts fire.
   async function firing(signal) {
-    const found = await get("alerts", { limit: MOST_ALERTS }, signal);
+    const found = await get("alerts", { limit: MOST_LISTED }, signal);
     const text = found.count === 1 ? "1 alert fires" : `${found.count} alerts fire`;
     alerts.hidden = !found.count;
     if (alerts.textContent !== text) alerts.replaceChildren(linkTo(address("alerts", {}), text));
     return Map.groupBy(found.alerts, (alert) => alert.sensor_id);
   }
 
-  // The silent ones of all sensors, of which the list shows only the first; null if that would cost a read for each.
+  // Counts the silent ones of all sensors, of which the list shows only the first, if it is time to.
   async function countSilent(signal) {
-    const key = [shown.search, shown.silent].join("\n");
-    if (schema.latest && (silent.key !== key || performance.now() - silent.at > RENEWED_MS)) {
-      const { count } = await get("latest", { search: shown.search, silent_for: shown.silent, limit: 1 }, signal);
-      silent = { key, at: performance.now(), count };
+    const key = silentKey();
+    const begun = performance.now();
+    if (silent.key === key && begun < silent.until) return;
+    const counted = { key };
+    try {
+      Object.assign(counted, await get("latest", { search: shown.search, silent_for: shown.silent, limit: 1 }, signal));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      counted.problem = error.message;
     }
-    return schema.latest ? silent.count : null;
+    const cost = performance.now() - begun;
+    spent.ms -= cost; // the count has a pause of its own
+    const pause = Math.max(counted.problem ? 0 : RENEWED_MS, PAUSE * cost);
+    silent = { ...counted, at: Date.now() / 1000, until: begun + cost + pause };
   }
 
-  function described(count, isPart, silentCount) {
-    if (!count) return [shown.search || shown.only ? "No sensor matches." : "The table has no sensors yet."];
-    const many = (number, kind = "") => `${number} ${kind}sensor${number === 1 ? "" : "s"}`;
+  const silentKey = () => [shown.search, shown.silent].join("\n");
+  const isSilent = (sensor) => sensor.age_s > seconds(shown.silent);
+
+  function described(state) {
+    const count = listed.length;
+    if (!count && !state.more) return [shown.search || shown.only ? "No sensor matches." : "The table has no sensors yet."];
+    const many = (number, kind = "") => `${number || "No"} ${kind}sensor${number === 1 || !number ? "" : "s"}`;
     const longest = form.silent.selectedOptions[0].textContent;
-    if (shown.only) return [`${isPart ? `The first ${count} of ` : ""}${many(silentCount, "silent ")}, the longest silent first`];
-    const first = isPart ? `The first ${many(count)}` : many(count);
-    if (!silentCount) return [first];
-    const link = linkTo(address("list", { ...shown, only: "1" }), `${silentCount} silent`);
-    return [`${first}; ${isPart ? "of all, " : ""}`, link, ` for ${longest} or longer`];
+    if (shown.only) return [`${state.more ? `The first ${count} of ` : ""}${many(state.count, "silent ")}, the longest silent first`];
+    const isPart = state.more && state.ends && !state.searchedTo;
+    const first = `${isPart ? "The first " : ""}${many(count)}${state.ends ? "" : " so far"}`;
+    const parts = [state.searchedTo ? `${first}; searched as far as ${state.searchedTo}` : first];
+    const counted = state.more ? (silent.key === silentKey() ? silent : {}) : { count: listed.filter(isSilent).length };
+    if (counted.problem) parts.push(`; the silent ones are not counted: ${counted.problem}`);
+    if (!counted.count) return parts;
+    const link = linkTo(address("list", { ...shown, only: "1" }), `${counted.count} silent`);
+    const asOf = state.more ? `, counted at ${formatter(ownZone())(counted.at).slice(11)}` : "";
+    return [...parts, `; ${state.more ? "of all, " : ""}`, link, ` for ${longest} or longer${asOf}`];
   }
 
-  function draw(sensors, isSilent, alertsOf) {
+  function draw(sensors, state) {
+    listed = sensors;
+    more.hidden = !state.more || !state.ends;
+    more.textContent = state.searchedTo ? "Search on" : "Show more";
+    file.hidden = !sensors.length;
+    status.replaceChildren(...described(state));
     drawRows(body, "sensor", sensors, (sensor) => sensor.sensor_id, rowOf, (row, sensor) => {
       fill(row, sensor, isSilent(sensor));
-      mark(row, alertsOf.get(sensor.sensor_id) ?? []);
+      mark(row, alerting.get(sensor.sensor_id) ?? []);
       sparks.watch(row);
     });
+    chosen.show();
   }
 
   function rowOf({ sensor_id: id }) {

@@ -1,12 +1,11 @@
 import { showAlerts } from "./alerts.js";
-import { Problem, get, spent } from "./api.js";
+import { PAUSE, Problem, get, spent } from "./api.js";
 import { showChart } from "./chart.js";
 import { showGroups } from "./groups.js";
 import { showList } from "./list.js";
 import { read } from "./state.js";
 
 const REFRESH_MS = 5000;
-const PAUSE = 20; // times as long as its answers took: a page keeps the server busy for a twentieth of the time at most
 
 const VIEWS = { alerts: showAlerts, chart: showChart, groups: showGroups, list: showList };
 const main = document.getElementById("main");
