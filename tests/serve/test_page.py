@@ -460,7 +460,7 @@ def test_what_is_drawn_as_a_file(chromium, address):
 
 
 def test_small_charts_stand_in_line(chromium, address):
-    """On a narrow phone too, a reading has its name, value and chart side by side, and charts stand below each other."""
+    """On a narrow phone too, a reading has its name, value and chart side by side; charts form a column."""
     with opened(chromium, address, viewport={"width": 320, "height": 640}) as page:
         readings = page.locator("tr[data-sensor=hall-2] .reading")
         expect(readings.locator("svg")).to_have_count(2)

@@ -147,8 +147,8 @@ def or_events(
         schema: the table's schema.
         read: reads rows.
         after: the id of the sensor before the first one; empty for the first of all.
-        found: a function of the family of such rows: what they say.
-        events: what events say.
+        found: a function of the family of such rows that returns the records of the rows.
+        events: the records of events, for a table without such rows.
     """
     if schema.latest is None:
         return events
