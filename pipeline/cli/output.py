@@ -37,7 +37,7 @@ def output_option(command: Command) -> Command:
         type=click.Choice([each.value for each in Output]),
         default=Output.TABLE.value,
         show_default=True,
-        help="The format. Tables round numbers to six digits; the others are exact.",
+        help="The format. Tables round numbers to six digits, and CSV computed statistics to 15; the others are exact.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record: --output json.")
     @functools.wraps(command)

@@ -5,7 +5,6 @@ file's name is never half a file.
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import click
 from pipeline.cli.console import print_json
 from pipeline.cli.options import COUNT, Command
 from pipeline.cli.output import Output, output_option, print_arrow
-from pipeline.core.notation.text import counted, error_line
+from pipeline.core.notation.text import counted
 from pipeline.formats.spool import Spool
 from pipeline.formats.tabular import write_arrow, write_csv, write_parquet
 
@@ -242,13 +241,11 @@ def _files(out: str, paths: list[str]) -> Iterator[dict[str, Path]]:
 
 
 def _upload(file: Path, path: str) -> None:
-    """Writes an object, which readers see once it is whole."""
-    from google.api_core.exceptions import GoogleAPICallError
-    from google.auth.exceptions import GoogleAuthError
-    from google.cloud.storage import Client
+    """Writes an object, which readers see once it is whole. Raises ServerProblem."""
+    from google.cloud.storage import Client  # slow to import
+
+    from pipeline.cloud.connection.errors import explained
 
     bucket, _, name = path.removeprefix(_BUCKET).partition("/")
-    try:
-        Client().bucket(bucket).blob(name).upload_from_filename(os.fspath(file))
-    except (GoogleAuthError, GoogleAPICallError) as error:
-        raise click.ClickException(f"{path}: {error_line(error)}") from error
+    with explained(path), Client(project=None) as client:
+        client.bucket(bucket).blob(name).upload_from_filename(str(file))

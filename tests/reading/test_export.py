@@ -17,6 +17,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
 from tests.reading.running import run
+from tests.support.google_cloud import BUCKET, running_storage
 from tests.support.rollups import table_with_rollups
 from tests.support.tables import created, write
 
@@ -201,6 +202,22 @@ def test_a_folder(name, command, file, rows, tmp_path):
     assert f"day=2026-02-18/prefix=roof-/{file}.csv" in found
     assert f"day=2026-02-18/prefix=hall%2A/{file}.csv" in found
     assert len({path.read_text().splitlines()[0] for path in (tmp_path / "both").rglob("*.csv")}) == 1
+
+
+def test_a_bucket(name, monkeypatch):
+    """Objects are those of a folder; without the bucket, the error is one line."""
+    with running_storage() as storage:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+        result = run(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/export/")
+        assert (result.exit_code, result.stderr) == (0, "2 files written\n"), result.output
+        assert storage.names() == [f"export/day=2026-02-{day}/events.parquet" for day in (17, 18)]
+        table = pyarrow.parquet.read_table(io.BytesIO(storage.read("export/day=2026-02-17/events.parquet")))
+        assert table.num_rows == 8
+        result = run(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/all.csv")
+        assert storage.read("all.csv").decode().startswith("sensor_id,event_time,t,u,")
+        result = run(name, "range", "--all", *RANGE, "--out", "gs://no-such-bucket/all.csv")
+        assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+        assert "gs://no-such-bucket/all.csv" in result.stderr
 
 
 def test_what_fails_leaves_no_file(name, tmp_path, monkeypatch):

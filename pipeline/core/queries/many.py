@@ -41,7 +41,7 @@ from pipeline.core.statistics.window_stats import (
     split_qualifier,
 )
 
-_BLOCK_EVENTS = 8192
+_BLOCK_EVENTS, _MOST_STARTS = 8192, 8192
 _WILD = re.compile(r"[*?]")
 
 
@@ -180,12 +180,12 @@ def window_blocks(
     """
 
     def part(selection: RowSelection) -> Iterator[EventBlock]:
-        gathered = EventBlock()
+        gathered, starts = EventBlock(), dict[bytes, int]()
         for rows in in_parts(read(selection)):
             try:
                 if not isinstance(rows, BlockOfRows):
                     raise ValueError("it is in no block")
-                _add_windows(tier, rows, metrics, gathered)
+                _add_windows(tier, rows, metrics, starts, gathered)
             except ValueError:
                 each = rows.rows() if isinstance(rows, BlockOfRows) else (rows,)
                 for record in parsed_windows(tier, each, metrics, on_foreign):
@@ -225,8 +225,17 @@ def _as_event(record: AggregateRecord) -> RawRecord:
     return RawRecord(record.sensor_id, record.start_us, {READING_COUNT: float(record.reading_count)} | statistics)
 
 
-def _add_windows(tier: Tier, block: BlockOfRows, metrics: tuple[str, ...] | None, gathered: EventBlock) -> None:
-    """Adds the windows of a block. Raises ValueError unless it has the usual statistics, all of them valid."""
+def _add_windows(
+    tier: Tier,
+    block: BlockOfRows,
+    metrics: tuple[str, ...] | None,
+    starts: dict[bytes, int],
+    gathered: EventBlock,
+) -> None:
+    """Adds the windows of a block. Raises ValueError unless it has the usual statistics, all of them valid.
+
+    Windows of many sensors start at the same times: ``starts`` has those that are known by their texts in keys.
+    """
     columns = dict(zip(block.qualifiers, block.values, strict=True))
     counts = columns.pop(READING_COUNT.encode(), (b"",))
     by_metric: dict[str, dict[str, Sequence[bytes]]] = {}
@@ -255,7 +264,9 @@ def _add_windows(tier: Tier, block: BlockOfRows, metrics: tuple[str, ...] | None
             readings[qualifier_of(name, metric)] = _spread(numbers, has[0])
     if not all(present):
         raise ValueError("it has no metric")
-    sensors, starts = dict[bytes, str](), dict[bytes, int]()
+    sensors = dict[bytes, str]()
+    if len(starts) > _MOST_STARTS:
+        starts.clear()
     pairs = [tuple(key.rsplit(b"#", 1)) for key in block.keys]
     for (sensor, start), key in zip(pairs, block.keys, strict=True):
         if sensor not in sensors or start not in starts:

@@ -16,7 +16,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.core.windows import HOURLY
 from tests.core.queries.feeds import DAY_US, SENSORS, START_US, each_schema, feeds, table_of
-from tests.core.queries.test_events_columns import FEED, ODD, schemas, table_with
+from tests.core.queries.odd_tables import FEED, ODD, schemas, table_with
 from tests.support.exhaustive import examples
 from tests.support.memory import Memory
 from tests.support.served import InBlocks
