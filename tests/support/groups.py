@@ -146,6 +146,7 @@ class Group:
         if firing.contributions:
             self.contributed += firing.contributions.batches()
         schedule.firings += 1
+        schedule.group = 1  # in the first group, longer windows follow just when hours end
         state.write(firing.left)
         self.schedule = schedule.to_bytes()
         assert len({row.key for row in firing.rows}) == len(firing.rows)
