@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from pipeline.cli.record_options import accept_expired_option, column_options, e
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.cloud.tables.retention_notes import record_losses, retention_of
+from pipeline.cloud.tables.retention_notes import noted_id, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
@@ -28,19 +29,20 @@ from pipeline.core.notation.text import json_line
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy
-from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, FileColumns, clock_us
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
-    from pipeline.backfill.run import Backfill, BackfillResult
+    from pipeline.backfill.request import Backfill, BackfillResult
     from pipeline.core.decoding.mapped_type import MappedType
     from pipeline.core.decoding.message_types import DecoderFunction
 
 _DURATION = Parsed("duration", parse_duration)
 _BEAM_FLAGS = "tidetable.beam_flags"
+_TO_GO_ON = "run the same command again to go on after the files that are done, or with --restart to begin anew"
 
 
 class BeamCommand(click.Command):
@@ -89,6 +91,7 @@ class BeamCommand(click.Command):
 )
 @click.option("--dead-letters", metavar="FILE", help="Write refused records to this file.")
 @click.option("--force", is_flag=True, help="Replace an existing file of refused records.")
+@click.option("--restart", is_flag=True, help="Begin anew, after an interruption too.")
 @click.option("--dry-run", is_flag=True, help="Read, decode and count the records, show some events, write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
 @click.pass_context
@@ -108,6 +111,7 @@ def backfill(
     max_future: timedelta,
     dead_letters: str | None,
     force: bool,
+    restart: bool,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -140,9 +144,10 @@ def backfill(
       0    every record was written, or would be
       1    records were refused, events are too old, or a file or a server has a problem
       2    wrong usage
-      130  Ctrl-C: written rows stay; run the same command again to complete them
+      130  Ctrl-C: written rows stay; run the same command again to go on, or with --restart to begin anew
     """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
     from pipeline.backfill import run as job
+    from pipeline.backfill.request import Backfill
     from pipeline.job import bounded
     from pipeline.job.flag_values import BadFlag
     from pipeline.job.settings import Target
@@ -161,8 +166,8 @@ def backfill(
         files = job.find_inputs(inputs, dead_letters, maker, options, force=force or dry_run)
         expiry = Expiry.of(schema, policies)
         retention = retention_of(table, schema, policies)
-        plan = job.Backfill(
-            list(files),
+        plan = Backfill(
+            files,
             maker,
             Target(table, schema, retention),
             expiry,
@@ -173,12 +178,11 @@ def backfill(
             partial(_letter_line, Trials(mapped, decoder) if mapped or decoder else None),
             flags,
         )
-        total = job.bytes_of(files, options)
         if dry_run:
-            with progress_of(job.bytes_read, total, "counting"):
+            with progress_of("counting"):
                 outcome = job.survey(plan)
             report_records(outcome)
-            summary = Summary(table, len(files), outcome.totals, outcome.repeated, time.monotonic() - started)
+            summary = _summary(table, plan, outcome, started)
             result = DryRun(summary, outcome.survey, job.first_trials(plan, Trials(mapped, decoder)))
             if as_json:
                 print_json_line(result.as_json())
@@ -189,25 +193,32 @@ def backfill(
                 _check_expired(outcome, plan, policies)
             ctx.exit(1 if summary.refused else 0)
         if expiry.ages and not accept_expired:
-            with progress_of(job.bytes_read, total, "counting"):
+            with progress_of("counting"):
                 counted = job.count(plan)
             _check_expired(counted, plan, policies)
         record_losses(table, schema, retention, policies)
-        with progress_of(job.bytes_read, total, f"writing to {table.table}", job.rows_written):
-            outcome = job.load(plan)
+        plan = replace(plan, table_id=noted_id(table) if SCHEMA_FAMILY in policies else b"")
+        with progress_of(f"writing to {table.table}"):
+            outcome = job.load(plan, restart=restart)
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     except KeyboardInterrupt:
-        click.echo("Interrupted: written rows stay; run the same command again to complete them", err=True)
+        click.echo(f"Interrupted: written rows stay; {_TO_GO_ON}", err=True)
         ctx.exit(130)
     report_records(outcome)
-    summary = Summary(table, len(files), outcome.totals, outcome.repeated, time.monotonic() - started)
+    summary = _summary(table, plan, outcome, started)
     if as_json:
         print_json_line(summary.as_json())
     else:
         summary.print(dead_letters, allowed_lateness)
     fail_on_unreadable(outcome)
     ctx.exit(1 if summary.refused else 0)
+
+
+def _summary(table: TableName, plan: "Backfill", outcome: "BackfillResult", started: float) -> Summary:
+    ran = outcome.processes, outcome.done_before
+    seconds = time.monotonic() - started
+    return Summary(table, len(plan.files), outcome.totals, outcome.repeated, outcome.of_files, seconds, *ran)
 
 
 def _schema(name: TableName, declared: DeclaredSchema, policies: Mapping[str, Policy]) -> TableSchema:

@@ -4,11 +4,11 @@ import gzip
 import os
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from multiprocessing.context import BaseContext
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -36,7 +36,13 @@ FILE = "file"
 LINE = "line"
 """Attributes of a message from a file: the file's path, and a refused record's line or number."""
 
-_MESSAGES, _REFUSED, _REMARKS = "messages", "refused", "remarks"
+REFUSED, REMARKS = "refused", "remarks"
+"""The tags of the outputs beside messages: ``Message`` elements that are dead letters, and ``(file, line, text)``."""
+READ = "ReadFiles"
+"""The step that refuses records."""
+
+_MESSAGES = "messages"
+_MEASURES = 3  # of a process: bytes read, raw rows, aggregate rows
 _MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
 _RANGE_BYTES = 64 << 20  # the part of a block-structured file for each worker
@@ -58,43 +64,62 @@ class ReadRecords(NamedTuple):
 
 
 class Meter:
-    """Measures how much this process has read and written, for a progress display.
+    """Measures how much the processes of a backfill have read and written, for a progress display.
 
     Attributes:
-        rows_written: the number of aggregate rows that were written.
+        total: the bytes of the files, times the steps that each goes through.
     """
 
     def __init__(self) -> None:
-        self._positions: dict[str, int] = {}  # Avro and Parquet are left out
-        self._lock = Lock()
-        self.rows_written = 0
+        self.begin(0, 1)
 
-    def note_row(self) -> None:
-        """Records that an aggregate row was written."""
-        with self._lock:
-            self.rows_written += 1
+    def begin(self, size: int, steps: int) -> None:
+        """Begins anew, for files of so many bytes."""
+        self.total = size * steps
+        self._all: Any = [0] * _MEASURES
+        self._first = 0
+        self._positions: dict[str, int] = {}
+
+    def shared(self, context: BaseContext, processes: int) -> Any:
+        """Measures so many other processes. Returns what each has to :meth:`share`."""
+        self._all = context.RawArray("q", _MEASURES * (processes + 1))
+        return self._all
+
+    def share(self, numbers: Any, process: int) -> None:
+        """Measures this process for the one that called :meth:`shared`."""
+        self._all, self._first = numbers, _MEASURES * (process + 1)
 
     def note(self, path: str, position: int) -> None:
         """Records how many bytes of a file were read."""
+        self.note_bytes(position - self._positions.get(path, 0))
         self._positions[path] = position
 
-    def clear(self) -> None:
-        """Resets the meter."""
-        self._positions.clear()
-        self.rows_written = 0
+    def note_bytes(self, size: int) -> None:
+        """Records that so many bytes went through a step."""
+        self._all[self._first] += size
+
+    def note_rows(self, raw: int = 0, aggregates: int = 0) -> None:
+        """Records that rows were written."""
+        self._all[self._first + 1] += raw
+        self._all[self._first + 2] += aggregates
 
     @property
-    def bytes_read(self) -> int:
-        """The bytes read from all files, compressed as they are stored."""
-        return sum(list(self._positions.values()))  # a copy, since other threads write
+    def size(self) -> int:
+        """The bytes that went through a step, compressed as they are stored."""
+        return min(sum(self._all[0::_MEASURES]), self.total)
+
+    @property
+    def raw_rows(self) -> int:
+        """The number of raw rows that were written."""
+        return sum(self._all[1::_MEASURES])
+
+    @property
+    def aggregate_rows(self) -> int:
+        """The number of aggregate rows that were written."""
+        return sum(self._all[2::_MEASURES])
 
 
 METER = Meter()
-
-
-def is_metered(path: str) -> bool:
-    """Whether the meter measures the file."""
-    return not is_block_format(path)
 
 
 def find_files(patterns: Iterable[str]) -> dict[str, int]:
@@ -174,33 +199,54 @@ class ReadFiles(beam.PTransform):
         read = (
             begin
             | "Files" >> beam.Create(self.paths)
-            | "Ranges" >> beam.FlatMap(_ranges, whole=isinstance(self.maker, MappedMaker) and self.maker.by_order)
+            | "Ranges" >> beam.FlatMap(_ranges, whole=_in_order(self.maker))
             | "SpreadRanges" >> beam.Reshuffle()
-            | "Read"
-            >> beam.ParDo(_ReadRangeFn(self.label, self.maker)).with_outputs(_REFUSED, _REMARKS, main=_MESSAGES)
+            | "Read" >> beam.ParDo(self.step()).with_outputs(REFUSED, REMARKS, main=_MESSAGES)
         )
-        return ReadRecords(read[_MESSAGES], read[_REFUSED], read[_REMARKS])
+        return ReadRecords(read[_MESSAGES], read[REFUSED], read[REMARKS])
+
+    def step(self) -> beam.DoFn:
+        """Returns the step that reads :class:`FileRange` elements."""
+        return _ReadRangeFn(READ, self.maker)
 
 
-class _Range(NamedTuple):
-    """A byte range of a file, with the blocks that start in it; the whole file if the format has no blocks."""
+class FileRange(NamedTuple):
+    """A byte range of a file, with the blocks that start in it; the whole file if the format has no blocks.
+
+    Attributes:
+        path: the file.
+        start: the first byte.
+        stop: the end.
+        size: the number of bytes.
+    """
 
     path: str
     start: int = 0
     stop: int = sys.maxsize
+    size: int = 0
 
 
-def _ranges(path: str, *, whole: bool) -> Iterator[_Range]:
-    size = 0
-    try:
+def ranges_of(maker: Maker, paths: Iterable[str]) -> Iterator[FileRange]:
+    """Yields the ranges of files that are read one by one."""
+    for path in paths:
+        yield from _ranges(path, whole=_in_order(maker))
+
+
+def _in_order(maker: Maker) -> bool:
+    return isinstance(maker, MappedMaker) and maker.by_order
+
+
+def _ranges(path: str, *, whole: bool) -> Iterator[FileRange]:
+    size, step = 0, sys.maxsize
+    with suppress(UnreadableFile):  # the step that reads the file reports it
         if is_block_format(path) and not whole:
-            with closing(open_file(path)) as file:
-                size = file.seek(0, os.SEEK_END)
-    except UnreadableFile:
-        pass  # the step that reads the file reports this
-    starts = range(0, max(size, 1), _RANGE_BYTES)
+            step = _RANGE_BYTES
+        with closing(open_file(path)) as file:
+            size = file.seek(0, os.SEEK_END)
+    starts = range(0, max(size, 1), step)
     for start in starts:
-        yield _Range(path, start, sys.maxsize if start == starts[-1] else start + _RANGE_BYTES)
+        stop = sys.maxsize if start == starts[-1] else start + _RANGE_BYTES
+        yield FileRange(path, start, stop, min(stop, size) - start)
 
 
 class _ReadRangeFn(beam.DoFn):
@@ -222,28 +268,30 @@ class _ReadRangeFn(beam.DoFn):
         for message in self._flush():
             yield WindowedValue(message, MIN_TIMESTAMP, [GlobalWindow()])
 
-    def process(self, element: _Range) -> Iterator[Any]:
+    def process(self, element: FileRange) -> Iterator[Any]:
         path = element.path
         try:
             with (
                 closing(open_file(path)) as file,
                 records_of(path, file, self._maker, element.start, element.stop, sniff=True) as records,
             ):
+                in_blocks = is_block_format(path)
                 for number, record in enumerate(records):
-                    if number % _MOST_EVENTS == 0 and is_metered(path):
+                    if number % _MOST_EVENTS == 0 and not in_blocks:
                         METER.note(path, file.tell())
                     if isinstance(record, MappedRecord):
                         self._records.inc()
                         yield _message_of(path, record)
                     elif isinstance(record, Remark):
-                        yield TaggedOutput(_REMARKS, (path, record.line, record.text))
+                        yield TaggedOutput(REMARKS, (path, record.line, record.text))
                     else:
                         yield from self._add(path, record)
+            METER.note(f"{path}:{element.start}" if element.start else path, element.size)
         except UnreadableFile as problem:
             if _is_transient(problem.__cause__):
                 raise ServerProblem(f"{path}: {problem}") from problem
             self._unreadable.inc()
-            yield TaggedOutput(_REMARKS, (path, 0, str(problem)))
+            yield TaggedOutput(REMARKS, (path, 0, str(problem)))
 
     def _add(self, file: str, record: SensorEvent | Replay | Refusal) -> Iterator[Any]:
         """Adds events to the pending message, or yields a refusal; yields the pending message when it is full."""
@@ -273,7 +321,7 @@ class _ReadRangeFn(beam.DoFn):
             return PubsubMessage(refusal.data, {MESSAGE_TYPE: EVENT_TYPE, **attributes})
         self._refused.inc()
         problem = BadData(refusal.code, refusal.reason)
-        return TaggedOutput(_REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
+        return TaggedOutput(REFUSED, dead_letter(Message(b"", attributes), problem, self._step, datetime.now(UTC)))
 
 
 def _message_of(file: str, record: MappedRecord) -> PubsubMessage:

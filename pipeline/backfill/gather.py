@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
-from pipeline.core.accumulation.accumulator import Pane, WindowReadings
+from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, read_group_readings, start_of_readings
@@ -78,12 +78,10 @@ class GatheredWindow(NamedTuple):
     events: int = 0
     values: int = 0
 
-    def repeated(self, pane: Pane) -> Repeated:
-        """Returns what came again, whatever its value, by the accumulator's result."""
-        if pane.too_wide:
-            return Repeated()
-        distinct = sum([stats.count for stats in pane.stats.metrics.values()])
-        return Repeated(self.events - pane.stats.events, self.values - distinct)
+    def repeated(self) -> Repeated:
+        """Returns what came again, whatever its value."""
+        events, values = self.readings.distinct()
+        return Repeated(self.events - events, self.values - values) if events else Repeated()
 
 
 def by_window(parts: Iterable[bytes]) -> dict[int, list[bytes]]:
@@ -188,14 +186,16 @@ class GatherFn(beam.DoFn):
 
 
 class CountRepeated(beam.PTransform):
-    """Takes the output of :class:`GatherSpans`; returns a :class:`Repeated` of each group and window."""
+    """Takes the output of :class:`GatherSpans`; returns a :class:`Repeated` of each group and span."""
 
     def expand(self, gathered: PCollection) -> PCollection:
-        return gathered | "Count" >> beam.FlatMap(_repeated_in).with_output_types(Repeated)
+        return gathered | "Count" >> beam.Map(repeated_in).with_output_types(Repeated)
 
 
-def _repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Repeated]:
+def repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Repeated:
+    """Returns what comes again in the readings of a span."""
+    total = list[Repeated]()
     for parts in by_window(element[1]).values():
-        windows = windows_of(parts)
-        repeated = {name: window.repeated(window.readings.pane()) for name, window in windows.items()}
-        yield repeated_of(repeated, parts)
+        repeated = {name: window.repeated() for name, window in windows_of(parts).items()}
+        total.append(repeated_of(repeated, parts))
+    return Repeated.total(total)

@@ -6,6 +6,8 @@
                                                  └─ SettleRollups ────── rows of roll-ups
     refused records ───────────────────────────────────────── dead letters
 
+On Dataflow this is one job. On this machine :mod:`pipeline.backfill.here` runs the same steps without a runner.
+
 The first steps are those of the streaming job. A window's aggregate is computed when its raw rows are in the table,
 from the files' readings and these rows. It is never added to a stored one, so running the job again changes nothing.
 """
@@ -15,7 +17,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,20 +32,13 @@ from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.combiners import Top
+from apache_beam.transforms.combiners import Count, Top
 
-from pipeline.backfill.files import (
-    FILE,
-    LINE,
-    METER,
-    ReadFiles,
-    check_file,
-    find_files,
-    identity,
-    is_metered,
-    is_pattern,
-)
+from pipeline.backfill import here
+from pipeline.backfill.done import Done
+from pipeline.backfill.files import FILE, READ, ReadFiles, check_file, find_files, identity, is_pattern
 from pipeline.backfill.gather import CountRepeated, GatherFn, GatherSpans, Repeated, kind_of_batch
+from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
 from pipeline.backfill.survey import NOTHING, Survey, SurveyEvents, trials_of_events
 from pipeline.backfill.transforms import (
     CompleteLongerWindows,
@@ -54,85 +49,30 @@ from pipeline.backfill.transforms import (
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.message_types import MessageTypes
-from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.windows import sources
 from pipeline.formats.files import Maker
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
-from pipeline.job.settings import Target, runs_here
+from pipeline.job.settings import runs_here
 from pipeline.transforms.process import DecodeMessages, ProcessMessages
 from pipeline.transforms.settle_rollups import SettleRollups
 from pipeline.transforms.write import WriteRawRows, WriteRows
 
-MAX_REPORTED = 20
 _MOST_SHOWN = 3
 
-_READ = "ReadFiles"
 _GCS = "gs://"
 _TIMEOUT_S = 10.0
 _WRITE_LETTERS = "WriteDeadLetters"
-_REFUSED, _REMARK, _SURVEY, _REPEATED = "refused", "remark", "survey", "repeated"
-
-
-class RecordNote(NamedTuple):
-    """A refusal of a record, or a remark on it; line 0 stands for the whole file."""
-
-    file: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Backfill:
-    """The requested backfill.
-
-    Args:
-        paths: the files.
-        maker: the maker of events, or of messages for mappings, from records.
-        target: the table.
-        expiry: the ages at which the table loses readings.
-        max_future: the maximum time by which an event may be ahead of now.
-        allowed_lateness: the allowed lateness of the jobs that write the table.
-        late_firing: the late firing interval of these jobs.
-        dead_letters: the file for refused records; None to drop them.
-        as_line: the function that formats a dead letter as a line of that file.
-        beam_flags: Beam's flags.
-    """
-
-    paths: Sequence[str]
-    maker: Maker
-    target: Target
-    expiry: Expiry
-    max_future: timedelta
-    allowed_lateness: timedelta
-    late_firing: timedelta
-    dead_letters: str | None
-    as_line: Callable[[Message], str]
-    beam_flags: Sequence[str]
-
-    def options(self) -> PipelineOptions:
-        """Returns Beam's options for one job."""
-        return bounded.beam_options(self.beam_flags, self.target.name.project)
-
-
-class BackfillResult(NamedTuple):
-    """The result of a job: the totals of its counters, the first refusals and remarks, and what the files contain."""
-
-    totals: dict[str, int]
-    refused: list[RecordNote]
-    remarks: list[RecordNote]
-    survey: Survey
-    repeated: Repeated
+_REFUSED, _REMARK, _SURVEY, _REPEATED, _OF_FILES = "refused", "remark", "survey", "repeated", "files"
 
 
 def find_inputs(
     patterns: Sequence[str], dead_letters: str | None, maker: Maker, options: PipelineOptions, *, force: bool = False
 ) -> dict[str, int]:
-    """Returns the files that the patterns match, with their sizes in bytes. Checks that each file can be read.
+    """Returns the files that the patterns match, with their sizes in bytes. Checks that one of them can be read.
 
     Args:
         patterns: paths and globs, local or in buckets.
@@ -143,7 +83,7 @@ def find_inputs(
 
     Raises:
         BadFlag: a pattern matches no file, a Dataflow job gets a local path, or the file for refused records exists.
-        ServerProblem: a file can't be read, or a bucket can't be reached.
+        ServerProblem: no file can be read, or a bucket can't be reached.
     """
     places = [*patterns, *([dead_letters] if dead_letters else [])]
     if foreign := [place for place in places if "://" in place and not place.startswith(_GCS)]:
@@ -162,31 +102,21 @@ def find_inputs(
         raise BadFlag(str(problem)) from problem
     if dead_letters:
         _check_output(dead_letters, files, force=force)
+    problems = list[str]()
     for path in files:
         try:
             check_file(path, maker)
         except UnreadableFile as problem:
-            raise ServerProblem(f"{path}: {problem}") from problem
+            problems.append(f"{path}: {problem}")
+    if len(problems) == len(files):  # otherwise the job reports them, and reads the others
+        raise ServerProblem(problems[0])
     return files
-
-
-def bytes_of(files: Mapping[str, int], options: PipelineOptions) -> int:
-    """Returns the final value of :func:`bytes_read`; 0 for a job on Dataflow, which is not measured."""
-    return sum(size for path, size in files.items() if is_metered(path)) if runs_here(options) else 0
-
-
-def rows_written() -> int:
-    """Returns the number of aggregate rows that a job in this process has written so far."""
-    return METER.rows_written
-
-
-def bytes_read() -> int:
-    """Returns the number of bytes that a job in this process has read so far."""
-    return METER.bytes_read
 
 
 def count(backfill: Backfill) -> BackfillResult:
     """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+    if runs_here(backfill.options()):
+        return here.count(backfill)
     return _run(backfill, lambda pipeline, notes: _count(pipeline, backfill, notes))
 
 
@@ -203,8 +133,18 @@ def first_trials(backfill: Backfill, trials: Trials) -> list[tuple[str, Message,
     return []
 
 
-def load(backfill: Backfill) -> BackfillResult:
-    """Writes the rows of all events."""
+def load(backfill: Backfill, *, restart: bool = False) -> BackfillResult:
+    """Writes the rows of all events.
+
+    Args:
+        backfill: the backfill.
+        restart: whether to begin anew after an interruption.
+    """
+    if runs_here(backfill.options()):
+        done = Done(backfill.identity)
+        if restart:
+            done.forget()
+        return here.load(backfill, done)
     if backfill.dead_letters and FileSystems.exists(backfill.dead_letters):
         FileSystems.delete([backfill.dead_letters])  # Beam would do it, with a warning
     return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))
@@ -281,7 +221,7 @@ class _Messages(NamedTuple):
 
 
 def _messages(pipeline: beam.Pipeline, backfill: Backfill) -> _Messages:
-    read = pipeline | _READ >> ReadFiles(backfill.paths, backfill.maker)
+    read = pipeline | READ >> ReadFiles(backfill.paths, backfill.maker)
     messages = read.messages
     if not runs_here(pipeline.options):  # one worker reads a large file; the others share the rest of the work
         messages = messages | "SpreadMessages" >> beam.Reshuffle()
@@ -299,12 +239,20 @@ def _read(pipeline: beam.Pipeline, backfill: Backfill) -> tuple[PCollection, PCo
 
 
 def _told(refused: PCollection, remarks: PCollection) -> PCollection:
-    """Returns the first refusals and remarks."""
+    """Returns the first refusals and remarks, and the files with most refused records."""
     told = (
-        refused | "TellRefused" >> beam.Map(_note_of),
+        refused | "TellRefused" >> beam.Map(lambda letter: (_REFUSED, tuple(note_of(letter)))),
         remarks | "TellRemarks" >> beam.Map(lambda remark: (_REMARK, tuple(remark))),
     )
-    return told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
+    first = told | "Told" >> beam.Flatten() | "First" >> Top.SmallestPerKey(MAX_REPORTED)
+    of_files = (
+        refused
+        | "OfFile" >> beam.Map(lambda letter: letter.attributes.get(FILE, ""))
+        | "Count" >> Count.PerElement()
+        | "TellFiles" >> beam.Map(lambda counted: (_OF_FILES, counted))
+        | "Most" >> Top.PerKey(MAX_FILES, key=lambda counted: counted[1])
+    )
+    return (first, of_files) | "FirstAndMost" >> beam.Flatten()
 
 
 def _told_repeated(repeated: PCollection) -> PCollection:
@@ -327,16 +275,8 @@ def _to_one_file(path: str) -> WriteToText:
     return WriteToText(path, num_shards=1, shard_name_template="")
 
 
-def _note_of(letter: Message) -> tuple[str, tuple[str, int, str]]:
-    attributes = letter.attributes
-    # A record that is not an event has no reason in the contract.
-    text = attributes[DETAIL] if attributes[STEP] == _READ else f"{attributes[REASON]}: {attributes[DETAIL]}"
-    return _REFUSED, (attributes.get(FILE, ""), int(attributes.get(LINE, 0)), text)
-
-
 def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> BackfillResult:
     options = backfill.options()
-    METER.clear()
     with _folder(options) as folder:
         path = f"{folder}/notes"
         try:
@@ -350,7 +290,8 @@ def _run(backfill: Backfill, build: Callable[[beam.Pipeline, str], None]) -> Bac
             notes = dict(map(json.loads, file.read().splitlines()))
     refused, remarks = (sorted(RecordNote(*each) for each in notes.get(kind, [])) for kind in (_REFUSED, _REMARK))
     survey, repeated = Survey.of_json(notes.get(_SURVEY, NOTHING)), Repeated.of_json(notes.get(_REPEATED, Repeated()))
-    return BackfillResult(totals, refused, remarks, survey, repeated)
+    of_files = dict(sorted(notes.get(_OF_FILES, [])))
+    return BackfillResult(totals, refused, remarks, survey, repeated, of_files)
 
 
 @contextmanager

@@ -1,12 +1,24 @@
 """Prints the result of ``tidetable backfill``: the first refused records, and the totals."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from pipeline.cli.console import err
@@ -19,8 +31,10 @@ from pipeline.transforms import metrics
 
 if TYPE_CHECKING:
     from pipeline.backfill.gather import Repeated
-    from pipeline.backfill.run import BackfillResult
+    from pipeline.backfill.request import BackfillResult
 
+_REFRESH_S = 0.2
+_LINE_S = 30.0  # between two lines of a log
 _SKIPPED = metrics.TYPE_COUNTERS[2]
 
 
@@ -33,14 +47,20 @@ class Summary:
         files: the number of input files.
         totals: the job's counters.
         repeated: the events and readings that come again.
+        of_files: the number of refused records by file.
         seconds: the duration.
+        processes: the number of processes on this machine; 0 for a job on Dataflow.
+        done_before: the number of files that an interrupted run had done.
     """
 
     table: TableName
     files: int
     totals: Mapping[str, int]
     repeated: "Repeated"
+    of_files: Mapping[str, int]
     seconds: float
+    processes: int = 0
+    done_before: int = 0
 
     @property
     def records(self) -> int:
@@ -86,6 +106,7 @@ class Summary:
             "windows_listed": self._of(metrics.BACKFILL_WINDOWS_LISTED),
             "windows_left": self._of(metrics.BACKFILL_WINDOWS_LEFT),
             "expired": self._of(metrics.EXPIRED_EVENTS),
+            "refused_by_file": dict(self.of_files),
             "seconds": round(self.seconds, 3),
         }
 
@@ -98,8 +119,10 @@ class Summary:
             f"{counted(self.events, 'event')}: {counted(self._of('raw_rows'), 'raw row')} and "
             f"{counted(self._of('aggregate_rows'), 'aggregate row')} "
             f"{rolled_up}written to {self.table}, "
-            f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s"
+            f"{counted(self.refused, 'record')} refused; {self.seconds:.1f} s {self._way}"
         )
+        if self.done_before:
+            click.echo(f"of these, an earlier run that was interrupted had written {counted(self.done_before, 'file')}")
         self.print_notes(dead_letters)
         if left := self._of(metrics.BACKFILL_WINDOWS_LEFT):
             click.echo(
@@ -125,6 +148,9 @@ class Summary:
             reasons = {"malformed": self._of(metrics.BACKFILL_REFUSED_RECORDS), **self._reasons}
             counts = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items() if number)
             click.echo(f"refused: {counts}" + (f"; see {dead_letters}" if dead_letters else ""))
+            if self.files > 1:
+                for path, number in sorted(self.of_files.items()):
+                    click.echo(f"  {plain(path)}: {counted(number, 'record')}")
         if skipped := self._skipped:
             click.echo(f"skipped by conditions of a mapping, or without readings: {skipped:,}")
         fall = f"{counted(self.events, 'event')} fall on {self._distinct:,}"
@@ -149,6 +175,13 @@ class Summary:
             )
 
     @property
+    def _way(self) -> str:
+        """Which way the backfill ran, and how fast."""
+        here = f"in {counted(self.processes, 'process')} on this machine"
+        rate = self._of(metrics.RAW_ROWS) / self.seconds if self.seconds else 0
+        return f"{here if self.processes else 'on Dataflow'}, {rate:,.0f} raw rows/s"
+
+    @property
     def _distinct(self) -> int:
         """How many events the table distinguishes."""
         return self.events - self.repeated.events
@@ -169,33 +202,59 @@ class Summary:
         }
 
 
-def progress_of(bytes_read: Callable[[], int], total: int, doing: str, rows: Callable[[], int] = int) -> Progress:
-    """Returns a progress display on standard error, if that is a terminal: what was read, and the rows written since.
+@contextmanager
+def progress_of(doing: str) -> Iterator[None]:
+    """Shows on standard error how far the backfill in this process is: a bar on a terminal, otherwise lines in a log.
 
     Args:
-        bytes_read: returns the number of bytes read.
-        total: the bytes to read; 0 if that is unknown.
         doing: the activity.
-        rows: returns the number of aggregate rows written.
     """
+    from pipeline.backfill.files import METER
 
-    class Read(ProgressColumn):
-        def render(self, task: Task) -> Text:  # noqa: ARG002 (rich's signature)
-            read = f"{min(bytes_read() / total, 1):4.0%} read" if total else ""
-            written = counted(rows(), "aggregate row") if rows() else ""
-            return Text(", ".join(filter(None, (read, written))))
+    class Rows(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            rows = (METER.raw_rows, "raw row"), (METER.aggregate_rows, "aggregate row")
+            shown = [counted(number, name) for number, name in rows if number]
+            if METER.raw_rows and task.elapsed:
+                shown.append(f"{METER.raw_rows / task.elapsed:,.0f}/s")
+            return Text(", ".join(shown))
 
-    progress = Progress(
-        SpinnerColumn(),
+    bar = Progress(
         TextColumn("{task.description}"),
-        Read(),
+        BarColumn(),
+        TaskProgressColumn(),
+        Rows(),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
         console=err,
         disable=not err.is_terminal,
         transient=True,
     )
-    progress.add_task(doing, total=None)
-    return progress
+    task, ended = bar.add_task(doing, total=None), Event()
+
+    def follow() -> None:
+        started = shown = time.monotonic()
+        while not ended.wait(_REFRESH_S):
+            bar.update(task, total=METER.total or None, completed=METER.size)
+            if bar.disable and time.monotonic() >= shown + _LINE_S:
+                shown = time.monotonic()
+                err.out(_line(doing, METER.size / (METER.total or 1), METER.raw_rows, shown - started), highlight=False)
+
+    thread = Thread(target=follow, daemon=True)
+    with bar:
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _line(doing: str, share: float, rows: int, seconds: float) -> str:
+    """Returns a line of a log."""
+    rate = f", {counted(rows, 'raw row')}, {rows / seconds:,.0f}/s" if rows else ""
+    left = f", {format_duration(timedelta(seconds=round(seconds / share * (1 - share))))} left" if share else ""
+    return f"{doing}: {share:.0%}{rate}{left}"
 
 
 def report_records(outcome: "BackfillResult") -> None:

@@ -38,7 +38,10 @@ from pipeline.transforms.tables import CompletingFn, now_us
 _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
-_WINDOWS, _LISTED, _ROLLED_UP, _REPEATED = "windows", "listed", "rolled_up", "repeated"
+LISTED, ROLLED_UP, REPEATED = "listed", "rolled_up", "repeated"
+"""The tags of the outputs beside windows; see :class:`CompletedWindows`."""
+
+_WINDOWS = "windows"
 _Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
@@ -107,12 +110,15 @@ class CompleteWindows(beam.PTransform):
     max_future: timedelta = MAX_FUTURE_US * _MICROSECOND
 
     def expand(self, spans: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
+        tags = LISTED, ROLLED_UP, REPEATED
+        outputs = spans | "Complete" >> beam.ParDo(self.step()).with_outputs(*tags, main=_WINDOWS)
+        outputs[REPEATED].element_type = Repeated
+        return _outputs(outputs)._replace(repeated=outputs[REPEATED])
+
+    def step(self) -> beam.DoFn:
+        """Returns the step that completes windows."""
         of_job = self.allowed_lateness, self.late_firing, self.max_future
-        complete_fn = _CompleteFn(*self.table, self.table[1].tiers[0], *of_job)
-        tags = _LISTED, _ROLLED_UP, _REPEATED
-        outputs = spans | "Complete" >> beam.ParDo(complete_fn).with_outputs(*tags, main=_WINDOWS)
-        outputs[_REPEATED].element_type = Repeated
-        return _outputs(outputs)._replace(repeated=outputs[_REPEATED])
+        return _CompleteFn(*self.table, self.table[1].tiers[0], *of_job)
 
 
 @dataclass(eq=False)
@@ -133,14 +139,17 @@ class CompleteLongerWindows(beam.PTransform):
 
     def expand(self, windows: PCollection) -> Any:  # CompletedWindows
         # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        complete_fn = _CompleteLongerFn(*self.table, self.tier)
         outputs = (
             windows
             | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
             | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(complete_fn).with_outputs(_LISTED, _ROLLED_UP, main=_WINDOWS)
+            | "Complete" >> beam.ParDo(self.step()).with_outputs(LISTED, ROLLED_UP, main=_WINDOWS)
         )
         return _outputs(outputs)
+
+    def step(self) -> beam.DoFn:
+        """Returns the step that completes windows, given ``((sensor_id, start in µs), shorter windows)``."""
+        return _CompleteLongerFn(*self.table, self.tier)
 
 
 def _by_longer(element: tuple[str, tuple[int, WindowStats | None]], longer: Window) -> tuple[tuple[str, int], Any]:
@@ -150,9 +159,9 @@ def _by_longer(element: tuple[str, tuple[int, WindowStats | None]], longer: Wind
 
 def _outputs(outputs: Any) -> CompletedWindows:
     outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
-    outputs[_LISTED].element_type = KV[str, int]
-    outputs[_ROLLED_UP].element_type = WrittenWindow
-    return CompletedWindows(outputs[_WINDOWS], outputs[_LISTED], outputs[_ROLLED_UP])
+    outputs[LISTED].element_type = KV[str, int]
+    outputs[ROLLED_UP].element_type = WrittenWindow
+    return CompletedWindows(outputs[_WINDOWS], outputs[LISTED], outputs[ROLLED_UP])
 
 
 @dataclass(eq=False)
@@ -165,10 +174,11 @@ class ListWindows(beam.PTransform):
     schema: TableSchema
 
     def expand(self, windows: PCollection) -> PCollection:
-        return windows | "ToRows" >> beam.Map(_work_rows, self.schema).with_output_types(EncodedRows)
+        return windows | "ToRows" >> beam.Map(work_rows, self.schema).with_output_types(EncodedRows)
 
 
-def _work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
+def work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
+    """Returns the row of the table's work list for a window."""
     return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
 
 
@@ -239,19 +249,18 @@ class _WritingFn(CompletingFn):
             certain = [index for index in written if self._is_certain(pending[index].start_us)]
             known = {index: pending[index]._replace(fresh=written[index].known) for index in certain}
             for index, again in self._each_completed(known).items():
-                stats = written[index].stats
                 if again is None:
                     completed[index] = None  # another writer added a foreign row, or rows were collected
-                elif again.stats.size > stats.size or not self._is_same(stats, again):
+                elif again.stats.size > written[index].stats.size or not self._is_same(written[index], again):
                     completed[index] = changed[index] = again
                 else:
-                    completed[index] = again._replace(stats=stats)
+                    completed[index] = again._replace(stats=written[index].stats)
         for index, (sensor_id, start_us, *_) in enumerate(pending):
             final = completed[index]
             self._look_beyond(pending[index], final and final.stats)
             if final is not None:
                 self._aggregate_rows.inc()
-                METER.note_row()
+                METER.note_rows(aggregates=1)
                 yield from self._marks(sensor_id, start_us, final.stats)
             else:
                 self._left.inc()
@@ -268,19 +277,19 @@ class _WritingFn(CompletingFn):
         """
         yield sensor_id, (start_us, stats)
         if self._rolls_up and not self._may_be_written(start_us):
-            yield TaggedOutput(_ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
+            yield TaggedOutput(ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
 
     def _list(self, sensor_id: str, start_us: int) -> TaggedOutput:
         """Returns the output that puts a window on the work list, and counts it."""
         self._listed.inc()
-        return TaggedOutput(_LISTED, (sensor_id, start_us))
+        return TaggedOutput(LISTED, (sensor_id, start_us))
 
     def _look_beyond(self, pending: _Pending, stats: WindowStats | None) -> None:
         """Called for each window, with the statistics of its row; None if the row is left as it is."""
 
-    def _is_same(self, stats: WindowStats, again: Completed[Any]) -> bool:
+    def _is_same(self, written: Completed[Any], again: Completed[Any]) -> bool:
         """Whether a written row says the same as a later result that does not count more."""
-        return same_before(stats, again.stats) and stats.member == again.stats.member
+        return same_before(written.stats, again.stats) and written.stats.member == again.stats.member
 
     def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
         """Returns the aggregate of each window, as :meth:`_completed` does; windows of a sensor are read together."""
@@ -343,11 +352,10 @@ class _CompleteFn(_WritingFn):
 
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
         for start_us, parts in by_window(element[1]).items():
-            repeated = dict[str, Repeated]()
-            for sensor_id, of_sensor in windows_of(parts).items():
-                pane = of_sensor.readings.pane()
-                repeated[sensor_id] = of_sensor.repeated(pane)
-                yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), pane.stats.events)
+            windows = windows_of(parts)
+            repeated = {sensor_id: of_sensor.repeated() for sensor_id, of_sensor in windows.items()}
+            for sensor_id, of_sensor in windows.items():
+                yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), of_sensor.events)
             self._repeated.append(repeated_of(repeated, parts))
 
     def _finish(self) -> Iterator[Any]:
@@ -361,12 +369,13 @@ class _CompleteFn(_WritingFn):
             yield from self._marks(sensor_id, start_us, None)
         for sensor_id, start_us in self._on_their_way:
             yield self._list(sensor_id, start_us)
-        yield TaggedOutput(_REPEATED, Repeated.total(self._repeated))
+        yield TaggedOutput(REPEATED, Repeated.total(self._repeated))
 
-    def _is_same(self, stats: WindowStats, again: Completed[WindowReadings]) -> bool:
-        if stats != again.stats and not counts_exactly(again.known, stats, self._tier.statistics):
+    def _is_same(self, written: Completed[WindowReadings], again: Completed[WindowReadings]) -> bool:
+        has_changed = again.known is not written.known
+        if has_changed and not counts_exactly(again.known, written.stats, self._tier.statistics):
             return False  # another backfill has corrected a value
-        return super()._is_same(stats, again)
+        return super()._is_same(written, again)
 
     def _look_beyond(self, pending: _Pending, stats: WindowStats | None) -> None:
         """Notes the windows after this one that continue from its last readings, or should.
@@ -375,6 +384,8 @@ class _CompleteFn(_WritingFn):
         row, if that has to stay now. The row of a running job that continues may be on its way: then its window is
         listed.
         """
+        if not self._carries:
+            return
         sensor_id, start_us, fresh = pending
         if stats is None and isinstance(fresh, WindowReadings):
             stats = fresh.pane().stats

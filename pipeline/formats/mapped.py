@@ -69,12 +69,18 @@ class MappedMaker:
         decoder: DecoderFunction | None = None,
     ) -> None:
         self.types = MessageTypes(mapped, decoder, default=None)
-        self._has_decoder = decoder is not None
+        self._decoder = decoder
         self.max_record_bytes = max_record_bytes
         self._attributes = dict(attributes or {})
         self._json = [one for one in mapped if one.name == JSON]
         self._protobuf = [one for one in mapped if one.name != JSON]
         self._columns = None if decoder else _columns_of(self._json)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Whatever determines the events of a record. It pickles."""
+        types = [(one.text, one.descriptors) for one in (*self._json, *self._protobuf)]
+        return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
 
     @property
     def by_order(self) -> bool:
@@ -113,7 +119,7 @@ class MappedMaker:
 
         Raises UnreadableFile unless a mapping is for them, or several, each with conditions.
         """
-        if not self._protobuf and self._has_decoder:
+        if not self._protobuf and self._decoder:
             return dict(self._attributes)
         if not self._protobuf:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
@@ -129,7 +135,7 @@ class MappedMaker:
 
     def check_json(self) -> None:
         """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
-        if not self._json and not self._has_decoder:
+        if not self._json and not self._decoder:
             raise UnreadableFile('only a mapping with message = "json" reads it: records here are no protobuf messages')
 
     @property
@@ -185,7 +191,7 @@ class MappedMaker:
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):
             raise UnreadableFile(f"two columns have the same name; the columns are {found}")
-        if len(self._json) != 1 or self._has_decoder:  # the records of each may have columns of their own
+        if len(self._json) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
         mapping = self._json[0].mapping
         for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):

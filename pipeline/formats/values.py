@@ -95,6 +95,11 @@ class EventMaker:
         self._known_names: set[str] = set()
         self._latest_us = 0  # the latest valid time when the clock was last read; a later event reads it again
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Whatever determines the events of a record. It pickles."""
+        return self.columns, self.max_record_bytes
+
     def event(
         self,
         sensor: str,

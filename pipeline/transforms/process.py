@@ -43,8 +43,10 @@ from pipeline.transforms import (
 )
 from pipeline.transforms.tables import Clock
 
+DEAD_LETTERS = "dead_letters"
+"""The tag of ``Message`` elements that are dead letters."""
+
 _EVENTS = "events"
-_DEAD_LETTERS = "dead_letters"
 _log = logging.getLogger(__name__)
 _new = tuple.__new__
 
@@ -191,8 +193,8 @@ class DecodeMessages(beam.PTransform):
 
     def expand(self, messages: PCollection) -> Any:  # DecodedMessages, which Beam would take for a type hint
         decode_fn = _DecodeFn(Decoder(self.label, self.max_future, tuple(self.schemas), self.types), self.clock)
-        outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(_DEAD_LETTERS, main=_EVENTS)
-        return DecodedMessages(outputs[_EVENTS], outputs[_DEAD_LETTERS])
+        outputs = messages | "Decode" >> beam.ParDo(decode_fn).with_outputs(DEAD_LETTERS, main=_EVENTS)
+        return DecodedMessages(outputs[_EVENTS], outputs[DEAD_LETTERS])
 
 
 class _DecodeFn(beam.DoFn):
@@ -211,7 +213,7 @@ class _DecodeFn(beam.DoFn):
         for event in events:
             yield TimestampedValue(event, Timestamp(micros=event.event_time_us))
         for letter in dead_letters:
-            yield TaggedOutput(_DEAD_LETTERS, letter)
+            yield TaggedOutput(DEAD_LETTERS, letter)
 
 
 class Expired:
@@ -287,16 +289,20 @@ class ProcessMessages(beam.PTransform):
         self._newest_every_us = newest_every // _MICROSECOND
 
     def expand(self, messages: PCollection) -> Any:  # Processed, which Beam would take for a type hint
+        tags = [_tag(index) for index in range(len(self._schemas))]
+        outputs = messages | "Process" >> beam.ParDo(self.step()).with_outputs(DEAD_LETTERS, *tags)
+        for tag in tags:
+            outputs[tag].element_type = RawRows
+        return Processed([outputs[tag] for tag in tags], outputs[DEAD_LETTERS])
+
+    def step(self) -> beam.DoFn:
+        """Returns the step that processes messages. Outputs beside dead letters are the tables' rows, in order."""
         decoder = Decoder(self.label, self._max_future, self._schemas, self._types)
         schemas, tags = self._schemas, [_tag(index) for index in range(len(self._schemas))]
         kinds = self._kinds or [kind_of(schema) for schema in schemas]
         expiries = self._expiries or [Expiry.of(schema, schema.policies) for schema in schemas]
         of_each = zip(tags, schemas, kinds, expiries, strict=True)
-        process_fn = _ProcessFn(decoder, [_Table(*each, self._newest_every_us) for each in of_each], self._clock)
-        outputs = messages | "Process" >> beam.ParDo(process_fn).with_outputs(_DEAD_LETTERS, *tags)
-        for tag in tags:
-            outputs[tag].element_type = RawRows
-        return Processed([outputs[tag] for tag in tags], outputs[_DEAD_LETTERS])
+        return _ProcessFn(decoder, [_Table(*each, self._newest_every_us) for each in of_each], self._clock)
 
 
 class _ProcessFn(beam.DoFn):
@@ -348,7 +354,7 @@ class _ProcessFn(beam.DoFn):
         messages, self._waiting, self._waiting_bytes = self._waiting, [], 0
         events, dead_letters = self._decoder.decode(messages, now.micros)
         for letter in dead_letters:
-            yield _output(_DEAD_LETTERS, letter, now)
+            yield _output(DEAD_LETTERS, letter, now)
         rows = 0
         # Events' rows may be many times their size: some are output before the next are formatted.
         for start in range(0, len(events), self._events_at_once):

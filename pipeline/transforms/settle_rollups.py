@@ -57,18 +57,26 @@ class SettleRollups(beam.PTransform):
     less: bool = False
 
     def expand(self, windows: PCollection) -> PCollection:
-        shard_fn = _SettleShardFn(self.name, self.schema, less=self.less)
         return (
             windows
-            | "ByShard" >> beam.Map(_by_shard, self.schema.shards_of_rollups).with_output_types(KV[ShardKey, str])
+            | "ByShard" >> beam.Map(by_shard, self.schema.shards_of_rollups).with_output_types(KV[ShardKey, str])
             | "GatherShards" >> beam.GroupByKey()
-            | "SettleShards" >> beam.ParDo(shard_fn)
+            | "SettleShards" >> beam.ParDo(self.shards())
             | "EachOnce" >> beam.Distinct()  # when all shards are settled
-            | "SettleGroups" >> beam.ParDo(_SettleGroupFn(self.name, self.schema, less=self.less))
+            | "SettleGroups" >> beam.ParDo(self.groups())
         )
 
+    def shards(self) -> beam.DoFn:
+        """Returns the step that settles shards, given the sensors of each, and yields the groups that are due."""
+        return _SettleShardFn(self.name, self.schema, less=self.less)
 
-def _by_shard(window: WrittenWindow, shards: int) -> tuple[ShardKey, str]:
+    def groups(self) -> beam.DoFn:
+        """Returns the step that settles groups."""
+        return _SettleGroupFn(self.name, self.schema, less=self.less)
+
+
+def by_shard(window: WrittenWindow, shards: int) -> tuple[ShardKey, str]:
+    """Returns the shard's window that a sensor's window belongs to, and the sensor."""
     tier, start_us, sensor_id = window
     return (tier, start_us, group_of(sensor_id.encode(), shards)), sensor_id
 

@@ -352,16 +352,20 @@ class WriteRawRows(beam.PTransform):
 
     def expand(self, raw: PCollection) -> Any:  # Written, which Beam would take for a type hint
         if not self.bulk:
-            writer = ConnectorWriteFn(self.name, CELLS_PER_REQUEST, self.guard)
-            write = beam.ParDo(_WriteRawFn(writer, self.schema, self.kind)).with_output_types(KV[int, bytes])
-            return Written(raw | "WriteToBigTable" >> write)
-        bulk_writer = BulkWriteFn(self.name, self.label, guard=self.guard, clock=self.clock)
-        write = beam.ParDo(_WriteRawFn(bulk_writer, self.schema, self.kind)).with_outputs(
-            _DEAD_LETTERS, main="readings"
-        )
+            return Written(raw | "WriteToBigTable" >> beam.ParDo(self.step()).with_output_types(KV[int, bytes]))
+        write = beam.ParDo(self.step()).with_outputs(_DEAD_LETTERS, main="readings")
         written = raw | "MutateRows" >> write
         written.readings.element_type = KV[int, bytes]
         return Written(written.readings, written[_DEAD_LETTERS])
+
+    def step(self) -> beam.DoFn:
+        """Returns the step that writes rows."""
+        writer: ConnectorWriteFn | BulkWriteFn
+        if self.bulk:
+            writer = BulkWriteFn(self.name, self.label, guard=self.guard, clock=self.clock)
+        else:
+            writer = ConnectorWriteFn(self.name, CELLS_PER_REQUEST, self.guard)
+        return _WriteRawFn(writer, self.schema, self.kind)
 
 
 class _WriteRawFn(beam.DoFn):

@@ -4,12 +4,14 @@ import time
 from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from google.cloud.bigtable import data
 
-from pipeline.backfill.run import Backfill, load
+from pipeline.backfill.request import Backfill
+from pipeline.backfill.run import load
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.reader import SensorTable
@@ -68,7 +70,7 @@ def schema_called(name: str) -> TableSchema:
 def plan(name: TableName, schema: TableSchema, *paths: object, lateness: timedelta = DAY) -> Backfill:
     policies = tables.describe(name)
     return Backfill(
-        [str(path) for path in paths],
+        {str(path): Path(str(path)).stat().st_size for path in paths},
         EventMaker(FileColumns()),
         Target(name, schema),
         Expiry.of(schema, policies),

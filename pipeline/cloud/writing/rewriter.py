@@ -59,8 +59,8 @@ class Rewriter:
 
     def write(self, rows: Iterable[EncodedRow]) -> None:
         """Applies the mutations of rows. Pass each row at most once."""
-        for key, mutations, count in rows:
-            self._add(key, mutations, count)
+        with self._server_errors():
+            self._writer.add_encoded(rows)
         self._finish()
 
     def delete_column(self, keys: Iterable[bytes], family: str, qualifier: bytes) -> None:

@@ -451,6 +451,53 @@ class WindowReadings:
         self.differs |= other.differs
         self._check_width()
 
+    def distinct(self) -> tuple[int, int]:
+        """Returns the number of events and that of readings; zeros if the window is too wide."""
+        if not self._kept and not self._bulk:
+            return len(self._fresh), sum(map(len, self._fresh.values()))
+        if len(self._bulk) == 1 and not self._kept and not self._fresh:
+            [block] = self._bulk
+            if len(set(block.times_us)) == len(block.times_us):
+                return len(block.times_us), len(block.values)
+        self._count()
+        return self._stats.events, sum([stats.count for stats in self._stats.metrics.values()])
+
+    def same_as(self, other: "WindowReadings") -> bool:
+        """Returns whether both have the same readings in the same order; False if that takes more than a look."""
+        ours, others = self._columns(), other._columns()
+        return ours is not None and ours == others and self.member == other.member
+
+    def includes(self, other: "WindowReadings") -> bool:
+        """Returns whether all readings of ``other`` are here, with their values; False if that takes more than a look.
+
+        Both tell the same newest event then, if any.
+        """
+        ours, others = self._columns(), other._columns()
+        if ours is None or others is None or self.member != other.member:
+            return False
+        for metrics, (times, values) in others.items():
+            known_times, known_values = ours.get(metrics, ((), ()))
+            known = dict(zip(known_times, _rows_of(known_values, len(metrics)), strict=True))
+            if any(known.get(at) != row for at, row in zip(times, _rows_of(values, len(metrics)), strict=True)):
+                return False
+        return True
+
+    def _columns(self) -> Columns | None:
+        """Returns times and values by the sorted names of metrics; None if some are sealed or of several groups."""
+        if self._too_wide or self._restored is not None or self._kept.sealed:
+            return None
+        kept = self._kept
+        found = {
+            metrics: ([kept.base_us + time for time in times], values.tolist())
+            for metrics, (times, values) in kept.groups.items()
+        }
+        some = [*self._bulk, *blocks(self._fresh)]
+        for metrics, times, values in map(Block.in_order, some):
+            if metrics in found:
+                return None
+            found[metrics] = times, values
+        return found
+
     def pane(self, statistics: Statistics = BY_DEFAULT) -> Pane:
         self._settle()
         if self._too_wide:
@@ -629,6 +676,10 @@ class WindowReadings:
             found._fresh = _read_events(reader, wide=bool(flags & 32))
         reader.end()
         return found
+
+
+def _rows_of(values: Sequence[float], width: int) -> Iterator[tuple[float, ...]]:
+    return zip(*[iter(values)] * width, strict=True)
 
 
 def merged(shorter: Mapping[int, WindowStats], statistics: Statistics) -> Pane:

@@ -31,6 +31,7 @@ from pipeline.core.rows.aggregate_rows import (
 from pipeline.core.rows.aggregate_rows import columns_of as aggregate_columns
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.schema.retention import FOR_EVER_US, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.member import Member, member_text, of_fields, tells
@@ -281,7 +282,8 @@ class Completion:
         # Whoever reads the rows of many windows together asks before each window does.
         self.raw_selections = lru_cache(_MOST_SELECTIONS)(self._raw_selections)
         self.neighbours = Neighbours(schema, retention, read, _LOOKBACK_WINDOWS * schema.tiers[0].window.length_us)
-        self.shortest = CompletionFromReadings(self, schema.tiers[0])
+        shortest = schema.tiers[0]
+        self.shortest = CompletionFromReadings(self, shortest, span_of_batch(schema.rate, shortest.window))
         of_sources = sources(tuple(tier.window for tier in schema.tiers))
         self.longer = {
             tier: CompletionFromShorterWindows(self, tier, schema.tiers[source], raw_until_us)
@@ -450,12 +452,20 @@ class TierCompletion(ABC, Generic[A]):
                 rows += [self._table.row_selection(tier, sensor_id, start_us, end_us) for tier in tiers]
             first += len(some)
             with together.kept(rows):
-                raw = {each: self._raw_selections(*each, now_us, (fresh or {}).get(each)) for each in some}
-                for batch in together.batches(raw):
+                for batch in self._batches(some, now_us, fresh or {}):
                     found.update(zip(batch, map(function, batch), strict=True))
                 rest = [each for each in some if each not in found]
                 found.update(zip(rest, others(function, rest), strict=True))
         return found
+
+    @abstractmethod
+    def _batches(
+        self, windows: Sequence[SensorStart], now_us: int, fresh: Mapping[SensorStart, A]
+    ) -> Iterator[list[SensorStart]]:
+        """Yields windows while the raw rows that are probably needed to complete them are in memory.
+
+        Leaves out windows whose rows have to be sought.
+        """
 
     def _never_had_row(self, start_us: int, now_us: int) -> bool:
         """Returns whether a window without an aggregate row never had one: its tier existed, and its rows are kept."""
@@ -465,10 +475,6 @@ class TierCompletion(ABC, Generic[A]):
     def _reads_row(self, start_us: int, now_us: int) -> bool:
         """Returns whether the window's own row is read."""
         return not self.is_certain(start_us, now_us)
-
-    @abstractmethod
-    def _raw_selections(self, sensor_id: str, start_us: int, now_us: int, fresh: A | None) -> list[RowSelection] | None:
-        """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
 
 
 def counts_exactly(readings: WindowReadings, row: WindowStats, statistics: Statistics) -> bool:
@@ -509,7 +515,18 @@ class _TooWide(Exception):
 
 
 class CompletionFromReadings(TierCompletion[WindowReadings]):
-    """Completes windows of the shortest tier from their raw rows."""
+    """Completes windows of the shortest tier from their raw rows.
+
+    Args:
+        table: the table's reader.
+        tier: the tier.
+        span_us: the time in which the windows of a sensor may be read as one.
+    """
+
+    def __init__(self, table: Completion, tier: Tier, span_us: int) -> None:
+        super().__init__(table, tier)
+        self._span_us = span_us
+        self._ahead: dict[SensorStart, WindowReadings] = {}  # of windows that are about to be completed
 
     def is_certain(self, start_us: int, now_us: int) -> bool:
         return self._table.keeps_readings(start_us, now_us)
@@ -549,20 +566,47 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
                 exact = counts_exactly(readings.without(fresh), row, self._tier.statistics)
             if not exact:
                 return None
-        merged = WindowReadings()  # ``fresh`` belongs to the caller
-        merged.merge(fresh)
-        merged.merge(readings)  # the table's values count
-        pane = merged.pane(self._tier.statistics)
-        return None if pane.too_wide else Completed(pane.stats, merged)
+        if readings.same_as(fresh):
+            known = fresh  # which may be counted
+        elif readings.includes(fresh):
+            known = readings
+        else:
+            known = WindowReadings()  # ``fresh`` belongs to the caller
+            known.merge(fresh)
+            known.merge(readings)  # the table's values count
+        pane = known.pane(self._tier.statistics)
+        return None if pane.too_wide else Completed(pane.stats, known)
 
-    def _raw_selections(
+    def _batches(
         self,
-        sensor_id: str,
-        start_us: int,
+        windows: Sequence[SensorStart],
         now_us: int,  # noqa: ARG002
-        fresh: WindowReadings | None,  # noqa: ARG002
-    ) -> list[RowSelection] | None:
-        return self._table.raw_selections(sensor_id, start_us, self._tier.window.end_of(start_us))
+        fresh: Mapping[SensorStart, WindowReadings],  # noqa: ARG002
+    ) -> Iterator[list[SensorStart]]:
+        if not self._table.can_read_readings:
+            yield list(windows)
+            return
+        runs, self._ahead = self._runs(windows), {}
+        for batch in self._table.together.batches({run: self._table.raw_selections(*run) for run in runs}):
+            for run in batch:
+                with suppress(ForeignRow):  # of one window; each is read by itself
+                    found = self._table.readings(*run, self._tier.window)
+                    self._ahead |= {each: found.get(each[1]) or WindowReadings() for each in runs[run]}
+            yield [each for run in batch for each in runs[run]]
+        self._ahead = {}
+
+    def _runs(self, windows: Sequence[SensorStart]) -> dict[tuple[str, int, int], list[SensorStart]]:
+        """Returns windows by the sensor, start and end of the adjoining ones that are read as one."""
+        found = dict[tuple[str, int, int], list[SensorStart]]()
+        latest = "", 0, 0
+        for sensor_id, start_us in sorted(windows):
+            run = sensor_id, start_us, self._tier.window.end_of(start_us)
+            if latest[::2] == run[:2] and latest[1] // self._span_us == start_us // self._span_us:
+                run = *latest[:2], run[2]
+                found[run] = found.pop(latest)
+            found.setdefault(run, []).append((sensor_id, start_us))
+            latest = run
+        return found
 
     def _readings(self, sensor_id: str, start_us: int) -> WindowReadings:
         """Reads the raw rows of a window, if they can be found.
@@ -572,8 +616,9 @@ class CompletionFromReadings(TierCompletion[WindowReadings]):
         window = self._tier.window
         if not self._table.can_read_readings:
             return WindowReadings()
-        found = self._table.readings(sensor_id, start_us, window.end_of(start_us), window)
-        readings = found.get(start_us) or WindowReadings()
+        ahead = self._ahead.pop((sensor_id, start_us), None)
+        readings = ahead or self._table.readings(sensor_id, start_us, window.end_of(start_us), window).get(start_us)
+        readings = readings or WindowReadings()
         if readings.member is not None:
             with suppress(ForeignRow):
                 readings.follow(self._table.row(self._tier, sensor_id, start_us).member)
@@ -652,9 +697,16 @@ class CompletionFromShorterWindows(TierCompletion[Mapping[int, WindowStats]]):
     def _reads_row(self, start_us: int, now_us: int) -> bool:
         return not self._table.keeps_readings(start_us, now_us)
 
+    def _batches(
+        self, windows: Sequence[SensorStart], now_us: int, fresh: Mapping[SensorStart, Mapping[int, WindowStats]]
+    ) -> Iterator[list[SensorStart]]:
+        raw = {each: self._raw_selections(*each, now_us, fresh.get(each)) for each in windows}
+        return self._table.together.batches(raw)
+
     def _raw_selections(
         self, sensor_id: str, start_us: int, now_us: int, fresh: Mapping[int, WindowStats] | None
     ) -> list[RowSelection] | None:
+        """Returns what is probably read of raw rows to complete a window, by its aggregate rows; None if unknown."""
         table, raw_us = self._table, self._raw_end_us(start_us)
         if raw_us <= start_us or not table.keeps_readings(start_us, now_us):
             return []

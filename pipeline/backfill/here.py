@@ -1,0 +1,530 @@
+"""Writes readings from files to a table on this machine, without a runner: in one process, or in one for each core.
+
+The steps are those of the batch job. Files are taken in rounds, so that a backfill which was interrupted goes on after
+the last whole round:
+
+1. each process reads a file after the other, and writes its raw rows; confirmed readings go to files on this disk, each
+   of which has some groups of sensors;
+2. each process completes the windows of one such file after the other, from the shortest tier to the longest;
+3. roll-ups follow the rows that were written.
+
+Memory is bounded: a process has one file of readings in memory, which the number of such files keeps small.
+"""
+
+import heapq
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import struct
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from apache_beam.internal import pickler
+from apache_beam.io.filesystems import FileSystems
+
+from pipeline.backfill.done import LETTERS, Done
+from pipeline.backfill.files import METER, REFUSED, REMARKS, FileRange, ReadFiles, ranges_of
+from pipeline.backfill.gather import Repeated, kind_of_batch, repeated_in
+from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
+from pipeline.backfill.survey import NOTHING
+from pipeline.backfill.transforms import (
+    LISTED,
+    REPEATED,
+    ROLLED_UP,
+    CompleteLongerWindows,
+    CompleteWindows,
+    work_rows,
+)
+from pipeline.cloud.connection.errors import ServerProblem
+from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.events.message import Message
+from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
+from pipeline.core.schema.rate import span_of_batch
+from pipeline.core.windows import sources
+from pipeline.formats.mapped import MappedMaker
+from pipeline.private_apis.no_runner import Output, Step, counted
+from pipeline.transforms import metrics
+from pipeline.transforms.process import DEAD_LETTERS, Decoder, Expired, ProcessMessages
+from pipeline.transforms.settle_rollups import GroupKey, SettleRollups, ShardKey, WrittenWindow, by_shard
+from pipeline.transforms.tables import now_us
+from pipeline.transforms.write import WriteRawRows
+
+_ROUND_BYTES = 32 << 20  # of files for each process
+_PARTITION_BYTES = 16 << 20  # of files for each file of readings; compressed ones have more readings
+_PARTITIONS = 8  # of readings for each process, at least
+_MOST_PARTITIONS = 512
+_BUFFER_BYTES = 256 << 10
+_MOST_STATS = 50_000  # windows whose statistics wait in memory for the longer ones
+_MOST_GROUPS = 2000  # rows of roll-ups that a process settles at once
+_BYTES_OF_PROCESS = 8 << 20  # of files, for which another process is worth its start
+_GROUP = struct.Struct("<I")
+_FRAME = struct.Struct("<I")  # the size of what follows
+
+
+@dataclass
+class Outcome:
+    """What a part of a backfill has done.
+
+    Attributes:
+        counts: the values of counters by name.
+        refused: the first refusals.
+        remarks: the first remarks.
+        repeated: the events and readings that come again.
+        of_files: the number of refused records of each file that has some.
+        groups: the groups of roll-ups that are due.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    refused: list[RecordNote] = field(default_factory=list)
+    remarks: list[RecordNote] = field(default_factory=list)
+    repeated: Repeated = field(default_factory=Repeated)
+    of_files: Counter[str] = field(default_factory=Counter)
+    groups: set[GroupKey] = field(default_factory=set)
+
+    def add(self, other: "Outcome") -> None:
+        """Adds another part."""
+        self.counts.update(other.counts)
+        self.refused = heapq.nsmallest(MAX_REPORTED, [*self.refused, *other.refused])
+        self.remarks = heapq.nsmallest(MAX_REPORTED, [*self.remarks, *other.remarks])
+        self.repeated = Repeated.total([self.repeated, other.repeated])
+        self.of_files.update(other.of_files)
+        self.groups |= other.groups
+
+    def as_json(self) -> list[Any]:
+        """Returns the outcome for a file; :meth:`of_json` reads it."""
+        return [self.counts, self.refused, self.remarks, self.repeated, self.of_files]
+
+    @classmethod
+    def of_json(cls, found: Sequence[Any]) -> "Outcome":
+        counts, refused, remarks, repeated, of_files = found
+        return cls(
+            Counter(counts),
+            [RecordNote(*each) for each in refused],
+            [RecordNote(*each) for each in remarks],
+            Repeated.of_json(repeated),
+            Counter(of_files),
+        )
+
+
+class _Worker:
+    """The steps of a backfill in one process.
+
+    Args:
+        backfill: the backfill.
+        folder: the folder of the round's files.
+        partitions: the number of files of readings.
+    """
+
+    def __init__(self, backfill: Backfill, folder: Path, partitions: int) -> None:
+        FileSystems.set_options(backfill.options())
+        self._backfill, self._folder, self._partitions = backfill, folder, partitions
+        self._schema = backfill.target.schema
+        self._table = backfill.target.name, self._schema, backfill.target.effective_retention
+        self._kind = kind_of_batch(self._schema)
+        self._types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
+        self._steps: dict[str, Step] = {}
+        self._connections = ExitStack()
+        self._rewriter: Rewriter | None = None
+
+    def close(self) -> None:
+        """Closes connections."""
+        for step in self._steps.values():
+            step.close()
+        self._connections.close()
+
+    def _step(self, name: str, make: Callable[[], Any]) -> Step:
+        """Returns a step, which the first call makes."""
+        if name not in self._steps:
+            self._steps[name] = Step(make())
+        return self._steps[name]
+
+    @property
+    def _read(self) -> Step:
+        return self._step("read", ReadFiles(self._backfill.paths, self._backfill.maker).step)
+
+    @property
+    def _process(self) -> Step:
+        backfill = self._backfill
+        kinds, expiries = [self._kind], [backfill.expiry]
+        make = partial(ProcessMessages, max_future=backfill.max_future, types=self._types, kinds=kinds)
+        return self._step("process", lambda: make([self._schema], expiries=expiries).step())
+
+    @property
+    def _write(self) -> Step:
+        write = WriteRawRows(self._table[0], self._schema, bulk=True, kind=self._kind)
+        return self._step("write", write.step)
+
+    def count(self, part: FileRange) -> Outcome:
+        """Counts the events of a part of a file that are older than the table keeps readings."""
+        backfill, outcome = self._backfill, Outcome()
+        decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], self._types)
+        expired = Expired(backfill.expiry)
+        with counted(metrics.NAMESPACE) as outcome.counts:
+            decoder.start()
+            for tag, value in self._read.bundle([part]):
+                if tag is None:
+                    events, _ = decoder.decode([value], now := now_us())
+                    if events:
+                        expired.count(events, now)
+                else:
+                    _note(outcome, tag, value)
+            decoder.finish()
+        return outcome
+
+    def load(self, number: int, part: FileRange) -> Outcome:
+        """Writes the raw rows of a part of a file, and the confirmed readings to files on this disk.
+
+        Args:
+            number: the number of the part, by which dead letters are in order.
+            part: the part.
+        """
+        outcome, letters = Outcome(), list[Message]()
+        readings = _Files(self._folder, "readings", self._partitions)
+
+        def noted(outputs: Iterable[Output]) -> Iterator[Any]:
+            for tag, value in outputs:
+                if tag in (REFUSED, DEAD_LETTERS):
+                    letters.append(value)
+                if tag in (REFUSED, DEAD_LETTERS, REMARKS):
+                    _note(outcome, tag, value)
+                else:
+                    if isinstance(value, RawRows):
+                        METER.note_rows(raw=len(value.rows))
+                    yield value
+
+        read, process, write = self._read, self._process, self._write
+        with counted(metrics.NAMESPACE) as outcome.counts:
+            for step in (read, process, write):
+                step.start()
+            messages = _chained(noted(read.process(part)), lambda: noted(read.finish()))
+            rows = _chained(_each(noted, process, messages), lambda: noted(process.finish()))
+            for group, data in _chained(_each(noted, write, rows), lambda: noted(write.finish())):
+                readings.add(group, _GROUP.pack(group) + data)
+        readings.close()
+        if letters:
+            outcome.of_files[part.path] = len(letters)
+        if letters and self._backfill.dead_letters:
+            lines = [self._backfill.as_line(letter) + "\n" for letter in letters]
+            (self._folder / f"{LETTERS}{number:08}").write_text("".join(lines))
+        return outcome
+
+    def complete(self, partition: int) -> Outcome:
+        """Completes the windows of a file of readings: all tiers of a group of sensors, then the next group."""
+        outcome = Outcome()
+        with counted(metrics.NAMESPACE) as outcome.counts:
+            for spans in self._spans(partition):
+                if self._schema.tiers:
+                    self._complete_group(spans, outcome)
+                else:
+                    outcome.repeated = Repeated.total([outcome.repeated, *map(repeated_in, spans)])
+        return outcome
+
+    def _spans(self, partition: int) -> Iterator[list[tuple[tuple[int, int], list[bytes]]]]:
+        """Yields the readings of each group by span."""
+        span_us = span_of_batch(self._schema.rate, self._kind[0])
+        found: dict[int, dict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        for frame in _read_frames(self._folder / f"readings-{partition}"):
+            [group], data = _GROUP.unpack_from(frame), frame[_GROUP.size :]
+            found[group][start_of_readings(data) // span_us].append(data)
+        while found:
+            group, spans = found.popitem()
+            yield [((group, span), parts) for span, parts in sorted(spans.items())]
+
+    def _complete_group(self, spans: Sequence[Any], outcome: Outcome) -> None:
+        backfill, tiers = self._backfill, self._schema.tiers
+        of_job = backfill.allowed_lateness, backfill.late_firing
+        of_sources = sources(tuple(tier.window for tier in tiers))
+        waiting: list[dict[tuple[str, int], dict[int, Any]]] = [defaultdict(dict) for _ in tiers]
+        held, listed, rolled_up = 0, list[tuple[str, int]](), list[WrittenWindow]()
+        for index, tier in enumerate(tiers):
+            if of_sources[index] < 0:
+                make = CompleteWindows(self._table, *of_job, backfill.max_future).step
+                elements: Iterable[Any] = spans
+            else:
+                make = CompleteLongerWindows(self._table, tier).step
+                elements = [(window, shorter.items()) for window, shorter in waiting[index].items()]
+                waiting[index].clear()
+            longer = [at for at, source in enumerate(of_sources) if source == index]
+            for tag, value in self._step(f"complete {tier.window.text}", make).bundle(elements):
+                if tag == REPEATED:
+                    outcome.repeated = Repeated.total([outcome.repeated, value])
+                elif tag == LISTED:
+                    listed.append(value)
+                elif tag == ROLLED_UP:
+                    rolled_up.append(value)
+                else:
+                    sensor_id, (start_us, stats) = value
+                    for at in longer:
+                        shorter = waiting[at][sensor_id, tiers[at].window.start_of(start_us)]
+                        if stats is not None and held < _MOST_STATS:  # the table has the others
+                            shorter[start_us] = stats
+                            held += 1
+        if listed:
+            self._write_rows(row for window in listed for row in work_rows(window, self._schema))
+        marks = _Files(self._folder, "rollups", self._partitions)
+        for window in rolled_up:
+            shard, sensor_id = by_shard(window, self._schema.shards_of_rollups)
+            marks.add(hash(shard), pickle.dumps((shard, sensor_id)))  # equal in all processes: a tuple of integers
+        marks.close()
+
+    def settle_shards(self, partition: int) -> Outcome:
+        """Settles the shards of roll-ups that contain written windows."""
+        outcome, shards = Outcome(), defaultdict[ShardKey, list[str]](list)
+        for mark in _read_frames(self._folder / f"rollups-{partition}"):
+            shard, sensor_id = pickle.loads(mark)  # noqa: S301 (this program wrote it, to its own folder)
+            shards[shard].append(sensor_id)
+        with counted(metrics.NAMESPACE) as outcome.counts:
+            step = self._step("settle shards", self._settle.shards)
+            outcome.groups.update(value for _, value in step.bundle(shards.items()))
+        return outcome
+
+    def settle_groups(self, groups: Sequence[GroupKey]) -> Outcome:
+        """Settles groups of roll-ups."""
+        outcome = Outcome()
+        with counted(metrics.NAMESPACE) as outcome.counts:
+            list(self._step("settle groups", self._settle.groups).bundle(groups))
+        return outcome
+
+    @property
+    def _settle(self) -> SettleRollups:
+        return SettleRollups(self._table[0], self._schema)
+
+    def _write_rows(self, rows: Iterable[Any]) -> None:
+        if self._rewriter is None:
+            self._rewriter = self._connections.enter_context(Rewriter.open(self._table[0]))
+        self._rewriter.write(rows)
+
+
+class _Files:
+    """Files on this disk to which several processes append.
+
+    Args:
+        folder: the folder.
+        name: the beginning of their names.
+        count: the number of files.
+    """
+
+    def __init__(self, folder: Path, name: str, count: int) -> None:
+        self._path, self._count = folder / name, count
+        self._waiting: dict[int, bytearray] = defaultdict(bytearray)
+
+    def add(self, key: int, data: bytes) -> None:
+        """Appends to the file that a key determines."""
+        number = key % self._count
+        buffer = self._waiting[number]
+        buffer += _FRAME.pack(len(data))
+        buffer += data
+        if len(buffer) >= _BUFFER_BYTES:
+            self._append(number, self._waiting.pop(number))
+
+    def close(self) -> None:
+        """Writes what waits."""
+        for number, buffer in self._waiting.items():
+            self._append(number, buffer)
+        self._waiting.clear()
+
+    def _append(self, number: int, buffer: bytearray) -> None:
+        file = os.open(f"{self._path}-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            if os.write(file, buffer) < len(buffer):  # a later write would not follow this one
+                raise ServerProblem(f"{self._path.parent}: the disk is full; set TMPDIR to a folder with more room")
+        except OSError as error:
+            raise ServerProblem(f"{self._path.parent}: {error.strerror}; set TMPDIR to another folder") from error
+        finally:
+            os.close(file)
+
+
+def _read_frames(path: Path) -> Iterator[bytes]:
+    data = path.read_bytes() if path.exists() else b""
+    position = 0
+    while position < len(data):
+        [size] = _FRAME.unpack_from(data, position)
+        position += _FRAME.size
+        yield data[position : position + size]
+        position += size
+
+
+def _note(outcome: Outcome, tag: str | None, value: Any) -> None:
+    """Notes a refusal or a remark, if it is among the first."""
+    notes, note = (outcome.remarks, RecordNote(*value)) if tag == REMARKS else (outcome.refused, note_of(value))
+    notes.append(note)
+    if len(notes) > 2 * MAX_REPORTED:
+        notes[:] = heapq.nsmallest(MAX_REPORTED, notes)
+
+
+def _each(noted: Callable[[Iterable[Output]], Iterator[Any]], step: Step, elements: Iterable[Any]) -> Iterator[Any]:
+    for element in elements:
+        yield from noted(step.process(element))
+
+
+def _chained(first: Iterator[Any], then: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    yield from first
+    yield from then()
+
+
+_workers: list[_Worker] = []  # of a process of the pool: its one
+
+
+def _begin(backfill: bytes, folder: Path, partitions: int, meters: Any, numbers: Any) -> None:
+    """Begins a process of the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
+    with numbers.get_lock():
+        number, numbers.value = numbers.value, numbers.value + 1
+    METER.share(meters, number)
+    _workers.append(_Worker(pickler.loads(backfill), folder, partitions))
+
+
+def _call(method: str, *arguments: Any) -> Outcome:
+    outcome: Outcome = getattr(_workers[0], method)(*arguments)
+    return outcome
+
+
+class _Crew:
+    """The processes of a backfill: this one, or several others.
+
+    Args:
+        backfill: the backfill.
+        folder: the folder of files that the processes share.
+        partitions: the number of files of readings.
+        processes: the number of processes.
+    """
+
+    def __init__(self, backfill: Backfill, folder: Path, partitions: int, processes: int) -> None:
+        self._own: _Worker | None = None
+        self._pool: ProcessPoolExecutor | None = None
+        self._most = 2 * processes
+        if processes == 1:
+            self._own = _Worker(backfill, folder, partitions)
+            return
+        context = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+        meters, numbers = METER.shared(context, processes), context.Value("i", 0)
+        arguments = pickler.dumps(backfill), folder, partitions, meters, numbers
+        self._pool = ProcessPoolExecutor(processes, context, _begin, arguments)
+
+    def each(self, method: str, calls: Iterable[tuple[Any, ...]]) -> Iterator[Outcome]:
+        """Yields the outcomes of calls of a method, as they end."""
+        if self._pool is None:
+            yield from (getattr(self._own, method)(*arguments) for arguments in calls)
+            return
+        running = set[Future[Outcome]]()
+        for arguments in calls:
+            running.add(self._pool.submit(_call, method, *arguments))
+            if len(running) >= self._most:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        yield from (each.result() for each in as_completed(running))
+
+    def close(self, *, at_once: bool) -> None:
+        """Ends the processes, ``at_once`` if their work is no longer needed."""
+        if self._own is not None:
+            self._own.close()
+        if self._pool is not None:
+            if at_once:
+                for child in multiprocessing.active_children():
+                    child.terminate()
+            self._pool.shutdown(cancel_futures=at_once)
+
+
+@contextmanager
+def _crew(*arguments: Any) -> Iterator[_Crew]:
+    crew = _Crew(*arguments)
+    try:
+        yield crew
+    except BrokenProcessPool as failure:
+        crew.close(at_once=True)
+        raise ServerProblem("a process ended without a word, perhaps for lack of memory: see dmesg") from failure
+    except BaseException:
+        crew.close(at_once=True)
+        raise
+    crew.close(at_once=False)
+
+
+def count(backfill: Backfill) -> BackfillResult:
+    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+    total = Outcome()
+    METER.begin(sum(backfill.files.values()), 1)
+    with _crew(backfill, Path(), 1, processes_for(backfill.files)) as crew:
+        for outcome in crew.each("count", ((part,) for part in ranges_of(backfill.maker, backfill.paths))):
+            total.add(outcome)
+    return _result_of(total)._replace(processes=processes_for(backfill.files))
+
+
+def load(backfill: Backfill, done: Done) -> BackfillResult:
+    """Writes the rows of all events.
+
+    Args:
+        backfill: the backfill.
+        done: the files that an interrupted run has done; this one goes on after them.
+    """
+    total = Outcome.of_json(done.outcome) if done.outcome else Outcome()
+    left = {path: size for path, size in backfill.files.items() if not done.has(path, size)}
+    done_before = len(backfill.files) - len(left)
+    processes, numbers = processes_for(left), itertools.count(done.letters)
+    METER.begin(sum(left.values()), 2)
+    with tempfile.TemporaryDirectory(prefix="tidetable-") as name:
+        folder, most_bytes = Path(name), _ROUND_BYTES * processes
+        largest = max([*left.values(), most_bytes])
+        partitions = min(max(_PARTITIONS * processes, largest // _PARTITION_BYTES), _MOST_PARTITIONS)
+        with _crew(backfill, folder, partitions, processes) as crew:
+            for paths in _rounds(left, most_bytes):
+                outcome = Outcome()
+                parts = zip(numbers, ranges_of(backfill.maker, paths), strict=False)
+                _round(crew, outcome, parts, partitions, sum(left[path] for path in paths))
+                total.add(outcome)
+                done.note({path: left[path] for path in paths}, total.as_json(), folder.glob(f"{LETTERS}*"))
+                for file in folder.iterdir():
+                    file.unlink()
+    if backfill.dead_letters:
+        done.write_letters(backfill.dead_letters)
+    done.forget()
+    return _result_of(total)._replace(processes=processes, done_before=done_before)
+
+
+def _round(crew: _Crew, outcome: Outcome, parts: Iterable[tuple[int, FileRange]], partitions: int, size: int) -> None:
+    """Takes some files, of so many bytes, through all steps."""
+    for each in crew.each("load", parts):
+        outcome.add(each)
+    numbers = [(number,) for number in range(partitions)]
+    for number, each in enumerate(crew.each("complete", numbers)):
+        outcome.add(each)
+        METER.note_bytes(size * (number + 1) // partitions - size * number // partitions)
+    for each in crew.each("settle_shards", numbers):
+        outcome.add(each)
+    groups = sorted(outcome.groups)
+    batches = (groups[first : first + _MOST_GROUPS] for first in range(0, len(groups), _MOST_GROUPS))
+    for each in crew.each("settle_groups", ((batch,) for batch in batches)):
+        outcome.add(each)
+
+
+def processes_for(sizes: Mapping[str, int]) -> int:
+    """Returns the number of processes for files: one for each core, and fewer for a few small files."""
+    of_bytes = 1 + sum(sizes.values()) // _BYTES_OF_PROCESS
+    return max(1, min(len(os.sched_getaffinity(0)), len(sizes), of_bytes))
+
+
+def _rounds(sizes: Mapping[str, int], most_bytes: int) -> Iterator[list[str]]:
+    paths, size = list[str](), 0
+    for path, of_file in sizes.items():
+        paths.append(path)
+        size += of_file
+        if size >= most_bytes:
+            yield paths
+            paths, size = [], 0
+    if paths:
+        yield paths
+
+
+def _result_of(outcome: Outcome) -> BackfillResult:
+    refused, remarks = (heapq.nsmallest(MAX_REPORTED, some) for some in (outcome.refused, outcome.remarks))
+    of_files = dict(outcome.of_files.most_common(MAX_FILES))
+    return BackfillResult(dict(outcome.counts), refused, remarks, NOTHING, outcome.repeated, of_files)
