@@ -26,6 +26,7 @@ from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.message_files import DescriptorFile, located, parse_mapping_file, with_type
 from pipeline.core.decoding.dry_decode import Trial, Trials
+from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.decoding.mapping.authoring.check import check as report_on
@@ -167,13 +168,15 @@ def try_(
     if not mapped and not decoder:
         raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
     trials = Trials(mapped, decoder)
+    of_file = [f"{one.file}: {one.mapping.of_file}" for one in mapped if one.mapping.of_file]
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
     if files:
         at = to_datetime(publish_time)
         tried: list[tuple[str, Message, Trial]] = []
         for file in files:
             if not is_record_file(file):
-                message = Message(file.read_bytes(), attributes, "", at)
+                told = {**attributes, **file_attributes(str(file))} if of_file else attributes
+                message = Message(file.read_bytes(), told, "", at)
                 tried.append((str(file), message, trials.of(message, latest_us)))
                 continue
             try:
@@ -184,6 +187,8 @@ def try_(
         return
     if attributes:
         raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
+    if of_file:
+        raise click.UsageError(f"{of_file[0]}: messages of a subscription have no file; try the mapping on a FILE")
     stopped = False
     with pulled_messages(str(subscription), limit, wait) as pulled:
         _show(((source, each, trials.of(each, latest_us)) for source, each in pulled.messages), as_json=as_json)

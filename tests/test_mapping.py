@@ -41,6 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "report.binpb").write_bytes(REPORT)
     (tmp_path / "report.toml").write_text(TEXT)
     (tmp_path / "any.toml").write_text(JSON)
+    (tmp_path / "file.toml").write_text(JSON.replace('"id"', '"$file.stem"').replace("@line", "$file.folder"))
     return tmp_path
 
 
@@ -174,6 +175,21 @@ def test_try_json_with_attributes_and_a_publish_time(folder: Path):
     ]
 
 
+def test_try_the_name_of_a_file(folder: Path):
+    """A file of records and the payload of one message are tried with their names."""
+    (folder / "north").mkdir()
+    line = '{"data": {"t": 1}}'
+    (folder / "north/s-1.ndjson").write_text(line)
+    (folder / "s-2.json").write_text(line)
+    options = ["--message-mapping=file.toml", f"--publish-time={TIME}", "--json"]
+    trials = documents(mapping("try", "north/s-1.ndjson", "s-2.json", *options))
+    assert [(each["events"][0]["sensor_id"], each["events"][0]["metadata"]) for each in trials] == [
+        ("s-1", {"line": "north"}),
+        ("s-2", {"line": folder.name}),
+    ]
+    assert trials[1]["attributes"] == {"file_path": "s-2.json", "file_stem": "s-2", "file_folder": folder.name}
+
+
 @pytest.fixture
 def inbox(pubsub: str) -> Inbox:
     return Inbox()
@@ -229,6 +245,8 @@ def test_try_an_empty_subscription(inbox: Inbox):
          "Invalid value for '--attribute': 'x' is not NAME=VALUE, such as device=N-1"),
         (["try", f"--subscription={NOWHERE}", "--message-mapping=any.toml", "--attribute=x=y"],
          "--attribute is for payload files; messages of a subscription have their own"),
+        (["try", f"--subscription={NOWHERE}", "--message-mapping=file.toml"],
+         "file.toml: $file.stem: messages of a subscription have no file; try the mapping on a FILE"),
         (["draft", "--message=acme.Report"],
          "--message-descriptors is missing: pass the file that defines the message type"),
         (["draft", "--message=acme.Report", "--message-descriptors=report.binpb", "--output=report.toml"],

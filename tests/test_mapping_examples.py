@@ -127,9 +127,10 @@ def message_of(section: str) -> dict[str, Any]:
 MESH = "The envelope of a mesh radio"
 PLANT = "The metrics of a production line"
 CSV = "A German CSV export"
+FILES = "Files of one sensor"
 
 
-@pytest.mark.parametrize("section", [section for section in SECTIONS if section != CSV])
+@pytest.mark.parametrize("section", [section for section in SECTIONS if section not in (CSV, FILES)])
 def test_the_message_becomes_the_events(section):
     """The page's events are all that the message becomes."""
     mapped = mapping_of(section)
@@ -193,3 +194,22 @@ def test_the_export_as_a_file(tmp_path):
     assert [(one.sensor_id, dict(one.readings), dict(one.metadata)) for one in found] == [
         (one["sensor_id"], one["readings"], one.get("metadata", {})) for one in wanted
     ]
+
+
+def test_a_file_of_one_sensor(tmp_path, monkeypatch):
+    """Its name, as the command line has it, is the sensor and metadata of all rows."""
+    monkeypatch.chdir(tmp_path)
+    (path,) = re.findall(r"^is `([^`]+)`:$", SECTIONS[FILES], re.MULTILINE)
+    (file := Path(path)).parent.mkdir(parents=True)
+    file.write_text(blocks(FILES, "csv")[0])
+    with open_records(file, FileColumns(), mapped=[mapping_of(FILES)]) as records:
+        found = [
+            {
+                "sensor_id": one.sensor_id,
+                "event_time": one.event_time.ToJsonString(),
+                "readings": dict(one.readings),
+                "metadata": dict(one.metadata),
+            }
+            for one in records
+        ]
+    assert found == listed(blocks(FILES, "json")[0])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from pipeline.core.decoding import decoded
+from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.language import document, paths
@@ -225,6 +226,7 @@ PATHS = {
     "@topic": "plants/north/l1/d/7",
     "@topic.plant": "north",
     "$publish_time": NOW,
+    "$file.stem": "station-17",
 }
 
 
@@ -244,8 +246,8 @@ def test_every_path():
     head = 'each = "probes[]"\n' + HEAD + f'readings.one = "one"\n[attributes]\n{pattern}\n[metadata]\n'
 
     def metadata(path: str, name: str = "x") -> dict[str, str]:
-        topic = {"topic": "plants/north/l1/d/7"}
-        ((_, _, _, found),) = read(f"{head}{json.dumps(name)} = {json.dumps(path)}", message, topic).events
+        attributes = {"topic": "plants/north/l1/d/7", **file_attributes("exports/north/station-17.csv.gz")}
+        ((_, _, _, found),) = read(f"{head}{json.dumps(name)} = {json.dumps(path)}", message, attributes).events
         return found
 
     for path in listed:
@@ -258,6 +260,9 @@ def test_every_path():
     assert metadata("@topic.device") == {"x": "d/7"}
     assert metadata("$message_id") == {"x": "m1"}
     assert metadata("$ordering_key") == {}
+    of_file = [(names(path)[0], names(value)[0]) for path, value in rows("Names of files", "path")]
+    assert [metadata(path) for path, _ in of_file] == [{"x": value} for _, value in of_file]
+    assert [path for path, _ in of_file] == ["$file", "$file.stem", "$file.folder"]
     other = read(f'{head}x = "@topic.plant"\none = "one"', message, {"topic": "plants/north"}).events
     assert other[0][3] == {"one": "1"}
 

@@ -22,6 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters.records import Replay
+from pipeline.core.decoding.file_names import FILE as FILE  # an attribute of what is made here
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
 from pipeline.core.events.reasons import BadData
@@ -32,9 +33,8 @@ from pipeline.formats.mapped import MappedMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
 
-FILE = "file"
 LINE = "line"
-"""Attributes of a message from a file: the file's path, and a refused record's line or number."""
+"""The attribute of a refused record's line or number, beside that of its file."""
 
 REFUSED, REMARKS = "refused", "remarks"
 """The tags of the outputs beside messages: ``Message`` elements that are dead letters, and ``(file, line, text)``."""

@@ -18,7 +18,10 @@ def column_options(command: Command) -> Command:
     """Adds ``--sensor-column``, ``--time-column`` and ``--time-unit``; passes ``columns``, a FileColumns."""
 
     @click.option(
-        "--sensor-column", default=FileColumns().sensor, show_default=True, help="The column with the sensor's id."
+        "--sensor-column",
+        default=FileColumns().sensor,
+        show_default=True,
+        help="The column with the sensor's id; for a file a sensor, {file.stem}, {file.folder} or {file}.",
     )
     @click.option(
         "--time-column", default=FileColumns().time, show_default=True, help="The column with the event time."

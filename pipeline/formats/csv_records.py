@@ -147,7 +147,7 @@ class _RowParser:
         _check_header(self._names)
         check_columns(self._names, maker.columns)
         self._maker = maker
-        self._sensor = self._names.index(maker.columns.sensor)
+        self._sensor = None if maker.columns.of_file else self._names.index(maker.columns.sensor)
         self._time = self._names.index(maker.columns.time)
         own = {maker.columns.sensor, maker.columns.time}
         self._event_id = self._names.index(EVENT_ID) if EVENT_ID in {*self._names} - own else None
@@ -202,7 +202,8 @@ class _RowParser:
                 raise Malformed(f"{shown(name)} {shown(fields[index])} is not a finite number")
         metadata = {name: fields[index] for index, name in self._metadata if not is_missing(fields[index])}
         metadata.update((name, fields[index]) for index, name in self._texts if fields[index])
-        sensor, time = _blank_if_missing(fields[self._sensor]), _blank_if_missing(fields[self._time])
+        sensor = "" if self._sensor is None else _blank_if_missing(fields[self._sensor])
+        time = _blank_if_missing(fields[self._time])
         event_id = "" if self._event_id is None else _blank_if_missing(fields[self._event_id])
         return self._maker.event(sensor, time, readings, metadata, event_id)
 

@@ -63,7 +63,7 @@ def records_of(
     The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
 
     Args:
-        name: the file's name, whose suffix determines the format; a final ``.gz`` means gzipped.
+        name: the file's path, whose suffix determines the format; a final ``.gz`` means gzipped.
         file: the stored bytes; seekable for Avro and Parquet.
         maker: makes the events.
         start: the first byte of a range: of Avro and Parquet, only blocks that start in the range are read.
@@ -74,6 +74,7 @@ def records_of(
         UnreadableFile: unknown suffix, empty file, another format, or a header without the columns.
     """
     suffix = _suffix(name)
+    maker = maker if isinstance(maker, MappedMaker) else maker.in_file(name)
     with ExitStack() as stack:
         if suffix in _BLOCKS:
             records = _block_file(suffix, file, maker).records(start, stop)
@@ -87,7 +88,7 @@ def records_of(
             else:
                 lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
                 records = _to_the_end(_OF_LINES[suffix](lines, maker), lines)
-        yield maker.in_order(records) if isinstance(maker, MappedMaker) else records
+        yield maker.in_file(name, records) if isinstance(maker, MappedMaker) else records
 
 
 def _text(suffix: str, content: BinaryIO, maker: Maker) -> io.TextIOWrapper:
@@ -151,7 +152,7 @@ def open_records(
             return records
         return published(records, maker, now_us, metadata_alone=metadata_alone)
 
-    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+    with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
         yield RecordFile(file, to_publish(records))
 
 

@@ -91,7 +91,7 @@ def check_columns(names: Sequence[str], columns: FileColumns) -> None:
     check_width(names)
     found = ", ".join(map(shown, names))
     for required, flag in ((columns.sensor, "--sensor-column"), (columns.time, "--time-column")):
-        if required not in names:
+        if required not in names and not (required == columns.sensor and columns.of_file):
             raise UnreadableFile(f"no column {shown(required)} ({flag}); the columns are {found}")
     if len(set(names)) < len(names):
         raise UnreadableFile(f"two columns have the same name; the columns are {found}")

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from pipeline.core.dead_letters.records import Replay
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
+from pipeline.core.decoding.file_names import FILE, file_attributes
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
@@ -87,8 +88,16 @@ class MappedMaker:
         """Whether the order of a file's records tells their times: then one reader takes all of a file."""
         return any(one.mapping.by_order for one in (*self._json, *self._protobuf))
 
-    def in_order(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Returns all records of a file, in order; those that need it tell their run through an hour."""
+    @property
+    def by_file(self) -> bool:
+        """Whether the name of the file is a part of its records."""
+        return any(one.mapping.of_file for one in (*self._json, *self._protobuf))
+
+    def in_file(self, path: str, records: Iterator[Record]) -> Iterator[Record]:
+        """Returns all records of a file, in order, which tell their file and their run through an hour if need be."""
+        if self.by_file:
+            named = file_attributes(path)
+            records = (_with_file(each, named) if isinstance(each, MappedRecord) else each for each in records)
         if not self.by_order:
             return records
         runs = ClockRuns()
@@ -225,7 +234,7 @@ def published(
 ) -> Iterator[Record | Original | SkippedElements]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
-    Refuses a record as a whole if an element of it is refused.
+    Refuses a record as a whole if an element of it is refused. If mappings read the file's name, all become events.
 
     Args:
         records: the records of a file.
@@ -237,7 +246,8 @@ def published(
         if not isinstance(record, MappedRecord):
             yield record
             continue
-        line, message, is_message = record
+        line, message = record.line, record.message
+        is_message = record.is_message and not maker.by_file  # a job, which has no file, can't read it
         if is_message and CLOCK_RUN in message.attributes:
             raise UnreadableFile(
                 f'line {line}: with ambiguous = "order" only backfill can read it: messages on a topic have no order'
@@ -260,6 +270,14 @@ def published(
             yield Replay(message, events)
         elif events:
             yield Original(identified(message, events), events)
+
+
+def _with_file(record: MappedRecord, named: Mapping[str, str]) -> MappedRecord:
+    """Returns a record whose message tells its file; a dead letter tells the one in which the record was refused."""
+    attributes = record.message.attributes
+    if REPLAYS in attributes:
+        named = {**(file_attributes(attributes[FILE]) if FILE in attributes else named), **attributes}
+    return record._replace(message=record.message._replace(attributes={**attributes, **named}))
 
 
 def _event_of(one: MappedType, message: Message) -> Event | None:

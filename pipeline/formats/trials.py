@@ -40,7 +40,7 @@ def trials_of_records(
     """
     trials = Trials(mapped, decoder)
     maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
-    with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
+    with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
         for record in islice((each for each in records if not isinstance(each, Remark)), limit):
             if isinstance(record, MappedRecord):
                 message = record.message._replace(publish_time=publish_time)

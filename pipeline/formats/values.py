@@ -1,5 +1,6 @@
 """Parses the values of records in any format, and makes events from them."""
 
+import copy
 import math
 import time
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from datetime import datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import NamedTuple
 
+from pipeline.core.decoding.file_names import FILE_ATTRIBUTES, file_attributes
 from pipeline.core.events.event import (
     EARLIEST_US,
     LATEST_US,
@@ -33,15 +35,25 @@ _EPOCH_UNITS = {"s": ("seconds", 6), "ms": ("milliseconds", 3), "us": ("microsec
 _MAX_KNOWN = 1 << 17  # valid sensors and names in the cache
 _FLOOR = Context(prec=60, rounding=ROUND_FLOOR)
 
+_OF_FILE = {f"{{{name}}}": attribute for name, attribute in FILE_ATTRIBUTES.items()}
+
 TIME_UNITS = ("iso", *_EPOCH_UNITS)
 
 
 class FileColumns(NamedTuple):
-    """The columns of the sensor and the time, and the unit of the time, one of ``TIME_UNITS``."""
+    """The columns of the sensor and the time, and the unit of the time, one of ``TIME_UNITS``.
+
+    The sensor may also be the name of each file: ``{file}``, ``{file.stem}`` or ``{file.folder}``.
+    """
 
     sensor: str = "sensor_id"
     time: str = "event_time"
     time_unit: str = "iso"
+
+    @property
+    def of_file(self) -> str | None:
+        """The attribute of a file that is the sensor of its records; None if a column has the sensor."""
+        return _OF_FILE.get(self.sensor)
 
 
 class Malformed(Exception):
@@ -94,6 +106,15 @@ class EventMaker:
         self._known_sensors: set[str] = set()
         self._known_names: set[str] = set()
         self._latest_us = 0  # the latest valid time when the clock was last read; a later event reads it again
+        self._sensor = ""  # of all records of a file
+
+    def in_file(self, path: str) -> "EventMaker":
+        """Returns the maker of the events of a file, whose name may be the sensor."""
+        if not self.columns.of_file:
+            return self
+        found = copy.copy(self)
+        found._sensor = file_attributes(path)[self.columns.of_file]
+        return found
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -111,7 +132,7 @@ class EventMaker:
         """Returns a valid event.
 
         Args:
-            sensor: the sensor id; blank if missing.
+            sensor: the sensor id; blank if missing, or if the file's name is the sensor.
             time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
             readings: the values by metric.
             metadata: the texts by name.
@@ -121,6 +142,7 @@ class EventMaker:
             Malformed: the sensor is missing, or the time is missing or unreadable.
             InvalidEvent: the event breaks a rule; for example, it is too far in the future.
         """
+        sensor = self._sensor or sensor
         if not sensor.strip():
             raise Malformed(f"{shown(self.columns.sensor)} is missing")
         if isinstance(time, datetime):

@@ -34,6 +34,7 @@ _TIMEOUT_S = 10.0
 _MICROSECOND = timedelta(microseconds=1)
 
 
+_NO_FILE = "messages have no file; backfill reads files by this mapping, and publish sends the events that it makes"
 _NO_ORDER = '"order" is for the records of files; messages come in any order, so take "first" or "second"'
 
 
@@ -51,6 +52,8 @@ def read_types(flags: MessageFlags) -> MessageTypes:
         for one in mapped:
             if one.mapping.by_order:
                 raise MappingError(f"{one.file}: time.ambiguous", _NO_ORDER)
+            if one.mapping.of_file:
+                raise MappingError(f"{one.file}: {one.mapping.of_file}", _NO_FILE)
     with _blamed_on("--message_decoder"):
         decoder = DecoderFunction(flags.decoder) if flags.decoder else None
     with _blamed_on("--default_message_type"):

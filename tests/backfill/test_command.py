@@ -530,6 +530,28 @@ metadata = { street = "Straße" }
 """
 
 
+def test_files_of_one_sensor(table: TableName, tmp_path: Path) -> None:
+    """Their names are the sensors, without a mapping and with one, whose refused records keep the names."""
+    paths = [tmp_path / f"s-{n}.csv" for n in (1, 2)]
+    for path in paths:
+        path.write_text("time,t,u\n2025-01-01T00:30:00Z,1,1\n2025-01-01T01:30:00Z,x,2\n")
+    plain = backfill(table, f"{tmp_path}/s-*.csv", "--sensor-column", "{file.stem}", "--time-column", "time")
+    assert plain.exit_code == 0, plain.output
+    mapping, refused, again = (tmp_path / name for name in ("stem.toml", "refused.ndjson", "again.ndjson"))
+    text = (
+        'message = "json"\nsensor = "{$file.folder:id}/{$file.stem}"\ntime = "time"\nreadings = { t = "t", u = "u" }\n'
+    )
+    mapping.write_text(text)
+    for inputs, letters in ((paths, refused), ([refused], again)):
+        loaded = backfill(table, *inputs, "--message-mapping", mapping, "--dead-letters", letters, "--json")
+        assert (loaded.exit_code, json.loads(loaded.stdout)["refused"]) == (1, 2)
+    mapping.write_text(f'null = "x"\n{text}')
+    assert backfill(table, again, "--message-mapping", mapping).exit_code == 0
+    raw = [key.partition("#")[0] for key in keys(table) if not key.startswith(("agg#", "latest#"))]
+    names = [f"{folder}s-{n}" for folder in ("", f"{tmp_path.name}/") for n in (1, 2)]
+    assert sorted(raw) == sorted(names * 2)
+
+
 def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path) -> None:
     """Its rows are events, skipped, or dead letters that keep all cells."""
     (tmp_path / "german.toml").write_text(GERMAN)

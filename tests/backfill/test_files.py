@@ -109,6 +109,29 @@ def test_every_format_gives_the_same_events(tmp_path: Path) -> None:
     check(*paths, events=[EVENT] * len(paths))
 
 
+@pytest.mark.parametrize("column", ["{file.stem}", "{file.folder}", "{file}"])
+def test_files_whose_names_are_the_sensors(column: str, tmp_path: Path) -> None:
+    """In formats without a column of the sensor, gzipped or not; a message of protobuf has a sensor of its own."""
+    paths = [tmp_path / name for name in ("a.csv", "B.CSV.GZ", "c.ndjson")]
+    for path, content in zip(
+        paths, ("event_time,a\n{},1\n", "a,event_time\n1,{}\n", '{{"event_time": "{}", "a": 1}}\n'), strict=True
+    ):
+        data = content.format(MORNING).encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".GZ" else data)
+    record = {"event_time": RECORD["event_time"], "a": 1.0}
+    paths += [write_avro(tmp_path / "d.avro", record), write_parquet(tmp_path / "e.parquet", record)]
+    names = {"{file.stem}": list("aBcde"), "{file.folder}": [tmp_path.name] * 5, "{file}": list(map(str, paths))}
+    expected = [Event(name, MORNING_US, {"a": 1.0}, {}) for name in names[column]]
+    own = write_delimited(tmp_path / "f.pb", [EVENT])
+    with beam.Pipeline(FnApiRunner()) as pipeline:
+        maker = EventMaker(FileColumns(sensor=column))
+        read = pipeline | ReadFiles([str(path) for path in (*paths, own)], maker)
+        assert_that(read.messages | beam.FlatMap(events_of), equal_to([*expected, EVENT]))
+        assert_that(read.refused, equal_to([]), "refused")
+    with pytest.raises(UnreadableFile, match=r"no column '\{file.name\}' \(--sensor-column\)"):
+        check_file(str(paths[0]), EventMaker(FileColumns(sensor="{file.name}")))
+
+
 def test_a_message_holds_many_events_of_one_file(tmp_path: Path) -> None:
     """Events of one file share messages."""
     files = [tmp_path / f"{name}.csv" for name in "ab"]

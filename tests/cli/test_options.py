@@ -54,7 +54,7 @@ _NO_INPUT = {
     "demo --chart", "read plot --output", "mapping draft --output", "mapping draft --force", "dead-letters export file",
     "dead-letters export --force", *(f"read {each} --out" for each in ("latest", "range", "prefix", "points")),
     "read aggregates --out", "read rollups --out", "backfill --dead-letters", "backfill --force",
-    "mapping try --publish-time", "mapping try --limit",
+    "mapping try --publish-time", "mapping try --limit", "publish --sensor-column", "backfill --sensor-column",
     "repair --report", "run --temp-location", "run --status-file", "dead-letters export --ack",
 }  # fmt: skip
 _JSON = 'message = "json"\nsensor = "sensor_id"\ntime = "event_time"\nreadings.t = "t"\n'

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.dead_letters.records import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
@@ -79,6 +80,46 @@ def test_the_order_of_a_file_tells_its_times(tmp_path: Path) -> None:
     line = b'{"id": "a", "at": "2025-10-26 02:30", "t": 1}\n'
     with pytest.raises(UnreadableFile, match='line 1: with ambiguous = "order" only backfill can read it'):
         read(tmp_path, "a.ndjson", line, mapped)
+
+
+OF_FILE = 'readings.t = "t"\nmetadata.path = "$file"\n'
+
+
+@pytest.mark.parametrize("name", ["s-1.csv", "s-1.ndjson", "S-1.NDJSON.GZ"])
+def test_a_file_of_one_sensor(name: str, tmp_path: Path) -> None:
+    """Its name is the sensor. A line of JSON, too, is published as an event, since a job has no file."""
+    mapped = MappedType("m.toml", SIMPLE.replace('"id"', '"{$file.folder:id}/{$file.stem:lower}"') + OF_FILE)
+    content = f"at,t\n{MORNING},1\n" if name.endswith("csv") else json.dumps({"at": MORNING, "t": 1})
+    data = gzip.compress(content.encode()) if name.endswith("GZ") else content.encode()
+    (folder := tmp_path / "north 3").mkdir()
+    assert plainly(read(folder, name, data, mapped)) == [
+        ("north_3/s-1", MORNING_US, {"t": 1.0}, {"path": str(folder / name)})
+    ]
+
+
+def test_the_order_of_a_file_of_one_sensor(tmp_path: Path) -> None:
+    """The runs through an hour are those of the sensor that the file names; lines of JSON have an order too, then."""
+    mapped = MappedType("m.toml", ORDER.replace('"id"', '"$file.stem"') + OF_FILE)
+    lines = [json.dumps({"at": f"2025-10-26 {clock}", "t": 1}) for clock in ("02:00", "02:30", "02:00")]
+    found = read(tmp_path, "s-1.ndjson", "\n".join(lines).encode(), mapped)
+    assert [(event.sensor_id, event.event_time.ToJsonString()[:16]) for event in found] == [
+        ("s-1", "2025-10-26T00:00"), ("s-1", "2025-10-26T00:30"), ("s-1", "2025-10-26T01:00"),
+    ]  # fmt: skip
+
+
+def test_a_dead_letter_keeps_the_name_of_its_file(tmp_path: Path) -> None:
+    """Also a record that a mapping refused before it read the name, and one that is refused again."""
+    mapped = MappedType("m.toml", SIMPLE.replace('"id"', '"$file.stem"') + OF_FILE)
+    data = json.dumps({"at": MORNING, "t": 1}).encode()
+    first, again = {"file": "in/s-1.csv"}, {"file": "refused.ndjson", **file_attributes("in/s-2.csv")}
+    lines = []
+    for attributes in (first, again):
+        message = Message(data, {"message_type": "json", **attributes})
+        letter = dead_letter(message, BadData(Reason.MISSING_SENSOR_ID, "none"), "Decode", RECORD["at"])
+        lines.append(json_line(letter_json(DeadLetter.of(letter, Trials([mapped])))))
+    assert plainly(read(tmp_path, "refused.ndjson", "\n".join(lines).encode(), mapped)) == [
+        (f"s-{n}", MORNING_US, {"t": 1.0}, {"path": f"in/s-{n}.csv"}) for n in (1, 2)
+    ]
 
 
 def csv_mapping(more: str) -> MappedType:

@@ -135,6 +135,18 @@ def test_what_the_launch_refuses(tmp_path, capsys, changes, line):
     assert capsys.readouterr().err == f"tidetable: {line.format(folder=tmp_path)}\n"
 
 
+def test_a_mapping_that_needs_the_name_of_a_file(tmp_path: Path) -> None:
+    """Messages have no file, so a launch refuses it, and says what can read it."""
+    path = tmp_path / "stem.toml"
+    path.write_text('message = "json"\nsensor = "s/{$file.stem}"\ntime = "t"\nreadings.t = "t"\n')
+    with pytest.raises(BadFlag) as refused:
+        read_types(MessageFlags((str(path),)))
+    assert str(refused.value) == (
+        f"--message_mapping: {path}: $file.stem: messages have no file; backfill reads files by this mapping, and "
+        "publish sends the events that it makes"
+    )
+
+
 def test_a_mapping_that_needs_the_order_of_a_file(tmp_path: Path) -> None:
     """Messages have none, so a launch refuses it."""
     path = tmp_path / "order.toml"

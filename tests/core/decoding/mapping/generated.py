@@ -350,13 +350,14 @@ def mappings(draw, node: Any) -> Drawn:
     if skip:
         lines.append(f"skip_if = {{ path = '{skip.text}', is = true }}")
     claimed = [entry.way for entry in entries if entry.deep is None] + ([skip] if skip else [])
+    of_file = draw(st.sampled_from(["{ constant = 's' }", "'$file.stem'", "'{$file.stem}'"]))
     if isinstance(last.node, Descriptor):
         dot = "." if last.text else ""
-        lines.append(f"sensor = ['{last.text}{dot}id', {{ constant = 's' }}]")
+        lines.append(f"sensor = ['{last.text}{dot}id', {of_file}]")
         lines.append(f"time = [{{ path = '{last.text}{dot}t', unit = 'ms' }}, '$publish_time']")
         claimed += [last._replace(names=(*last.names, name)) for name in ("id", "t")]
     else:
-        lines += ["sensor = { constant = 's' }", "time = '$publish_time'"]
+        lines += [f"sensor = {of_file}", "time = '$publish_time'"]
     for table, is_reading in (("readings", True), ("metadata", False)):
         lines.append(f"[{table}]")
         lines += [_line(entry) for entry in entries if entry.is_reading == is_reading]

@@ -205,7 +205,7 @@ class _Checker:
         if path.root is Root.ATTRIBUTE:
             yield Line(key, str(path), "attribute")
         elif path.root is Root.ENVELOPE:
-            yield Line(key, str(path), "of the message")
+            yield Line(key, str(path), "of the file" if path.is_of_file else "of the message")
         else:
             uses = [use for use in self._uses if use.key == key and use.path == path]
             for use in uses:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 
+from pipeline.core.decoding.file_names import FILE_ATTRIBUTES
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.compiling.execution import ENVELOPE, ROOT, Destination, Scope, ScopeGetter
 from pipeline.core.decoding.mapping.compiling.resolve import Branch, Resolver, bounded
@@ -301,7 +302,7 @@ class Compiler:
             case Root.ATTRIBUTE:
                 yield ENVELOPE, self._attribute(key, path), Leaf("string")
             case Root.ENVELOPE:
-                yield ENVELOPE, _envelope(path.names[0]), Leaf("string")
+                yield ENVELOPE, _envelope(".".join(path.names)), Leaf("string")
             case _:
                 try:
                     level, steps = self._branch.level_of(path)
@@ -527,7 +528,9 @@ def _attribute(name: str) -> Getter:
 
 
 def _envelope(name: str) -> Getter:
-    """Returns a getter of what Pub/Sub adds to a message, as text."""
+    """Returns a getter of what Pub/Sub adds to a message, or of its file's name, as text."""
+    if name in FILE_ATTRIBUTES:
+        return lambda message: message.attributes.get(FILE_ATTRIBUTES[name]) or None
     if name == "publish_time":
         return lambda message: format_time(time_us) if (time_us := _publish_time(message)) is not None else None
     return lambda message: getattr(message, name) or None

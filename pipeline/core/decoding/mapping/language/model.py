@@ -190,6 +190,11 @@ class Mapping:
         return [*of_values, *(condition.path for _, condition in self.conditions), *self.each]
 
     @property
+    def of_file(self) -> Path | None:
+        """The first path to the name of a record's file, which a message on a topic does not have; None if none is."""
+        return next((path for path in self.paths if path.is_of_file), None)
+
+    @property
     def attribute_names(self) -> frozenset[str]:
         """The names of the attributes that it reads."""
         return frozenset(path.names[0] for path in self.paths if path.root is Root.ATTRIBUTE)

@@ -12,12 +12,15 @@ A path is a field path, as in a ``FieldMask``, with selectors for repeated field
     payload.*                    all fields, entries or elements; "**" goes through all levels, with dotted names
     @mqtt_topic                  an attribute; @mqtt_topic.group is a part of it
     $publish_time                what Pub/Sub adds: $publish_time, $message_id, $ordering_key
+    $file.stem                   the name of a record's file: $file, $file.stem, $file.folder
 """
 
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from pipeline.core.decoding.file_names import FILE_ATTRIBUTES
 
 Names = tuple[str, ...]
 """The names of the fields that lead to a value."""
@@ -31,7 +34,7 @@ _INSIDE = r'(?:[^\[\]"]|"[^"]*"|\[[^\[\]]*\])*'
 _SELECTOR = re.compile(rf"\[({_INSIDE})\]")
 _EXTREME = re.compile(r"(max|min)\s+(.+)", re.DOTALL)
 _QUOTES = 'put a name with other characters into quotes: "a name"'
-_ENVELOPE = ("publish_time", "message_id", "ordering_key")
+_ENVELOPE = ("publish_time", "message_id", "ordering_key", *FILE_ATTRIBUTES)
 
 
 class PathError(ValueError):
@@ -115,6 +118,11 @@ class Path:
         )
 
     @property
+    def is_of_file(self) -> bool:
+        """Whether it leads to the name of a record's file."""
+        return self.root is Root.ENVELOPE and self.names[0] == "file"
+
+    @property
     def has_star(self) -> bool:
         """Whether it stands for any number of values."""
         return any(isinstance(step, Star) for step in self.steps)
@@ -149,7 +157,7 @@ def _envelope(text: str) -> Path:
     if text[1:] not in _ENVELOPE:
         known = ", ".join(f"${name}" for name in _ENVELOPE)
         raise PathError(f"{text!r} is none of {known}; paths in the message have no $")
-    return Path(Root.ENVELOPE, (Field(text[1:]),), text)
+    return Path(Root.ENVELOPE, tuple(map(Field, text[1:].split("."))), text)
 
 
 def _attribute(text: str) -> Path:

@@ -79,6 +79,7 @@ port = {first = ["probes[0].port", "probes[-1].port"], when = {path = "probes[0]
 which = {name_of = "variant"}
 line = "@line"
 id = "$message_id"
+file = "$file"
 kind = {constant = "meter"}
 "x.*" = "extra.**"
 """
@@ -99,6 +100,7 @@ kind = {constant = "meter"}
         ("metadata.which", "variant", "the field that is set"),
         ("metadata.line", "@line", "attribute"),
         ("metadata.id", "$message_id", "of the message"),
+        ("metadata.file", "$file", "of the file"),
         ("metadata.kind", "'meter'", "constant"),
         ("metadata.x.*", "extra.**", "text"),
         ("skip_if", "mode", "acme.Mode"),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.document import parse_mapping
@@ -19,7 +20,7 @@ from tests.support.exhaustive import examples
 
 PUBLISHED_US = 1_771_324_200_000_000
 PUBLISHED = datetime.fromtimestamp(PUBLISHED_US // 1_000_000, UTC)
-ENVELOPE = Message(b"", {}, publish_time=PUBLISHED)
+ENVELOPE = Message(b"", file_attributes("in/s.csv"), publish_time=PUBLISHED)
 
 _slow = settings(
     max_examples=examples(200),

@@ -50,6 +50,14 @@ def test_paths_and_attributes_of_everything():
         "sensor", "time", "event_id", "readings.r", "readings.*", "readings.*.name", "metadata.o", "metadata.c",
     ]  # fmt: skip
     assert mapping.attribute_names == {"a", "b", "c"}
+    assert mapping.of_file is None
+    for value in (
+        '"$file.stem"',
+        '"x/{$file.stem}"',
+        '["s", { constant = "c", when = { path = "$file.stem", is = "a" } }]',
+    ):
+        named = parse_mapping(f'message = "json"\nsensor = {value}\ntime = "t"\nreadings = {{}}')
+        assert str(named.of_file) == "$file.stem"
 
 
 @pytest.mark.parametrize(

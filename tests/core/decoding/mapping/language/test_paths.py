@@ -65,12 +65,15 @@ def test_path_of_the_message(text, steps):
         ("$publish_time", Root.ENVELOPE, (Field("publish_time"),)),
         ("$message_id", Root.ENVELOPE, (Field("message_id"),)),
         ("$ordering_key", Root.ENVELOPE, (Field("ordering_key"),)),
+        ("$file", Root.ENVELOPE, (Field("file"),)),
+        ("$file.stem", Root.ENVELOPE, (Field("file"), Field("stem"))),
     ],
 )
 def test_path_of_an_element_an_attribute_or_the_envelope(text, root, steps):
-    """A prefix says where a path begins: at an element, an attribute, or what Pub/Sub adds."""
+    """A prefix says where a path begins: at an element, an attribute, or what Pub/Sub or a file adds."""
     path = parse_path(text)
     assert (path.root, path.steps) == (root, steps)
+    assert path.is_of_file == text.startswith("$file")
 
 
 def test_names_leave_out_selectors():
@@ -99,6 +102,7 @@ def test_names_leave_out_selectors():
         ("@a.b.c", "not an attribute"),
         ("@a[0]", "not an attribute"),
         ("$publish", "none of $publish_time"),
+        ("$file.name", "none of $publish_time, $message_id, $ordering_key, $file, $file.stem, $file.folder"),
         (".".join("a" * (MAX_STEPS + 1)), "steps"),
         ("a" * (MAX_PATH + 1), "characters"),
     ],
