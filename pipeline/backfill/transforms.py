@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
@@ -241,7 +241,7 @@ class _WritingFn(CompletingFn):
     def _write(self) -> Iterator[Any]:
         """Writes the rows of the pending windows. Rewrites those that have more readings in the table by then."""
         pending, self._pending, self._size = self._pending, [], 0
-        completed = self._each_completed(dict(enumerate(pending)))
+        completed = self._first_completed(dict(enumerate(pending)))
         changed = {index: each for index, each in completed.items() if each is not None}
         while changed:
             self._write_rows([(pending[index], found.stats) for index, found in changed.items()])
@@ -290,6 +290,10 @@ class _WritingFn(CompletingFn):
     def _is_same(self, written: Completed[Any], again: Completed[Any]) -> bool:
         """Whether a written row says the same as a later result that does not count more."""
         return same_before(written.stats, again.stats) and written.stats.member == again.stats.member
+
+    def _first_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
+        """Returns the aggregate of each window for its first row here, which is looked at again once it is written."""
+        return self._each_completed(pending)
 
     def _each_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
         """Returns the aggregate of each window, as :meth:`_completed` does; windows of a sensor are read together."""
@@ -370,6 +374,19 @@ class _CompleteFn(_WritingFn):
         for sensor_id, start_us in self._on_their_way:
             yield self._list(sensor_id, start_us)
         yield TaggedOutput(REPEATED, Repeated.total(self._repeated))
+
+    def _first_completed(self, pending: Mapping[int, _Pending]) -> dict[int, Completed[Any] | None]:
+        """Takes a window without an aggregate row for one without raw rows besides those of this backfill."""
+        found = dict[int, Completed[Any] | None]()
+        if not self._carries:
+            indexes = {(each.sensor_id, each.start_us): index for index, each in pending.items()}
+            certain = [window for window in indexes if self._is_certain(window[1])]
+            for window in self._completion.shortest.without_rows(certain):
+                fresh = cast(WindowReadings, pending[indexes[window]].fresh).as_read()
+                pane = fresh.pane(self._tier.statistics)
+                if not pane.too_wide:
+                    found[indexes[window]] = Completed(pane.stats, fresh)
+        return found | self._each_completed({index: each for index, each in pending.items() if index not in found})
 
     def _is_same(self, written: Completed[WindowReadings], again: Completed[WindowReadings]) -> bool:
         has_changed = again.known is not written.known

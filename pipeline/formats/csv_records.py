@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pipeline.core.events.event import is_name
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
+from pipeline.core.notation.exact_numbers import MAX_EXACT
 from pipeline.core.notation.text import shown
 from pipeline.formats.lines import (
     Lines,
@@ -27,6 +28,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
 _MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names of all columns
+_MAX_KNOWN = 1 << 16  # sensors in memory
 _FIELD_OVERHEAD = 64  # bytes of memory
 
 _Parsed = TypeVar("_Parsed", SensorEvent, MappedRecord)
@@ -156,6 +158,7 @@ class _RowParser:
         self._readings: list[tuple[int, str]] = []
         self._metadata: list[tuple[int, str]] = []
         self._texts: list[tuple[int, str]] = []  # metadata by name: only an empty text is missing
+        self._sensors: set[str] = set()  # that are not missing
 
     def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
@@ -193,19 +196,38 @@ class _RowParser:
         if len(fields) != len(self._names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(self._names)}")
         check_encoding("".join(fields))
-        readings = {}
-        for index, name in self._readings:
-            value = parse_reading(name, fields[index])
-            if value is not None:
-                readings[name] = value
-            elif not is_missing(fields[index]):
-                raise Malformed(f"{shown(name)} {shown(fields[index])} is not a finite number")
+        readings = self._plain_readings(fields)
+        if readings is None:
+            readings = {}
+            for index, name in self._readings:
+                value = parse_reading(name, fields[index])
+                if value is not None:
+                    readings[name] = value
+                elif not is_missing(fields[index]):
+                    raise Malformed(f"{shown(name)} {shown(fields[index])} is not a finite number")
         metadata = {name: fields[index] for index, name in self._metadata if not is_missing(fields[index])}
         metadata.update((name, fields[index]) for index, name in self._texts if fields[index])
-        sensor = "" if self._sensor is None else _blank_if_missing(fields[self._sensor])
-        time = _blank_if_missing(fields[self._time])
+        sensor, time = "" if self._sensor is None else fields[self._sensor], fields[self._time]
+        if sensor not in self._sensors:
+            sensor = _blank_if_missing(sensor)
+            if sensor and len(self._sensors) < _MAX_KNOWN:
+                self._sensors.add(sensor)
+        if not time[:1].isdigit():
+            time = _blank_if_missing(time)
         event_id = "" if self._event_id is None else _blank_if_missing(fields[self._event_id])
         return self._maker.event(sensor, time, readings, metadata, event_id)
+
+    def _plain_readings(self, fields: Sequence[str]) -> dict[str, float] | None:
+        """Returns the readings if all are there and plain numbers. Parsing them together takes a third of the time."""
+        texts = [fields[index] for index, _ in self._readings]
+        try:
+            values = list(map(float, texts))
+        except ValueError:
+            return None
+        text, total = "".join(texts), sum(map(abs, values))
+        if not total < MAX_EXACT or "_" in text or not text.isascii():  # the total of a NaN and others is not less
+            return None
+        return {name: value for (_, name), value in zip(self._readings, values, strict=True)}
 
 
 def _check_header(names: Sequence[str], encoding: str = "utf-8") -> None:

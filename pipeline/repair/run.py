@@ -21,7 +21,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import split_points, split_range
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import FOREIGN, Extent
-from pipeline.core.completion.stored_windows import Neighbours
+from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import REPAIRED, listing
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time

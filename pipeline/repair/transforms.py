@@ -17,7 +17,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement, Rewriter
 from pipeline.core.accumulation.accumulator import read_window, window_bytes
 from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, audit
-from pipeline.core.completion.stored_windows import Neighbours
+from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.completion.work_list import work_row
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, accumulators_of, start_of_readings

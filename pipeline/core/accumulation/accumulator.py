@@ -53,6 +53,7 @@ from pipeline.core.accumulation.reading_columns import (
     count_events,
     event_key,
     is_wide,
+    newest_first,
     time_of_key,
 )
 from pipeline.core.statistics.member import Member, after, member_bytes, member_of, noted
@@ -462,28 +463,33 @@ class WindowReadings:
         self._count()
         return self._stats.events, sum([stats.count for stats in self._stats.metrics.values()])
 
-    def same_as(self, other: "WindowReadings") -> bool:
-        """Returns whether both have the same readings in the same order; False if that takes more than a look."""
-        ours, others = self._columns(), other._columns()
-        return ours is not None and ours == others and self.member == other.member
+    def as_read(self) -> "WindowReadings":
+        """Returns the same readings in the order in which a table tells them, on which sums of a few depend."""
+        columns = self._columns()
+        if columns is None or self._kept or self._bulk:
+            return self
+        return WindowReadings.of(newest_first(columns))
 
-    def includes(self, other: "WindowReadings") -> bool:
-        """Returns whether all readings of ``other`` are here, with their values; False if that takes more than a look.
+    def compare(self, other: "WindowReadings") -> tuple[bool, bool]:
+        """Returns whether all readings of ``other`` are here, with their values, and whether there are no others here.
 
-        Both tell the same newest event then, if any.
+        Both tell the same newest event then, if any. Returns False if the answer takes more than a look.
         """
         ours, others = self._columns(), other._columns()
         if ours is None or others is None or self.member != other.member:
-            return False
+            return False, False
         for metrics, (times, values) in others.items():
             known_times, known_values = ours.get(metrics, ((), ()))
             known = dict(zip(known_times, _rows_of(known_values, len(metrics)), strict=True))
             if any(known.get(at) != row for at, row in zip(times, _rows_of(values, len(metrics)), strict=True)):
-                return False
-        return True
+                return False, False
+        return True, sum(len(each[0]) for each in ours.values()) == sum(len(each[0]) for each in others.values())
 
     def _columns(self) -> Columns | None:
-        """Returns times and values by the sorted names of metrics; None if some are sealed or of several groups."""
+        """Returns times and values by the sorted names of metrics, newest first if they are few.
+
+        Returns None if some are sealed or of several groups.
+        """
         if self._too_wide or self._restored is not None or self._kept.sealed:
             return None
         kept = self._kept
@@ -491,7 +497,7 @@ class WindowReadings:
             metrics: ([kept.base_us + time for time in times], values.tolist())
             for metrics, (times, values) in kept.groups.items()
         }
-        some = [*self._bulk, *blocks(self._fresh)]
+        some = [*self._bulk, *blocks(dict(sorted(self._fresh.items(), reverse=True)))]
         for metrics, times, values in map(Block.in_order, some):
             if metrics in found:
                 return None

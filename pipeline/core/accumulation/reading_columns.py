@@ -300,6 +300,11 @@ Columns = dict[tuple[str, ...], tuple[list[int], list[float]]]
 """The keys of events, as :func:`event_key` returns them, and their values event by event, by the events' metrics."""
 
 
+def newest_first(columns: Columns) -> Columns:
+    """Returns columns in the order of their newest events, so that sums are the same however rows came."""
+    return dict(sorted(columns.items(), key=lambda each: -each[1][0][0]))
+
+
 class Block(NamedTuple):
     """Events with the same metrics.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
-from pipeline.core.completion.stored_windows import Neighbours
+from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.reads import ForeignRow, ReadRows
