@@ -24,6 +24,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters.records import Replay
 from pipeline.core.decoding.file_names import FILE as FILE  # an attribute of what is made here
 from pipeline.core.events.dead_letter import dead_letter
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
@@ -32,6 +33,7 @@ from pipeline.formats.lines import MappedRecord, Refusal, Remark, UnreadableFile
 from pipeline.formats.mapped import MappedMaker
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
+from pipeline.transforms.process import CheckedEvents
 
 LINE = "line"
 """The attribute of a refused record's line or number, beside that of its file."""
@@ -45,6 +47,7 @@ _MESSAGES = "messages"
 _MEASURES = 3  # of a process: bytes read, raw rows, aggregate rows
 _MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
+_MOST_READINGS = 20_000  # of checked events in an element
 _RANGE_BYTES = 64 << 20  # the part of a block-structured file for each worker
 _GLOB = frozenset("*?[")  # characters that make a path a pattern
 
@@ -263,13 +266,17 @@ class _ReadRangeFn(beam.DoFn):
         self._file = ""
         self._events: list[SensorEvent] = []
         self._bytes = 0
+        self._checked: list[Event] = []
+        self._readings = self._counted = 0
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         for message in self._flush():
             yield WindowedValue(message, MIN_TIMESTAMP, [GlobalWindow()])
+        self._records.inc(self._counted)
 
     def process(self, element: FileRange) -> Iterator[Any]:
-        path = element.path
+        yield from self._flush()
+        self._file = path = element.path
         try:
             with (
                 closing(open_file(path)) as file,
@@ -279,10 +286,16 @@ class _ReadRangeFn(beam.DoFn):
                 for number, record in enumerate(records):
                     if number % _MOST_EVENTS == 0 and not in_blocks:
                         METER.note(path, file.tell())
-                    if isinstance(record, MappedRecord):
-                        self._records.inc()
+                    self._counted += 1
+                    if isinstance(record, Event):
+                        self._checked.append(record)
+                        self._readings += len(record.readings)
+                        if number % _MOST_EVENTS == 0 or self._readings >= _MOST_READINGS:
+                            yield from self._flush()
+                    elif isinstance(record, MappedRecord):
                         yield _message_of(path, record)
                     elif isinstance(record, Remark):
+                        self._counted -= 1
                         yield TaggedOutput(REMARKS, (path, record.line, record.text))
                     else:
                         yield from self._add(path, record)
@@ -295,7 +308,6 @@ class _ReadRangeFn(beam.DoFn):
 
     def _add(self, file: str, record: SensorEvent | Replay | Refusal) -> Iterator[Any]:
         """Adds events to the pending message, or yields a refusal; yields the pending message when it is full."""
-        self._records.inc()
         if isinstance(record, Refusal):
             yield self._refuse(file, record)
             return
@@ -303,13 +315,15 @@ class _ReadRangeFn(beam.DoFn):
             yield _message_of(file, MappedRecord(0, record.message))
         for event in record.events if isinstance(record, Replay) else (record,):
             size = event.ByteSize()
-            if file != self._file or len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
+            if len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
                 yield from self._flush()
-            self._file = file
             self._events.append(event)
             self._bytes += size
 
-    def _flush(self) -> Iterator[PubsubMessage]:
+    def _flush(self) -> Iterator[PubsubMessage | CheckedEvents]:
+        if self._checked:
+            yield CheckedEvents({FILE: self._file}, self._checked)
+            self._checked, self._readings = [], 0
         if self._events:
             message = message_of(self._events)
             yield PubsubMessage(message.data, {**message.attributes, FILE: self._file})

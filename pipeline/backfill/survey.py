@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from pipeline.backfill.files import open_file
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of
+from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
 from pipeline.formats.files import Maker, records_of
 from pipeline.formats.lines import MappedRecord
 from pipeline.proto.sensor_event_pb2 import SensorEvent
@@ -115,8 +115,9 @@ def trials_of_events(path: str, maker: Maker, trials: Trials, latest_us: int) ->
             if isinstance(record, MappedRecord):
                 where, message = f"{path}:{record.line or number}", record.message
                 told = {name: text for name, text in message.attributes.items() if name != MESSAGE_TYPE}
-            elif isinstance(record, SensorEvent):
-                where, message, told = f"{path}: record {number}", message_of([record]), {}
+            elif isinstance(record, SensorEvent | Event):
+                event = record if isinstance(record, SensorEvent) else sensor_event(*record[:5])
+                where, message, told = f"{path}: record {number}", message_of([event]), {}
             else:
                 continue
             trial = trials.of(message, latest_us)

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException
 
+from pipeline.core.events.event import Event
 from pipeline.core.notation.documents import parse_loose_json
 from pipeline.core.notation.text import shown
 from pipeline.formats import lines
@@ -111,10 +112,11 @@ class AvroFile:
             parsed = (
                 Refusal(0, lines.too_long(limit)) if record is None else lines.parse_or_refuse(0, self._event, record)
             )
-            is_placed = isinstance(parsed, (Refusal, MappedRecord))
-            yield parsed._replace(line=max(before() + number, 0)) if is_placed else parsed
+            if isinstance(parsed, Refusal | MappedRecord):
+                parsed = parsed._replace(line=max(before() + number, 0))
+            yield parsed
 
-    def _event(self, record: Mapping[str, Any]) -> SensorEvent | MappedRecord:
+    def _event(self, record: Mapping[str, Any]) -> SensorEvent | Event | MappedRecord:
         try:
             return record_of(record, self._maker)
         except Malformed:

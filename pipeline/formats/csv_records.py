@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from pipeline.core.events.event import is_name
+from pipeline.core.events.event import Event, is_name
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.exact_numbers import MAX_EXACT
 from pipeline.core.notation.text import shown
@@ -31,7 +31,7 @@ _MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names 
 _MAX_KNOWN = 1 << 16  # sensors in memory
 _FIELD_OVERHEAD = 64  # bytes of memory
 
-_Parsed = TypeVar("_Parsed", SensorEvent, MappedRecord)
+_Parsed = TypeVar("_Parsed", SensorEvent | Event, MappedRecord)
 _Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
@@ -192,7 +192,7 @@ class _RowParser:
         line, text = texts[0]
         return Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
 
-    def event(self, fields: Sequence[str]) -> SensorEvent:
+    def event(self, fields: Sequence[str]) -> SensorEvent | Event:
         if len(fields) != len(self._names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(self._names)}")
         check_encoding("".join(fields))

@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
 from pipeline.core.dead_letters.records import Replay
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.text import shown
@@ -13,7 +14,7 @@ from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent,
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
-_Parsed = TypeVar("_Parsed", bound="SensorEvent | Replay | MappedRecord")
+_Parsed = TypeVar("_Parsed", bound="SensorEvent | Event | Replay | MappedRecord")
 
 MAX_COLUMNS = 10_000
 """The most columns of a file. An event has at most 1,100 values, but each may leave most columns blank."""
@@ -62,7 +63,7 @@ class MappedRecord(NamedTuple):
     is_message: bool = True
 
 
-Record = SensorEvent | Replay | MappedRecord | Refusal | Remark
+Record = SensorEvent | Event | Replay | MappedRecord | Refusal | Remark
 
 
 class UnreadableFile(Exception):

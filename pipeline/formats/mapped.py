@@ -224,7 +224,7 @@ def remarks_on(names: Sequence[str], maker: EventMaker | MappedMaker) -> list[Re
     return []
 
 
-def record_of(values: Mapping[str, Any], maker: EventMaker | MappedMaker) -> SensorEvent | MappedRecord:
+def record_of(values: Mapping[str, Any], maker: EventMaker | MappedMaker) -> SensorEvent | Event | MappedRecord:
     """Returns the event of a record's values by column, or the message for mappings. Raises Malformed, InvalidEvent."""
     return maker.of_object(values) if isinstance(maker, MappedMaker) else event_of(values, maker)
 

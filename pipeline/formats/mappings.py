@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from pipeline.core.events.event import Event
 from pipeline.core.events.file_columns import EVENT_ID, METADATA, READING
 from pipeline.core.notation.exact_numbers import exact_float
 from pipeline.core.notation.text import shown
@@ -42,7 +43,7 @@ def time_of(time_us: int, kind: str) -> time | BadValue:
     return BadValue(f"is not a time of day: a {kind} of {time_us:,} µs since midnight")
 
 
-def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent:
+def event_of(record: Mapping[str, Any], maker: EventMaker) -> SensorEvent | Event:
     """Returns a flat record's event.
 
     Numbers are readings; strings, booleans, times and UUIDs are metadata; None is missing. A name decides instead if it

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from pipeline.core.dead_letters.records import LETTER_COLUMNS, Replay, replay_of_json
+from pipeline.core.events.event import Event
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import StrictDecoder, parse_loose_json
@@ -39,7 +40,7 @@ def _parser(maker: EventMaker) -> Callable[[int, str], Record]:
     sensor, time = maker.columns.sensor, maker.columns.time
     exact = False  # set once a sensor or time is a number with decimals: a float would lose digits
 
-    def parsed(line: str) -> SensorEvent | Replay:
+    def parsed(line: str) -> SensorEvent | Event | Replay:
         nonlocal exact
         record = _json_object(line, _EXACT if exact else _QUICK)
         if isinstance(record.get("readings"), dict):

@@ -16,6 +16,7 @@ from pipeline.core.events.event import (
     MAX_METADATA,
     MAX_METADATA_BYTES,
     MAX_READINGS,
+    Event,
     validate,
 )
 from pipeline.core.events.message import sensor_event
@@ -28,6 +29,7 @@ from pipeline.proto.sensor_event_pb2 import SensorEvent
 MAX_RECORD_BYTES = 10_000_000
 """The default limit of a record in a file: the greatest size that Pub/Sub accepts."""
 
+_new = tuple.__new__
 _MICROSECOND = timedelta(microseconds=1)
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 # By unit: its name, and the number of decimals to a microsecond.
@@ -86,6 +88,7 @@ class EventMaker:
         max_future: the longest time that an event may be ahead of the clock.
         max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
         metadata_alone: whether an event may have metadata and no readings.
+        encodes: whether the events are protobuf messages, which a publisher needs.
     """
 
     def __init__(
@@ -96,9 +99,11 @@ class EventMaker:
         max_record_bytes: int = MAX_RECORD_BYTES,
         *,
         metadata_alone: bool = False,
+        encodes: bool = True,
     ) -> None:
         self.columns = columns
         self._metadata_alone = metadata_alone
+        self._encodes = encodes
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // _MICROSECOND
@@ -128,7 +133,7 @@ class EventMaker:
         readings: dict[str, float],
         metadata: dict[str, str],
         event_id: str = "",
-    ) -> SensorEvent:
+    ) -> SensorEvent | Event:
         """Returns a valid event.
 
         Args:
@@ -151,13 +156,16 @@ class EventMaker:
             time_us = self._time_us(time)
         else:
             raise Malformed(f"{shown(self.columns.time)} is missing")
+        is_valid = self._is_plainly_valid(sensor, time_us, readings, metadata)
+        if is_valid and not self._encodes and not event_id and "".join(metadata.values()).isascii():
+            return _new(Event, (sensor, time_us, readings, metadata, "", None))
         try:
             event = sensor_event(sensor, time_us, readings, metadata, event_id)
         except UnicodeEncodeError:
             raise Malformed("text contains an unpaired surrogate") from None
         except ValueError:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
-        if not self._is_plainly_valid(sensor, time_us, readings, metadata):
+        if not is_valid:
             self.checked(event)
             if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
                 self._known_sensors.add(sensor)

@@ -23,11 +23,11 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.decoding.decoded import Decoded
+from pipeline.core.decoding.decoded import Decoded, valid_events
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import Message
+from pipeline.core.events.message import Message, message_of, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
@@ -49,6 +49,18 @@ DEAD_LETTERS = "dead_letters"
 _EVENTS = "events"
 _log = logging.getLogger(__name__)
 _new = tuple.__new__
+
+
+class CheckedEvents(NamedTuple):
+    """Events of a file that its reader has checked, but for the rules of tables.
+
+    Attributes:
+        attributes: the attributes of their dead letters.
+        events: the events.
+    """
+
+    attributes: dict[str, str]
+    events: list[Event]
 
 
 class Decoder:
@@ -96,7 +108,9 @@ class Decoder:
             for delay_us in {self._least_us, self._most_us}:
                 self._event_delay_ms.update(int(delay_us) // 1000)
 
-    def decode(self, elements: Iterable[PubsubMessage], now_us: int) -> tuple[list[Event], list[Message]]:
+    def decode(
+        self, elements: Iterable[PubsubMessage | CheckedEvents], now_us: int
+    ) -> tuple[list[Event], list[Message]]:
         """Returns the valid events of some messages, and the dead letters of the rest."""
         events: list[Event] = []
         dead_letters: list[Message] = []
@@ -104,6 +118,14 @@ class Decoder:
         checks, metadata_alone = self._checks, self._metadata_alone
         for element in elements:
             counts[metrics.MESSAGES] += 1
+            if isinstance(element, CheckedEvents):
+                of_file, problems = valid_events(element.events, lambda event, _: event, latest_us, checks)
+                events += of_file
+                for position, problem in problems:
+                    part = message_of([sensor_event(*element.events[position][:5])])
+                    attributes = {**part.attributes, **element.attributes}
+                    dead_letters += self._refuse(part._replace(attributes=attributes), problem, now_us)
+                continue
             message = _message(element)
             message_type = None
             try:
@@ -208,7 +230,7 @@ class _DecodeFn(beam.DoFn):
     def finish_bundle(self) -> None:
         self._decoder.finish()
 
-    def process(self, element: PubsubMessage) -> Iterator[Any]:
+    def process(self, element: PubsubMessage | CheckedEvents) -> Iterator[Any]:
         events, dead_letters = self._decoder.decode((element,), int(self._clock() * 1_000_000))
         for event in events:
             yield TimestampedValue(event, Timestamp(micros=event.event_time_us))
@@ -330,13 +352,13 @@ class _ProcessFn(beam.DoFn):
         for gathered in self._gathered.values():
             gathered.start()
         self._events = 0
-        self._waiting: list[PubsubMessage] = []
+        self._waiting: list[PubsubMessage | CheckedEvents] = []
         self._waiting_bytes = 0
 
-    def process(self, element: PubsubMessage) -> Iterable[Any]:
+    def process(self, element: PubsubMessage | CheckedEvents) -> Iterable[Any]:
         # Not a generator itself: most messages only wait.
         self._waiting.append(element)
-        self._waiting_bytes += len(element.data or b"")
+        self._waiting_bytes += _MOST_WAITING_BYTES if isinstance(element, CheckedEvents) else len(element.data or b"")
         if len(self._waiting) < _MOST_MESSAGES and self._waiting_bytes < _MOST_WAITING_BYTES:
             return ()
         return self._decoded(Timestamp(self._clock()))

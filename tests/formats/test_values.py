@@ -1,9 +1,13 @@
+import math
+from itertools import product
+from typing import Any
+
 import pytest
 
-from pipeline.core.events.event import EARLIEST_US
+from pipeline.core.events.event import EARLIEST_US, Event, validate
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
-from pipeline.formats.values import Malformed, check_encoding, parse_number
+from pipeline.formats.values import EventMaker, FileColumns, Malformed, check_encoding, parse_number
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, events, maker
 
 
@@ -167,6 +171,32 @@ def test_the_event_has_the_values_of_the_record() -> None:
         {"a": 1.5, "b": -0.0},
         {"room": "küche"},
     )
+
+
+RECORDS = product(
+    ("A", "A#"),
+    (MORNING, "2099-01-01T00:00:00Z", "1999-01-01T00:00:00Z"),
+    ({"a": 1.5}, {}, {"a": math.inf}, {"a": -0.0, "b": 1e308}, {"": 1.0}),
+    ({}, {"room": "küche"}, {"room": "x" * 4097}, {"room": "\udfff"}),
+    ("", "e-1", "\ud800"),
+)
+
+
+def test_events_that_are_not_encoded_are_the_same() -> None:
+    """Whether or not like events were checked before, the fields and the refusals are those of encoded events."""
+    encoding = EventMaker(FileColumns(), lambda: MORNING_US)
+    plain = EventMaker(FileColumns(), lambda: MORNING_US, encodes=False)
+
+    def outcome(maker: EventMaker, record: tuple[Any, ...]) -> Any:
+        try:
+            made = maker.event(*record)
+        except (Malformed, BadData) as problem:
+            return type(problem), str(problem)
+        return made[:5] if isinstance(made, Event) else validate(made, LATEST_US)[:5]
+
+    found = [(outcome(encoding, record), outcome(plain, record)) for record in [*RECORDS] * 2]
+    assert [one for one, other in found if one != other] == []
+    assert any(isinstance(plain.event("A", MORNING, {"a": 1.0}, metadata), Event) for metadata in ({}, {"room": "x"}))
 
 
 def test_bytes_that_were_not_utf8_are_malformed() -> None:
