@@ -137,8 +137,9 @@ def _row_key_regex(pattern: bytes) -> RowFilter:
 
 
 def _family_regex(pattern: str) -> RowFilter:
-    matches = lru_cache(maxsize=1024)(matcher(pattern, "family_name_regex_filter"))
-    return _where(lambda cell: matches(cell.family.encode()))
+    matches = matcher(pattern, "family_name_regex_filter")
+    of_family = lru_cache(maxsize=1024)(lambda family: matches(family.encode()))
+    return lambda _, cells: [cell for cell in cells if of_family(cell.family)]
 
 
 def _qualifier_regex(pattern: bytes) -> RowFilter:
@@ -200,6 +201,8 @@ def _column_limit(limit: int) -> RowFilter:
     _check_positive(limit, "cells_per_column_limit_filter")
 
     def apply(_: bytes, cells: Cells) -> Cells:
+        if len(cells) == len({(family, qualifier) for family, qualifier, *_ in cells}):
+            return cells
         columns = groupby(cells, key=lambda cell: (cell.family, cell.qualifier))
         return [cell for _, column in columns for cell in list(column)[:limit]]
 

@@ -89,12 +89,15 @@ class MemoryTable:
     def mutate(self, key: bytes, mutations: Sequence[Any]) -> None:
         """Applies mutations in order: all of them, or none if one is refused."""
         _check_key(key)
-        for mutation in mutations:
-            self._check(mutation)
+        cells = [self._checked(mutation) for mutation in mutations]
         row = self._rows.get(key, {})
-        for mutation in mutations:
-            self._apply(row, mutation)
-        self._store(key, row, pruned=all(mutation.WhichOneof("mutation") == "set_cell" for mutation in mutations))
+        for cell, mutation in zip(cells, mutations, strict=True):
+            if cell is None:
+                self._delete(row, mutation)
+            else:
+                family, qualifier, time_us, value = cell
+                row.setdefault(family, {}).setdefault(qualifier, {})[time_us] = value
+        self._store(key, row, pruned=None not in cells)
         self._count_write()
 
     def read_modify_write(self, key: bytes, rules: Sequence[Any]) -> list[StoredCell]:
@@ -177,18 +180,25 @@ class MemoryTable:
         else:
             self._rows.pop(key, None)
 
-    def _check(self, mutation: Any) -> None:
+    def _checked(self, mutation: Any) -> tuple[str, bytes, int, bytes] | None:
+        """Returns the family, qualifier, timestamp and value of a cell to be set; None for a deletion."""
         kind = mutation.WhichOneof("mutation")
         if kind == "set_cell":
             cell = mutation.set_cell
-            self._check_family(cell.family_name)
-            if cell.timestamp_micros != _SERVER_TIME:
-                _check_time(cell.timestamp_micros)
-            if len(cell.column_qualifier) > MAX_QUALIFIER_BYTES:
+            family, qualifier, time_us, value = (
+                cell.family_name, cell.column_qualifier, cell.timestamp_micros, cell.value,
+            )  # fmt: skip
+            self._check_family(family)
+            if time_us == _SERVER_TIME:
+                time_us = self._server_time_us()
+            else:
+                _check_time(time_us)
+            if len(qualifier) > MAX_QUALIFIER_BYTES:
                 raise invalid(f"Column qualifiers must not exceed {MAX_QUALIFIER_BYTES} bytes")
-            if len(cell.value) > MAX_CELL_BYTES:
+            if len(value) > MAX_CELL_BYTES:
                 raise invalid(f"A cell must not exceed {MAX_CELL_BYTES} bytes")
-        elif kind == "delete_from_column":
+            return family, qualifier, time_us, value
+        if kind == "delete_from_column":
             self._check_family(mutation.delete_from_column.family_name)
             start_us, end_us = _bounds(mutation.delete_from_column.time_range)
             _check_time(start_us)
@@ -199,15 +209,12 @@ class MemoryTable:
             raise RequestRefused(StatusCode.UNKNOWN, "a mutation is empty")
         elif kind not in ("delete_from_family", "delete_from_row"):
             raise not_built(f"mutation {kind}")
+        return None
 
-    def _apply(self, row: Row, mutation: Any) -> None:
-        """Changes a row by a mutation that has been checked. Columns and families may become empty."""
+    def _delete(self, row: Row, mutation: Any) -> None:
+        """Changes a row by a deletion that has been checked. Columns and families may become empty."""
         kind = mutation.WhichOneof("mutation")
-        if kind == "set_cell":
-            cell = mutation.set_cell
-            at_us = cell.timestamp_micros if cell.timestamp_micros != _SERVER_TIME else self._server_time_us()
-            row.setdefault(cell.family_name, {}).setdefault(cell.column_qualifier, {})[at_us] = cell.value
-        elif kind == "delete_from_column":
+        if kind == "delete_from_column":
             deletion = mutation.delete_from_column
             start_us, end_us = _bounds(deletion.time_range)
             versions = row.get(deletion.family_name, {}).get(deletion.column_qualifier, {})
