@@ -7,6 +7,7 @@ from pathlib import Path
 import google.cloud.bigtable
 import pytest
 from click.testing import CliRunner, Result
+from grpc import StatusCode
 
 from pipeline.backfill import here, run
 from pipeline.backfill.request import Backfill, BackfillResult
@@ -18,6 +19,17 @@ from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.values import EventMaker, FileColumns
 from pipeline.job.settings import Target
+from tests.faults.bigtable_proxy import (
+    BigtableProxy,
+    MutationsFault,
+    ReadAction,
+    ReadFault,
+    breaking,
+    first,
+    refusing,
+    refusing_rows,
+    slow,
+)
 from tests.support.lasting import lasting
 from tests.support.tables import created
 
@@ -174,3 +186,52 @@ def test_it_begins_anew(interrupted: tuple[TableName, list[Path], list[str]], tm
     options = {"restart": ["--restart"], "another time unit": ["--time-unit=s"]}.get(how, [])
     backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson", *options)
     assert read[3:] == list(map(str, paths))
+
+
+FAULTS: dict[str, tuple[MutationsFault | None, ReadFault | None]] = {
+    "slow answers": (first(20, slow(0.1)), None),
+    "rows refused at first": (first(20, refusing(StatusCode.UNAVAILABLE)), None),
+    "answers lost": (first(10, breaking(StatusCode.UNAVAILABLE)), None),
+    "reads that break": (None, first(10, lambda _: ReadAction(StatusCode.UNAVAILABLE, messages=1))),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_slow_or_refusing_table_changes_nothing(
+    bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The table is that of a backfill without faults."""
+    path, expected = files(tmp_path, 1)[0], created(schema())
+    backfill(expected, path)
+    table = created(schema())
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        proxy.mutations, proxy.reads = FAULTS[name]
+        result = backfill(table, path)
+        assert proxy.delayed or proxy.refused or proxy.failed
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
+    assert "145 records, 144 events: 144 raw rows" in result.stdout
+    assert cells(table) == cells(expected)
+
+
+def test_rows_that_bigtable_refuses_are_dead_letters(
+    bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count in no window, and the file of refused records has their events."""
+    path, table, letters = files(tmp_path, 1)[0], created(schema()), tmp_path / "refused.ndjson"
+    with BigtableProxy(bigtable) as proxy:
+        monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
+        proxy.mutations = first(1, refusing_rows(StatusCode.INVALID_ARGUMENT, one_in=10))
+        result = backfill(table, path, "--dead-letters", letters)
+    monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
+    found = cells(table)
+    raw = [key for key in found if key.startswith(b"s")]
+    counts = [
+        int(value)
+        for row in found.values()
+        for (family, column, _), value in row.items()
+        if (family, column) == ("hours", b"reading_count")
+    ]
+    assert sum(counts) == len(raw) < 144
+    assert len(letters.read_text().splitlines()) > 144 - len(raw)  # with the record that is no event
+    assert "ROW_REFUSED" in result.stdout
