@@ -137,7 +137,8 @@ def backfill(
     With --dry-run, writes nothing: not even refused records. Prints the sensors, the span of time and the metrics of
     the events in the files, and the first records beside their events.
 
-    Runs in this process. Pass Beam's flags after "--" to run on Dataflow: … -- --runner=DataflowRunner --region=…
+    Runs on this machine, in a process for each core. Interrupted and run again, it goes on after the files that are
+    done. Pass Beam's flags after "--" to run on Dataflow: … -- --runner=DataflowRunner --region=…
 
     \b
     Exit code:

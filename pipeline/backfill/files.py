@@ -44,7 +44,7 @@ READ = "ReadFiles"
 """The step that refuses records."""
 
 _MESSAGES = "messages"
-_MEASURES = 3  # of a process: bytes read, raw rows, aggregate rows
+_MEASURES = 2  # of a process: bytes, raw rows
 _MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
 _MOST_READINGS = 20_000  # of checked events in an element
@@ -101,10 +101,9 @@ class Meter:
         """Records that so many bytes went through a step."""
         self._all[self._first] += size
 
-    def note_rows(self, raw: int = 0, aggregates: int = 0) -> None:
-        """Records that rows were written."""
-        self._all[self._first + 1] += raw
-        self._all[self._first + 2] += aggregates
+    def note_rows(self, rows: int) -> None:
+        """Records that raw rows were written."""
+        self._all[self._first + 1] += rows
 
     @property
     def size(self) -> int:
@@ -115,11 +114,6 @@ class Meter:
     def raw_rows(self) -> int:
         """The number of raw rows that were written."""
         return sum(self._all[1::_MEASURES])
-
-    @property
-    def aggregate_rows(self) -> int:
-        """The number of aggregate rows that were written."""
-        return sum(self._all[2::_MEASURES])
 
 
 METER = Meter()

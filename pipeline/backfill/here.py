@@ -199,7 +199,7 @@ class _Worker:
                     _note(outcome, tag, value)
                 else:
                     if isinstance(value, RawRows):
-                        METER.note_rows(raw=len(value.rows))
+                        METER.note_rows(len(value.rows))
                     yield value
 
         read, process, write = self._read, self._process, self._write

@@ -213,15 +213,12 @@ def progress_of(doing: str) -> Iterator[None]:
 
     class Rows(ProgressColumn):
         def render(self, task: Task) -> Text:
-            rows = (METER.raw_rows, "raw row"), (METER.aggregate_rows, "aggregate row")
-            shown = [counted(number, name) for number, name in rows if number]
-            if METER.raw_rows and task.elapsed:
-                shown.append(f"{METER.raw_rows / task.elapsed:,.0f}/s")
-            return Text(", ".join(shown))
+            rows = METER.raw_rows
+            return Text(f"{counted(rows, 'row')}, {rows / task.elapsed:,.0f}/s" if rows and task.elapsed else "")
 
     bar = Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(20),
         TaskProgressColumn(),
         Rows(),
         TimeElapsedColumn(),
@@ -252,7 +249,7 @@ def progress_of(doing: str) -> Iterator[None]:
 
 def _line(doing: str, share: float, rows: int, seconds: float) -> str:
     """Returns a line of a log."""
-    rate = f", {counted(rows, 'raw row')}, {rows / seconds:,.0f}/s" if rows else ""
+    rate = f", {counted(rows, 'row')}, {rows / seconds:,.0f}/s" if rows else ""
     left = f", {format_duration(timedelta(seconds=round(seconds / share * (1 - share))))} left" if share else ""
     return f"{doing}: {share:.0%}{rate}{left}"
 

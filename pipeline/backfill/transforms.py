@@ -13,7 +13,6 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
-from pipeline.backfill.files import METER
 from pipeline.backfill.gather import Repeated, by_window, repeated_of, windows_of
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
@@ -260,7 +259,6 @@ class _WritingFn(CompletingFn):
             self._look_beyond(pending[index], final and final.stats)
             if final is not None:
                 self._aggregate_rows.inc()
-                METER.note_rows(aggregates=1)
                 yield from self._marks(sensor_id, start_us, final.stats)
             else:
                 self._left.inc()
