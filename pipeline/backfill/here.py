@@ -65,6 +65,7 @@ _PARTITIONS = 8  # of readings for each process, at least
 _MOST_PARTITIONS = 512
 _BUFFER_BYTES = 256 << 10
 _MOST_STATS = 50_000  # windows whose statistics wait in memory for the longer ones
+_MOST_LINES = 100  # refused records in memory
 _MOST_GROUPS = 2000  # rows of roll-ups that a process settles at once
 _BYTES_OF_PROCESS = 8 << 20  # of files, for which another process is worth its start
 _GROUP = struct.Struct("<I")
@@ -188,13 +189,13 @@ class _Worker:
             number: the number of the part, by which dead letters are in order.
             part: the part.
         """
-        outcome, letters = Outcome(), list[Message]()
+        outcome, letters = Outcome(), _Letters(self._backfill, self._folder / f"{LETTERS}{number:08}")
         readings = _Files(self._folder, "readings", self._partitions)
 
         def noted(outputs: Iterable[Output]) -> Iterator[Any]:
             for tag, value in outputs:
                 if tag in (REFUSED, DEAD_LETTERS):
-                    letters.append(value)
+                    letters.add(value)
                 if tag in (REFUSED, DEAD_LETTERS, REMARKS):
                     _note(outcome, tag, value)
                 else:
@@ -211,11 +212,9 @@ class _Worker:
             for group, data in _chained(_each(noted, write, rows), lambda: noted(write.finish())):
                 readings.add(group, _GROUP.pack(group) + data)
         readings.close()
-        if letters:
-            outcome.of_files[part.path] = len(letters)
-        if letters and self._backfill.dead_letters:
-            lines = [self._backfill.as_line(letter) + "\n" for letter in letters]
-            (self._folder / f"{LETTERS}{number:08}").write_text("".join(lines))
+        letters.close()
+        if letters.count:
+            outcome.of_files[part.path] = letters.count
         return outcome
 
     def complete(self, partition: int) -> Outcome:
@@ -303,6 +302,35 @@ class _Worker:
         if self._rewriter is None:
             self._rewriter = self._connections.enter_context(Rewriter.open(self._table[0]))
         self._rewriter.write(rows)
+
+
+class _Letters:
+    """Writes the refused records of a part of a file, one a line.
+
+    Attributes:
+        count: the number of records.
+    """
+
+    def __init__(self, backfill: Backfill, path: Path) -> None:
+        self.count = 0
+        self._as_line = backfill.as_line if backfill.dead_letters else None
+        self._path = path
+        self._lines: list[str] = []
+
+    def add(self, letter: Message) -> None:
+        """Adds a refused record."""
+        self.count += 1
+        if self._as_line is not None:
+            self._lines.append(self._as_line(letter) + "\n")
+            if len(self._lines) >= _MOST_LINES:
+                self.close()
+
+    def close(self) -> None:
+        """Writes what waits."""
+        if self._lines:
+            with self._path.open("a") as file:
+                file.writelines(self._lines)
+            self._lines = []
 
 
 class _Files:
