@@ -169,8 +169,8 @@ def windows_table(block: EventBlock, window: Window) -> "pyarrow.Table":
     kinds = _kinds(arrow)
     for name, values in sorted(block.readings.items(), key=lambda column: window_rank(column[0])):
         kind = kinds.get("count" if name == READING_COUNT else split_qualifier(name)[0].name)
-        numbers = values if kind is None else [value if value is None else int(value) for value in values]
-        columns[name] = arrow.array(numbers, kind or arrow.float64())
+        numbers = arrow.array(values, arrow.float64())
+        columns[name] = numbers if kind is None else numbers.cast(arrow.int64()).cast(kind)
     return arrow.table(columns)
 
 

@@ -6,14 +6,13 @@ before the time, a sensor at a time. Where keys begin with the time, all rows of
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import add, le
+from operator import gt, le, or_
 from typing import NamedTuple
 
 from pipeline.core.events.event import name_of
-from pipeline.core.notation.cell_values import parse_values
 from pipeline.core.queries.events import (
     Query,
     events_found_at,
@@ -26,22 +25,34 @@ from pipeline.core.queries.events import (
 from pipeline.core.queries.reads import KeyCursor, OnForeign, ReadRows, RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, intersection, range_and_next, window_ranges
 from pipeline.core.queries.windows import parsed_windows, selection_of_windows
-from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import (
+    OF_WRITERS,
+    READING_COUNT,
+    aggregate_prefix,
+    aggregate_range,
+    parse_aggregate_key,
+)
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import (
     DEFAULT,
     DEFAULT_STATISTICS,
+    ONLY_MERGED,
+    Statistic,
+    parse_all,
     parse_counts,
     qualifier_of,
     split_qualifier,
+    statistic,
 )
 
 _BLOCK_EVENTS, _MOST_STARTS = 8192, 8192
+_NOT_PRINTED = tuple(sorted(name.encode() for name in (*ONLY_MERGED, *OF_WRITERS)))  # starts of columns of windows
 _WILD = re.compile(r"[*?]")
 
 
@@ -160,7 +171,8 @@ def window_parts(
 
     With ``metrics``, yields only these metrics, and only windows that have one of them.
     """
-    for selection in _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign):
+    cells = selection_of_windows(tier, metrics)
+    for selection in _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign):
         yield parsed_windows(tier, read(selection), metrics, on_foreign)
 
 
@@ -175,8 +187,8 @@ def window_blocks(
 ) -> Iterator[Iterator[EventBlock]]:
     """Yields what :func:`window_parts` yields as columns: the readings of an event are the columns of a window's row.
 
-    Its time is the window's start. Where rows have the usual statistics, they are read in blocks, several times faster
-    than one by one.
+    Its time is the window's start. Rows are read in blocks, several times faster than one by one, without the
+    columns that readers do not list.
     """
 
     def part(selection: RowSelection) -> Iterator[EventBlock]:
@@ -196,20 +208,23 @@ def window_blocks(
         if len(gathered):
             yield gathered
 
-    return map(part, _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign))
+    cells = selection_of_windows(tier, metrics)
+    columns = [each for each in cells.qualifiers or () if not each.startswith(_NOT_PRINTED)]
+    cells = cells._replace(qualifiers=None if cells.qualifiers is None else tuple(columns), without=_NOT_PRINTED)
+    return map(part, _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign))
 
 
 def _window_selections(
     tier: Tier,
     read: ReadRows,
+    cells: CellSelection,
     sensors: Chosen,
     start_us: int,
     end_us: int,
-    metrics: tuple[str, ...] | None,
     on_foreign: OnForeign,
 ) -> Iterator[RowSelection]:
     parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
-    span, cells = ChosenSpan(start_us, end_us, sensors), selection_of_windows(tier, metrics)
+    span = ChosenSpan(start_us, end_us, sensors)
     for prefix in sensors.prefixes:
         keys = prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode())
         for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
@@ -245,23 +260,12 @@ def _add_windows(
     if b"" in counts or {tier.family} != set(block.families) or not set(by_metric) <= set(metrics or by_metric):
         raise ValueError("it has other columns")
     readings: dict[str, Sequence[float | None]] = {READING_COUNT: parse_counts(counts)}
-    present = [0] * len(counts)  # the number of metrics in each row
+    present = [False] * len(counts)  # whether each row has a metric
     for metric, texts in sorted(by_metric.items()):
         name_of(metric.encode())
-        if set(texts) != set(DEFAULT) or tier.statistics.of(metric) is not DEFAULT_STATISTICS:
-            raise ValueError("it has other statistics")
-        has = [list(map(bool, texts[name])) for name in DEFAULT]
-        if any(each != has[0] for each in has):
-            raise ValueError("it lacks some statistics")
-        present = list(map(add, present, has[0]))
-        found = [parse_counts(list(filter(None, texts["count"])))]
-        found += [parse_values(list(filter(None, texts[name]))) for name in DEFAULT[1:]]
-        _, _, least, most, averages, deviations = found
-        if not all(map(le, least, most)) or min(deviations, default=0.0) < 0:
-            raise ValueError("its statistics contradict each other")
-        found[4] = list(map(min, map(max, averages, least), most))
-        for name, numbers in zip(DEFAULT, found, strict=True):
-            readings[qualifier_of(name, metric)] = _spread(numbers, has[0])
+        has = list(map(bool, texts.get("count", ())))
+        present = list(map(or_, present, has)) if has else []
+        readings |= _statistics(tier.statistics.of(metric), metric, texts, has)
     if not all(present):
         raise ValueError("it has no metric")
     sensors = dict[bytes, str]()
@@ -272,6 +276,37 @@ def _add_windows(
         if sensor not in sensors or start not in starts:
             sensors[sensor], starts[start] = parse_aggregate_key(tier.window, key)
     gathered.extend([sensors[each] for each, _ in pairs], [starts[each] for _, each in pairs], readings, {})
+
+
+def _statistics(
+    named: tuple[Statistic, ...], metric: str, texts: Mapping[str, Sequence[bytes]], has: list[bool]
+) -> dict[str, Sequence[float | None]]:
+    """Returns the columns of a metric, which has statistics of that name in some rows. Raises ValueError.
+
+    Rows that have the count have the default statistics, if these are the metric's; others may lack some.
+    """
+    everywhere = not has or all(has)
+    found: dict[str, tuple[list[bool], list[float]]] = {}
+    for name in sorted(texts, key=lambda name: statistic(name).rank):
+        of_name, of_rows = texts[name], has
+        if not (everywhere and b"" not in of_name):
+            of_rows = list(map(bool, of_name))
+            if of_rows != has and (named is DEFAULT_STATISTICS or any(map(gt, of_rows, has))):
+                raise ValueError("it lacks some statistics")
+            of_name = list(filter(None, of_name))
+        found[name] = of_rows, parse_all(statistic(name), of_name)
+    if "count" not in found or (named is DEFAULT_STATISTICS and set(found) != set(DEFAULT)):
+        raise ValueError("it has other statistics")
+    rows, least = found.get("min", (None, []))
+    _, most = found.get("max", (None, []))
+    if rows is not None and (rows != found.get("max", (rows,))[0] or not all(map(le, least, most))):
+        raise ValueError("its statistics contradict each other")
+    for name, (of_rows, values) in found.items():
+        if statistic(name).limited and (least or most):
+            if not least or not most or of_rows != rows:
+                raise ValueError("its ranges of readings are not all known")
+            values[:] = map(min, map(max, values, least), most)
+    return {qualifier_of(name, metric): _spread(values, of_rows) for name, (of_rows, values) in found.items()}
 
 
 def _spread(values: Sequence[float], has: Sequence[bool]) -> Sequence[float | None]:
