@@ -106,6 +106,34 @@ def schema_options(command: Command) -> Command:
     return with_declared
 
 
+_BEAM_FLAGS = "tidetable.beam_flags"
+
+
+class BeamCommand(click.Command):
+    """Keeps the arguments after ``--`` for Beam, instead of parsing them as its own.
+
+    Attributes:
+        with_runner: whether they are Beam's only if they name its runner.
+    """
+
+    with_runner = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        own, beams = args[:at], args[at + 1 :]
+        if at < len(args) and (not self.with_runner or any(each.startswith("--runner") for each in beams)):
+            ctx.meta[_BEAM_FLAGS], args = beams, own
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- BEAM_FLAGS...]"]
+
+
+def beam_flags() -> list[str] | None:
+    """Returns the flags that the running :class:`BeamCommand` got for Beam; None without any."""
+    return click.get_current_context().meta.get(_BEAM_FLAGS)
+
+
 class FloatRange(click.FloatRange):
     """A number in a range. NaN is in none, which click does not refuse: no comparison finds it outside."""
 

@@ -28,7 +28,7 @@ _DEFAULT = "default"
 COMMAND_LINE_ONLY = frozenset({"accept-expired", "ack", "apply", "dry-run", "force", "help", "yes"})
 
 # These differ between commands: a setting has to name the command.
-OF_ONE_COMMAND = frozenset({"dead-letters", "output", "schema", "sensors", "tier", "window"})
+OF_ONE_COMMAND = frozenset({"dead-letters", "out", "output", "schema", "sensors", "tier", "window"})
 
 # The long names of all options that a profile can set, to tell a mistyped key from one for another command. click could
 # tell them only after an import of every command, which takes seconds; a test compares the list with the commands.

@@ -15,6 +15,7 @@ from pipeline.cli.entry import Importing
 from pipeline.cli.options import (
     COUNT,
     AskedRange,
+    BeamCommand,
     Command,
     Parsed,
     asked_range_options,
@@ -25,9 +26,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.queries.many import Chosen, is_glob
+from pipeline.core.queries.windows import sensors_with_windows
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import parse_window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
@@ -62,24 +65,39 @@ def many_sensors(command: Command) -> Command:
     return _sensors_argument(_all_option(_prefix_option(command)))
 
 
-def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool) -> Chosen | None:
-    """Returns which sensors a command names; None if it lists them by their ids alone.
+def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool, by_job: bool = False) -> Chosen | None:
+    """Returns which sensors a command names; None if it lists them by their ids alone, unless a job reads them.
 
     Raises:
         click.UsageError: it names none, or in two ways.
     """
     if bool(sensors) + all_sensors + (prefix is not None) != 1:
         raise click.UsageError("pass either sensors or globs such as 'hall-*', or --prefix, or --all")
-    if sensors and not any(map(is_glob, sensors)):
+    if sensors and not by_job and not any(map(is_glob, sensors)):
         return None
     return Chosen(sensors, "" if all_sensors else prefix)
 
 
-def missing_of(table: "SensorTable", chosen: Chosen) -> list[str]:
-    """Returns the ids and globs that choose no sensor of the table. Seeks its sensors unless all have chosen some."""
+class ExportCommand(BeamCommand):
+    """A command that a job carries out if Beam's runner is named after ``--``, where sensors may be, too."""
+
+    with_runner = True
+
+
+def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> list[str]:
+    """Returns the ids and globs that choose no sensor of the table. Seeks its sensors unless all have chosen some.
+
+    With ``tier``, sensors that have only windows of it count, too.
+    """
+    prefixes = chosen.prefixes
+    with_windows = (
+        sensors_with_windows(tier, table.rows.read_selection, prefix, "", lambda _: None)
+        for prefix in (prefixes if tier else ())
+        if tier
+    )
     if chosen.missing:
         with suppress(ValueError):  # the table can't list its sensors
-            for sensor in chain.from_iterable(map(table.sensors, chosen.prefixes)):
+            for sensor in chain.from_iterable(chain(with_windows, map(table.sensors, prefixes))):
                 chosen.includes(sensor)
                 if not chosen.missing:
                     break

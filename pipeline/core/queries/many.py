@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from operator import gt, le, or_
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from pipeline.core.queries.events import (
     selection_of,
 )
 from pipeline.core.queries.reads import KeyCursor, OnForeign, ReadRows, RowSelection, in_batches
-from pipeline.core.queries.sweeps import Span, intersection, range_and_next, window_ranges
+from pipeline.core.queries.sweeps import EVERYTHING, Span, intersection, range_and_next, window_ranges
 from pipeline.core.queries.windows import parsed_windows, selection_of_windows
 from pipeline.core.rows.aggregate_rows import (
     OF_WRITERS,
@@ -34,7 +35,7 @@ from pipeline.core.rows.aggregate_rows import (
 )
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
+from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range, split_range
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
 from pipeline.core.schema.layouts import CellSelection
@@ -120,6 +121,54 @@ class ChosenSpan(NamedTuple):
         return self.sensors.includes(sensor_id)
 
 
+class EventPart(NamedTuple):
+    """A part of the events of sensors, which can be read by itself.
+
+    Attributes:
+        query: the events, without a limit.
+        keys: the keys of their rows.
+        place: the sensor, and its metadata in row keys; None for all sensors that are asked for.
+    """
+
+    query: Query
+    keys: KeyRange = EVERYTHING
+    place: KeyBindings | None = None
+
+
+def event_parts(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, points: Sequence[bytes], on_foreign: OnForeign
+) -> Iterator[EventPart]:
+    """Yields the parts of the events of sensors: ranges of keys or, where rows have parts of events, sensors.
+
+    If keys begin with the time, yields spans of time.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+        sensors: the sensors.
+        query: the events; its metadata is the first that row keys have before the sensor.
+        points: the keys that cut the table into parts of about the same size.
+        on_foreign: receives rows that the schema does not write.
+    """
+    known = KeyBindings(None, None, query.metadata)
+    if has_time_last(schema):
+        for prefix in _prefixes(schema, sensors, known):
+            each = split_range(prefix_range(schema.keys.prefix(known, prefix)), points)
+            yield from (EventPart(query, keys) for keys in each)
+    elif schema.key.time_first:
+        # Parts of an event share the first time of their keys. If metadata is before it, each part reads all keys.
+        count = 1 if schema.keys.first_unknown(KeyBindings()) is not None else len(points) + 1
+        floor, length_us = schema.key.times[0].floor, query.end_us - query.start_us
+        cuts = {floor(query.start_us + length_us * n // count) for n in range(1, count)}
+        times = [query.start_us, *sorted(cut for cut in cuts if cut > query.start_us), query.end_us]
+        yield from (EventPart(replace(query, start_us=start, end_us=end)) for start, end in pairwise(times))
+    else:
+        for prefix in _prefixes(schema, sensors, known):
+            for place in places(schema, read, on_foreign, known, prefix):
+                if sensors.includes(place.sensor_id or ""):
+                    yield EventPart(query, place=place)
+
+
 def blocks_of(
     schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign
 ) -> Iterator[Iterator[EventBlock]]:
@@ -134,18 +183,22 @@ def blocks_of(
         query: the events, without a limit; its metadata is the first that row keys have before the sensor.
         on_foreign: receives rows that the schema does not write.
     """
-    known = KeyBindings(None, None, query.metadata)
+    for part in event_parts(schema, read, sensors, query, (), on_foreign):
+        yield from blocks_of_part(schema, read, sensors, part, on_foreign)
+
+
+def blocks_of_part(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, part: EventPart, on_foreign: OnForeign
+) -> Iterator[Iterator[EventBlock]]:
+    """Yields what :func:`blocks_of` yields of one of :func:`event_parts`."""
     if has_time_last(schema):
-        for ranges in in_batches(_ranges(schema, read, sensors, query, known, on_foreign)):
-            yield _blocks_in(schema, read, ranges, query, on_foreign)
-    elif schema.key.time_first:
-        events = events_of_all(schema, read, query, on_foreign)
-        yield _in_blocks(event for event in events if sensors.includes(event.sensor_id))
+        for ranges in in_batches(_ranges(schema, read, sensors, part, on_foreign)):
+            yield _blocks_in(schema, read, ranges, part.query, on_foreign)
+    elif part.place is not None:
+        yield _in_blocks(events_found_at(schema, read, part.place, part.query, on_foreign))
     else:
-        for prefix in _prefixes(schema, sensors, known):
-            for place in places(schema, read, on_foreign, known, prefix):
-                if sensors.includes(place.sensor_id or ""):
-                    yield _in_blocks(events_found_at(schema, read, place, query, on_foreign))
+        events = events_of_all(schema, read, part.query, on_foreign)
+        yield _in_blocks(event for event in events if sensors.includes(event.sensor_id))
 
 
 def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
@@ -166,13 +219,14 @@ def window_parts(
     end_us: int,
     metrics: tuple[str, ...] | None,
     on_foreign: OnForeign,
+    within: KeyRange = EVERYTHING,
 ) -> Iterator[Iterator[AggregateRecord]]:
     """Yields parts of the windows of sensors that start in a range, sensor by sensor, each oldest first.
 
-    With ``metrics``, yields only these metrics, and only windows that have one of them.
+    With ``metrics``, yields only these metrics, and only windows that have one of them; only keys ``within`` a range.
     """
     cells = selection_of_windows(tier, metrics)
-    for selection in _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign):
+    for selection in _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign, within):
         yield parsed_windows(tier, read(selection), metrics, on_foreign)
 
 
@@ -184,6 +238,7 @@ def window_blocks(
     end_us: int,
     metrics: tuple[str, ...] | None,
     on_foreign: OnForeign,
+    within: KeyRange = EVERYTHING,
 ) -> Iterator[Iterator[EventBlock]]:
     """Yields what :func:`window_parts` yields as columns: the readings of an event are the columns of a window's row.
 
@@ -211,7 +266,7 @@ def window_blocks(
     cells = selection_of_windows(tier, metrics)
     columns = [each for each in cells.qualifiers or () if not each.startswith(_NOT_PRINTED)]
     cells = cells._replace(qualifiers=None if cells.qualifiers is None else tuple(columns), without=_NOT_PRINTED)
-    return map(part, _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign))
+    return map(part, _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign, within))
 
 
 def _window_selections(
@@ -222,12 +277,14 @@ def _window_selections(
     start_us: int,
     end_us: int,
     on_foreign: OnForeign,
+    within: KeyRange,
 ) -> Iterator[RowSelection]:
     parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
     span = ChosenSpan(start_us, end_us, sensors)
     for prefix in sensors.prefixes:
-        keys = prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode())
-        for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
+        keys = intersection(prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode()), within)
+        each = window_ranges(read, keys, span, parse, range_of, on_foreign) if keys else ()
+        for ranges in in_batches(each):
             yield RowSelection(ranges, cells)
 
 
@@ -323,23 +380,21 @@ def _prefixes(schema: TableSchema, sensors: Chosen, known: KeyBindings) -> list[
 
 
 def _ranges(
-    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, known: KeyBindings, on_foreign: OnForeign
+    schema: TableSchema, read: ReadRows, sensors: Chosen, part: EventPart, on_foreign: OnForeign
 ) -> Iterator[KeyRange]:
     """Yields the ranges of the events' keys: the times of the query below each prefix."""
-    key, span = schema.key, Span(query.start_us, query.end_us)
-    for prefix in _prefixes(schema, sensors, known):
-        keys = prefix_range(schema.keys.prefix(known, prefix))
-        cursor, position = KeyCursor(read, keys.end, key.parse_key, on_foreign), keys.start
-        while first := cursor.first(position):
-            found, raw_key = first
-            if query.metadata.items() <= raw_key.metadata.items() and sensors.includes(raw_key.sensor_id):
-                of_span, position = range_and_next(key, found, raw_key, span)
-                if of_span is not None and (inside := intersection(of_span, keys)) is not None:
-                    yield inside
-            else:
-                position = after_prefix(key.prefix_through(SensorToken, found))
-            if not position:
-                break
+    key, span, metadata = schema.key, Span(part.query.start_us, part.query.end_us), part.query.metadata
+    cursor, position = KeyCursor(read, part.keys.end, key.parse_key, on_foreign), part.keys.start
+    while first := cursor.first(position):
+        found, raw_key = first
+        if metadata.items() <= raw_key.metadata.items() and sensors.includes(raw_key.sensor_id):
+            of_span, position = range_and_next(key, found, raw_key, span)
+            if of_span is not None and (inside := intersection(of_span, part.keys)) is not None:
+                yield inside
+        else:
+            position = after_prefix(key.prefix_through(SensorToken, found))
+        if not position:
+            break
 
 
 def _blocks_in(
