@@ -30,7 +30,8 @@ from pipeline.local.emulators import BIGTABLE, running_emulators
 from tests.support.groups import MIDNIGHT
 from tests.support.tables import created
 
-MINUTE, SENSORS, EVENTS, WINDOWS = 60_000_000, 100, 1000, 300  # of each sensor
+MINUTE, SENSORS = 60_000_000, 25
+EVENTS, WINDOWS = 30 * 24 * 6, 30 * 24  # of each sensor: a month of ten-minute values, and of hours
 GOALS = {"events": 8, "windows": 40}
 DECLARED = """
 [tiers]
@@ -50,7 +51,7 @@ def readings(n: int) -> dict[str, float]:
 def events() -> Iterator[Event]:
     for number in range(SENSORS):
         for n in range(EVENTS):
-            yield Event(f"sensor-{number:03}", MIDNIGHT + n * MINUTE, readings(n + number), {})
+            yield Event(f"sensor-{number:03}", MIDNIGHT + n * 10 * MINUTE, readings(n + number), {})
 
 
 def windows(schema: TableSchema) -> Iterator[Row]:
@@ -58,7 +59,7 @@ def windows(schema: TableSchema) -> Iterator[Row]:
     for number in range(SENSORS):
         for hour in range(WINDOWS):
             start_us = MIDNIGHT + hour * HOURLY.length_us
-            times_us = [start_us + n * MINUTE for n in range(6)]
+            times_us = [start_us + n * 10 * MINUTE for n in range(6)]
             of_metrics = [readings(number + hour + n) for n in range(6)]
             columns = {metric: [each[metric] for each in of_metrics] for metric in METRICS}
             stats = schema.statistics.stats_of(times_us, columns)
