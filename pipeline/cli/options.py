@@ -110,19 +110,12 @@ _BEAM_FLAGS = "tidetable.beam_flags"
 
 
 class BeamCommand(click.Command):
-    """Keeps the arguments after ``--`` for Beam, instead of parsing them as its own.
-
-    Attributes:
-        with_runner: whether they are Beam's only if they name its runner.
-    """
-
-    with_runner = False
+    """Keeps flags after ``--`` for Beam, instead of parsing them as arguments of its own."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         at = args.index("--") if "--" in args else len(args)
-        own, beams = args[:at], args[at + 1 :]
-        if at < len(args) and (not self.with_runner or any(each.startswith("--runner") for each in beams)):
-            ctx.meta[_BEAM_FLAGS], args = beams, own
+        if any(each.startswith("--") for each in args[at + 1 :]):
+            ctx.meta[_BEAM_FLAGS], args = args[at + 1 :], args[:at]
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

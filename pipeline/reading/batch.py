@@ -1,9 +1,9 @@
 """Exports as a batch job: the events or windows of many sensors, to files in a folder or a bucket, or to BigQuery.
 
-    parts of the table ─ ReadParts ─ Gather ─ WriteFiles ─ Rename ── files by day, and by sensors
-                              │                 │
-                              └── columns ──────┘
-                              └─ WriteToBigQuery ── rows of a table
+    table ─ Parts ─ Read ─ Gather ─ WriteFile ─ Written ─ Rename ── files by day, and by sensors
+                     │                 │
+                     ├──── columns ────┘
+                     └─ Write ── rows of BigQuery
 
 A part is a range of keys, or a sensor where rows have parts of events. A file has a temporary name until all are
 written. A bundle that Beam repeats writes another temporary file, and only the last one gets the name.
@@ -11,35 +11,26 @@ written. A bundle that Beam repeats writes another temporary file, and only the 
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import pyarrow
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.gcp.bigquery import BigQueryDisposition, WriteToBigQuery
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.io.gcp.bigquery import WriteToBigQuery
+from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 
 from pipeline.cli.output import Output
-from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
+from pipeline.cloud.connection.key_ranges import sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.notation.text import json_number
-from pipeline.core.notation.times import format_time
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import (
-    Chosen,
-    EventPart,
-    blocks_of_part,
-    event_parts,
-    window_blocks,
-    window_parts,
-)
+from pipeline.core.queries.many import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.queries.reads import ForeignRows
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.records import AggregateRecord, RawRecord
@@ -62,71 +53,10 @@ _DAY_US = 86_400_000_000
 _COLUMNS = "columns"
 _NUMBER = re.compile(r"-\d{5}-of-\d{5}")  # of a file
 _BIGQUERY = re.compile(BIGQUERY + r"([a-z][a-z0-9:.-]*[a-z0-9])\.(\w{1,1024})\.([\w-]{1,1024})", re.ASCII)
-
-_ENTRY = {"mode": "REPEATED", "type": "RECORD"}
-
-
-def _field(name: str, kind: str, mode: str = "REQUIRED") -> dict[str, Any]:
-    return {"name": name, "type": kind, "mode": mode}
-
-
-_NAMED_VALUE = [_field("name", "STRING"), _field("value", "FLOAT64")]
-BIGQUERY_FIELDS: Mapping[str, list[dict[str, Any]]] = {
-    RAW.name: [
-        _field("sensor_id", "STRING"),
-        _field("event_time", "TIMESTAMP"),
-        {"name": "readings", "fields": [_field("key", "STRING"), _field("value", "FLOAT64")], **_ENTRY},
-        {"name": "metadata", "fields": [_field("key", "STRING"), _field("value", "STRING")], **_ENTRY},
-        _field("event_id", "STRING", "NULLABLE"),
-    ],
-    AGGREGATES.name: [
-        _field("sensor_id", "STRING"),
-        _field("tier", "STRING"),
-        _field("window_start", "TIMESTAMP"),
-        _field("window_end", "TIMESTAMP"),
-        _field("reading_count", "INT64"),
-        {
-            "name": "metrics",
-            "fields": [
-                _field("metric", "STRING"),
-                _field("count", "INT64"),
-                {"name": "statistics", "fields": _NAMED_VALUE, **_ENTRY},
-            ],
-            **_ENTRY,
-        },
-    ],
+_FIELDS = {  # of BigQuery's tables
+    RAW.name: "sensor_id:STRING,event_time:TIMESTAMP,event_id:STRING,readings:JSON,metadata:JSON",
+    AGGREGATES.name: "sensor_id:STRING,window_start:TIMESTAMP,window:STRING,reading_count:INTEGER,metrics:JSON",
 }
-"""The fields of BigQuery's tables of events and windows: those of the messages ``SensorEvent`` and ``WindowResult``."""
-
-
-def bigquery_row(record: RawRecord | AggregateRecord) -> dict[str, Any]:
-    """Returns the row of an event or a window. An infinite sum is the text that BigQuery reads as one."""
-    if isinstance(record, RawRecord):
-        return {
-            "sensor_id": record.sensor_id,
-            "event_time": format_time(record.event_time_us),
-            "readings": [{"key": name, "value": value} for name, value in record.readings.items()],
-            "metadata": [{"key": name, "value": text} for name, text in record.metadata.items()],
-            "event_id": record.event_id or None,
-        }
-    summaries = ((metric, summary.count, summary.statistics()) for metric, summary in record.metrics.items())
-    return {
-        "sensor_id": record.sensor_id,
-        "tier": record.window.text,
-        "window_start": format_time(record.start_us),
-        "window_end": format_time(record.window.end_of(record.start_us)),
-        "reading_count": record.reading_count,
-        "metrics": [
-            {
-                "metric": metric,
-                "count": count,
-                "statistics": [
-                    {"name": name, "value": json_number(value)} for name, value in found.items() if name != "count"
-                ],
-            }
-            for metric, count, found in summaries
-        ],
-    }
 
 
 @dataclass(frozen=True)
@@ -151,8 +81,13 @@ class Export:
 
     @property
     def view(self) -> View[Any]:
-        """How records become tables."""
+        """How records become tables and JSON."""
         return RAW if self.tier is None else AGGREGATES
+
+    def files_of_a_day(self, table_bytes: int) -> int:
+        """Returns the number of files of a day that makes none of them very large."""
+        days = max((self.query.end_us - self.query.start_us) // _DAY_US, 1)
+        return max(table_bytes // days // _FILE_BYTES, 1)
 
 
 def run(
@@ -165,180 +100,149 @@ def run(
 
     Raises:
         BadFlag: a flag of Beam's is wrong or missing, or the job can't write to the place.
-        ServerProblem: the job failed. No file has its name then, or files of an earlier export stay.
+        ServerProblem: the job failed. Files of an earlier export stay, as far as no file replaces them.
     """
     export = Export(table.rows.name, table.schema, sensors, query, tier, printing)
     options = bounded.beam_options(printing.beam_flags or (), table.rows.name.project)
-    here, to_bigquery = runs_here(options), _BIGQUERY.fullmatch(printing.out)
-    if to_bigquery is None and (not printing.out or printing.one_file or "://" in printing.out.removeprefix("gs://")):
-        raise BadFlag(
-            "a job writes a folder, a bucket or a table: --out gs://… or --out bigquery://PROJECT.DATASET.TABLE"
-        )
-    if to_bigquery is None and not here and not printing.out.startswith("gs://"):
-        raise BadFlag(f"--out {printing.out} is a local folder, where workers can't write; pass a bucket, gs://…")
-    temp = options.view_as(GoogleCloudOptions).temp_location
-    if to_bigquery and (printing.long or printing.sensor_prefix or printing.output != Output.PARQUET):
-        raise BadFlag("BigQuery gets rows, not files: remove --output, --long and --sensor-prefix")
-    if to_bigquery and not temp:
-        raise BadFlag(
-            "--temp_location is needed: a folder in a bucket from which BigQuery loads, like gs://my-bucket/temp"
-        )
+    bigquery = _checked_place(printing, options)
     samples = sampled_keys(table.rows.name)
-    points = split_points(samples)
 
     def build(pipeline: beam.Pipeline) -> None:
         parts = (
             pipeline
-            | "Table" >> beam.Create([points])
+            | "Table" >> beam.Create([split_points(samples)])
             | "Parts" >> beam.ParDo(_PartsFn(export))
-            | "SpreadParts" >> beam.Reshuffle()
+            | "Spread" >> beam.Reshuffle()
         )
-        if to_bigquery:
-            rows = parts | "ReadRecords" >> beam.ParDo(_ReadRecordsFn(export))
-            _ = rows | "Write" >> write_to_bigquery(to_bigquery, export, temp)
+        if bigquery:
+            temp = options.view_as(GoogleCloudOptions).temp_location
+            _ = parts | "Read" >> beam.ParDo(_ReadFn(export)) | "Write" >> write_to_bigquery(bigquery, export, temp)
         else:
-            _ = parts | "WriteFiles" >> _WriteFiles(export, _files_of_a_day(samples, query))
+            files = export.files_of_a_day(samples[-1].offset_bytes if samples else 0)
+            _ = parts | "WriteFiles" >> _WriteFiles(export, files)
 
     totals = bounded.run(options, build, [table.schema])
-    where = "in this process" if here else "on Dataflow"
+    where = "in this process" if runs_here(options) else "on Dataflow"
     return totals.get(metrics.EXPORTED, 0), totals.get(metrics.EXPORT_FOREIGN_ROWS, 0), where
+
+
+def _checked_place(printing: Printing, options: PipelineOptions) -> "re.Match[str] | None":
+    """Returns the table of BigQuery; None for a folder. Raises BadFlag if the job can't write there."""
+    out, bigquery = printing.out, _BIGQUERY.fullmatch(printing.out)
+    if bigquery and (printing.long or printing.sensor_prefix or printing.output != Output.PARQUET):
+        raise BadFlag("BigQuery gets rows, not files: remove --output, --long and --sensor-prefix")
+    if bigquery and not options.view_as(GoogleCloudOptions).temp_location:
+        raise BadFlag("--temp_location is needed: a folder in a bucket, from which BigQuery loads the rows")
+    if not bigquery and (not out or printing.one_file or "://" in out.removeprefix("gs://")):
+        raise BadFlag("a job writes to --out gs://…, or to --out bigquery://PROJECT.DATASET.TABLE")
+    if not bigquery and not runs_here(options) and not out.startswith("gs://"):
+        raise BadFlag(f"--out {out} is a local folder, where workers can't write; pass a bucket, gs://…")
+    return bigquery
 
 
 def write_to_bigquery(place: "re.Match[str]", export: Export, temp: str) -> beam.PTransform:
     """Returns the step that loads rows into a table, which is new or empty: another load would add the rows again."""
-    project, dataset, table = place.groups()
-    time = "event_time" if export.tier is None else "window_start"
+    partitioning = {"timePartitioning": {"type": "DAY", "field": export.view.time}}
     return WriteToBigQuery(
-        f"{project}:{dataset}.{table}",
-        schema={"fields": BIGQUERY_FIELDS[export.view.name]},
+        "{}:{}.{}".format(*place.groups()),
+        schema=_FIELDS[export.view.name],
         method=WriteToBigQuery.Method.FILE_LOADS,
-        create_disposition=BigQueryDisposition.CREATE_IF_NEEDED,
-        write_disposition=BigQueryDisposition.WRITE_EMPTY,
+        write_disposition="WRITE_EMPTY",
         custom_gcs_temp_location=temp,
-        additional_bq_parameters={
-            "timePartitioning": {"type": "DAY", "field": time},
-            "clustering": {"fields": ["sensor_id"]},
-        },
+        additional_bq_parameters=partitioning | {"clustering": {"fields": ["sensor_id"]}},
     )
-
-
-def _files_of_a_day(samples: list[Sample], query: Query) -> int:
-    """Returns the number of files of a day, so that none is much larger than others, given the size of the table."""
-    size, days = samples[-1].offset_bytes if samples else 0, (query.end_us - query.start_us) // _DAY_US
-    return max(size // max(days, 1) // _FILE_BYTES, 1)
-
-
-_Part = tuple[int, EventPart]  # with its number
 
 
 @beam.typehints.with_output_types(Any)
 class _PartsFn(TableReadingFn):
-    """Turns the keys that cut a table into the parts to read."""
+    """Turns the keys that cut a table into the parts to read, with their numbers."""
 
     def __init__(self, export: Export) -> None:
         super().__init__(export.table, RETRY_S)
         self._export = export
 
-    def process(self, element: list[bytes]) -> Iterator[_Part]:
-        export, ignored = self._export, ForeignRows()  # a part tells of them
-        if export.tier is None:
-            yield from enumerate(
-                event_parts(export.schema, self._read, export.sensors, export.query, element, ignored.add)
-            )
-        else:
-            keys = prefix_range(aggregate_prefix(export.tier.window).encode())
-            yield from enumerate(EventPart(export.query, each) for each in split_range(keys, element))
-
-
-class _ReadPartFn(TableReadingFn):
-    """Reads parts, and counts what they have."""
-
-    def __init__(self, export: Export) -> None:
-        super().__init__(export.table, RETRY_S)
-        self._export = export
-        self._exported = metrics.counter(metrics.EXPORTED)
-        self._foreign = metrics.counter(metrics.EXPORT_FOREIGN_ROWS)
-
-    def _tables(self, part: EventPart, foreign: ForeignRows) -> Iterator[pyarrow.Table]:
-        export, printing, found = self._export, self._export.printing, part.query.metrics
-        if export.tier is None:
-            blocks = blocks_of_part(export.schema, self._read, export.sensors, part, foreign.add)
-            return event_tables(chain.from_iterable(blocks), printing, found or ())
-        if not printing.in_columns:
-            return tables_of(self._windows(part, foreign), AGGREGATES, printing)
-        blocks = window_blocks(export.tier, self._read, *self._of_windows(part), foreign.add, part.keys)
-        return window_tables(chain.from_iterable(blocks), export.tier.window, printing)
-
-    def _records(self, part: EventPart, foreign: ForeignRows) -> Iterator[RawRecord | AggregateRecord]:
-        export = self._export
+    def process(self, element: list[bytes]) -> Iterator[tuple[int, EventPart]]:
+        export, ignored = self._export, ForeignRows()  # reading a part tells of them
+        parts = event_parts(export.schema, self._read, export.sensors, export.query, element, ignored.add)
         if export.tier is not None:
-            yield from self._windows(part, foreign)
-            return
-        for blocks in blocks_of_part(export.schema, self._read, export.sensors, part, foreign.add):
-            for block in blocks:
-                yield from block.records()
-
-    def _windows(self, part: EventPart, foreign: ForeignRows) -> Iterator[AggregateRecord]:
-        assert self._export.tier is not None  # noqa: S101 (for the type checker)
-        parts = window_parts(self._export.tier, self._read, *self._of_windows(part), foreign.add, part.keys)
-        return chain.from_iterable(parts)
-
-    def _of_windows(self, part: EventPart) -> tuple[Chosen, int, int, tuple[str, ...] | None]:
-        return self._export.sensors, part.query.start_us, part.query.end_us, part.query.metrics
-
-
-class _Chunk(NamedTuple):
-    """Rows of a file.
-
-    Attributes:
-        part: the number of the part.
-        number: the number of the table in the part.
-        rows: the table, as a stream of Arrow.
-    """
-
-    part: int
-    number: int
-    rows: bytes
-
-
-@beam.typehints.with_output_types(tuple[tuple[str, int], Any])
-class _ReadTablesFn(_ReadPartFn):
-    """Turns parts into rows of files: ``((part of the path, number of the file), chunk)``; and into their columns."""
-
-    def __init__(self, export: Export, files: int) -> None:
-        super().__init__(export)
-        self._files = files
-
-    def process(self, element: _Part) -> Iterator[Any]:
-        (number, part), foreign, seen = element, ForeignRows(), set[bytes]()
-        for index, table in enumerate(self._tables(part, foreign)):
-            for path, rows in parted(table, self._export.printing, self._export.view.time):
-                self._exported.inc(len(rows))
-                columns = rows.schema.serialize().to_pybytes()
-                if columns not in seen:
-                    seen.add(columns)
-                    yield TaggedOutput(_COLUMNS, columns)
-                yield (path, number % self._files), _Chunk(number, index, _stream_of(rows))
-        self._foreign.inc(foreign.count)
+            keys = prefix_range(aggregate_prefix(export.tier.window).encode())
+            parts = (EventPart(export.query, each) for each in split_range(keys, element))
+        yield from enumerate(parts)
 
 
 @beam.typehints.with_output_types(Any)
-class _ReadRecordsFn(_ReadPartFn):
-    """Turns parts into rows of BigQuery."""
+class _ReadFn(TableReadingFn):
+    """Turns parts into rows of BigQuery, or into rows of files, and counts them.
 
-    def process(self, element: _Part) -> Iterator[dict[str, Any]]:
-        foreign = ForeignRows()
-        for record in self._records(element[1], foreign):
+    Rows of files are ``((part of the path, number of the file), (part, table, rows as a stream of Arrow))``. Another
+    output has their columns.
+
+    Args:
+        export: the export.
+        files: the number of files of a day; 0 for BigQuery.
+    """
+
+    def __init__(self, export: Export, files: int = 0) -> None:
+        super().__init__(export.table, RETRY_S)
+        self._export, self._files = export, files
+        self._exported = metrics.counter(metrics.EXPORTED)
+        self._foreign = metrics.counter(metrics.EXPORT_FOREIGN_ROWS)
+
+    def process(self, element: tuple[int, EventPart]) -> Iterator[Any]:
+        (number, part), export, foreign, known = element, self._export, ForeignRows(), set[bytes]()
+        for record in () if self._files else self._records(part, foreign):
             self._exported.inc()
-            yield bigquery_row(record)
+            yield export.view.json(record)
+        for index, table in enumerate(self._tables(part, foreign) if self._files else ()):
+            for path, rows in parted(table, export.printing, export.view.time):
+                self._exported.inc(len(rows))
+                columns = rows.schema.serialize().to_pybytes()
+                if columns not in known:
+                    known.add(columns)
+                    yield TaggedOutput(_COLUMNS, columns)
+                sink = pyarrow.BufferOutputStream()
+                with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
+                    writer.write_table(rows)
+                yield (path, number % self._files), (number, index, sink.getvalue().to_pybytes())
         self._foreign.inc(foreign.count)
 
+    def _records(self, part: EventPart, foreign: ForeignRows) -> Iterator[RawRecord | AggregateRecord]:
+        sensors, tier = self._export.sensors, self._export.tier
+        if tier is not None:
+            return chain.from_iterable(window_parts(tier, self._read, sensors, part.query, foreign.add, part.keys))
+        blocks = chain.from_iterable(blocks_of_part(self._export.schema, self._read, sensors, part, foreign.add))
+        return chain.from_iterable(block.records() for block in blocks)
 
-def _stream_of(rows: pyarrow.Table) -> bytes:
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return sink.getvalue().to_pybytes()
+    def _tables(self, part: EventPart, foreign: ForeignRows) -> Iterator[pyarrow.Table]:
+        sensors, tier, printing = self._export.sensors, self._export.tier, self._export.printing
+        if not printing.in_columns:
+            return tables_of(self._records(part, foreign), self._export.view, printing)
+        if tier is not None:
+            blocks = window_blocks(tier, self._read, sensors, part.query, foreign.add, part.keys)
+            return window_tables(chain.from_iterable(blocks), tier.window, printing)
+        blocks = blocks_of_part(self._export.schema, self._read, sensors, part, foreign.add)
+        return event_tables(chain.from_iterable(blocks), part.query.metrics or ())
+
+
+@dataclass(eq=False)
+class _WriteFiles(beam.PTransform):
+    """Writes parts to files, so many a day, which get their names when all are whole."""
+
+    export: Export
+    files: int
+
+    def expand(self, parts: PCollection) -> PCollection:
+        read = parts | "Read" >> beam.ParDo(_ReadFn(self.export, self.files)).with_outputs(_COLUMNS, main="rows")
+        columns = AsSingleton(read[_COLUMNS] | "Columns" >> beam.CombineGlobally(_united))
+        folder = FileSystems.join(self.export.printing.out, f".tidetable-{secrets.token_hex(8)}")
+        return (
+            read.rows
+            | "Gather" >> beam.GroupByKey()
+            | "WriteFile" >> beam.Map(_write_file, columns, self.export, self.files, folder)
+            | "All" >> beam.WithKeys(None)
+            | "Written" >> beam.GroupByKey()
+            | "Rename" >> beam.Map(rename, folder)
+        )
 
 
 def _united(schemas: Iterable[bytes]) -> bytes:
@@ -347,67 +251,33 @@ def _united(schemas: Iterable[bytes]) -> bytes:
     return pyarrow.unify_schemas(each or [pyarrow.schema([])]).serialize().to_pybytes()
 
 
-@dataclass(eq=False)
-class _WriteFiles(beam.PTransform):
-    """Writes the rows of parts to files, which get their names when all are whole.
+def _write_file(
+    element: tuple[tuple[str, int], Iterable[tuple[int, int, bytes]]],
+    columns: bytes,
+    export: Export,
+    files: int,
+    folder: str,
+) -> tuple[str, str]:
+    """Writes a file, in the order of the table's keys. Returns its temporary path and its path."""
+    ((part, number), chunks), view = element, export.view
+    temporary = FileSystems.join(folder, secrets.token_hex(16))
+    _make_folder(folder)
+    with TemporaryFile() as spool:
+        places = list[tuple[int, int, int, int]]()
+        for of_part, index, rows in chunks:
+            places.append((of_part, index, spool.tell(), len(rows)))
+            spool.write(rows)
 
-    Args:
-        export: the export.
-        files: the number of files of a day, or of a day and sensors.
-    """
+        def tables() -> Iterator[pyarrow.Table]:
+            for _, _, begin, size in sorted(places):
+                spool.seek(begin)
+                yield pyarrow.ipc.open_stream(spool.read(size)).read_all()
 
-    export: Export
-    files: int
-
-    def expand(self, parts: PCollection) -> PCollection:
-        read = parts | "ReadTables" >> beam.ParDo(_ReadTablesFn(self.export, self.files)).with_outputs(
-            _COLUMNS, main="rows"
-        )
-        columns = read[_COLUMNS] | "Columns" >> beam.CombineGlobally(_united)
-        folder = FileSystems.join(self.export.printing.out, f".tidetable-{secrets.token_hex(8)}")
-        return (
-            read.rows
-            | "Gather" >> beam.GroupByKey()
-            | "WriteFile" >> beam.ParDo(_WriteFileFn(self.export, self.files, folder), AsSingleton(columns))
-            | "All" >> beam.WithKeys(None)
-            | "Written" >> beam.GroupByKey()
-            | "Rename" >> beam.Map(rename, folder)
-        )
-
-
-@beam.typehints.with_output_types(tuple[str, str])
-class _WriteFileFn(beam.DoFn):
-    """Writes each file under a temporary name. Yields that, and the name that it gets."""
-
-    def __init__(self, export: Export, files: int, folder: str) -> None:
-        self._export = export
-        self._files = files
-        self._folder = folder
-
-    def process(self, element: tuple[tuple[str, int], Iterable[_Chunk]], columns: bytes) -> Iterator[tuple[str, str]]:
-        ((path, number), chunks), export = element, self._export
-        fields = sorted(
-            pyarrow.ipc.read_schema(pyarrow.py_buffer(columns)), key=lambda column: export.view.rank(column.name)
-        )
-        name = export.view.name if self._files == 1 else f"{export.view.name}-{number:05}-of-{self._files:05}"
-        temporary = FileSystems.join(self._folder, secrets.token_hex(16))
-        _make_folder(self._folder)
-        with TemporaryFile() as spool:
-            tables = aligned(pyarrow.schema(fields), _in_order(chunks, spool))
-            with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-                write_table(tables, file, export.printing)
-        yield temporary, path_of(export.printing, path, name)
-
-
-def _in_order(chunks: Iterable[_Chunk], spool: Any) -> Iterator[pyarrow.Table]:
-    """Yields the tables of chunks in the order of the table's keys. Memory holds one, and a file the others."""
-    places = list[tuple[int, int, int, int]]()
-    for part, number, rows in chunks:
-        places.append((part, number, spool.tell(), len(rows)))
-        spool.write(rows)
-    for _, _, begin, size in sorted(places):
-        spool.seek(begin)
-        yield pyarrow.ipc.open_stream(spool.read(size)).read_all()
+        fields = sorted(pyarrow.ipc.read_schema(pyarrow.py_buffer(columns)), key=lambda column: view.rank(column.name))
+        with FileSystems.create(temporary, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            write_table(aligned(pyarrow.schema(fields), tables()), file, export.printing)
+    name = view.name if files == 1 else f"{view.name}-{number:05}-of-{files:05}"
+    return temporary, path_of(export.printing, part, name)
 
 
 def rename(written: tuple[None, Iterable[tuple[str, str]]], folder: str) -> None:
@@ -419,18 +289,15 @@ def rename(written: tuple[None, Iterable[tuple[str, str]]], folder: str) -> None
     """
     paths, there = {path: temporary for temporary, path in written[1]}, set(_matching(f"{folder}/*"))
     left = {temporary: path for path, temporary in paths.items() if temporary in there}
+    useless = sorted(there - left.keys())  # of bundles that were repeated
+    unnumbered = {_NUMBER.sub("", path) for path in paths}
     for parent in {path.rpartition("/")[0] for path in paths}:
         _make_folder(parent)
+        useless += [
+            path for path in _matching(f"{parent}/*") if _NUMBER.sub("", path) in unnumbered and path not in paths
+        ]
     if left:
         FileSystems.rename(list(left), list(left.values()))
-    useless = sorted(there - left.keys())  # of bundles that were repeated
-    for parent, suffix in {(path.rpartition("/")[0], path[path.rindex(".") :]) for path in paths}:
-        names = {_NUMBER.sub("", path.rpartition("/")[2]) for path in paths}
-        useless += [
-            path
-            for path in _matching(f"{parent}/*{suffix}")
-            if path not in paths and _NUMBER.sub("", path.rpartition("/")[2]) in names
-        ]
     if FileSystems.exists(folder):  # buckets have none
         useless.append(folder)
     if useless:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import AskedRange, Parsed, asked_range_options
+from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
@@ -31,7 +31,6 @@ from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.core.windows import Window
 from pipeline.reading.options import (
-    ExportCommand,
     Metadata,
     OpenTable,
     chosen_sensors,
@@ -167,7 +166,7 @@ def latest(
         sys.exit(1)
 
 
-@read.command("range", cls=ExportCommand)
+@read.command("range", cls=BeamCommand)
 @many_sensors
 @range_options
 @limit_option
@@ -198,17 +197,14 @@ def range_(
     in … --out gs://… -- --runner=DataflowRunner --region=…
     """
     chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
-    if chosen is not None and output.beam_flags is not None:
-        if limit is not None:
-            raise click.UsageError("--limit is not for jobs; remove it")
-        with open_table() as table:
-            leading = metadata_of_many(table.schema.key, metadata, all_of_it=False)
-            query = Query(start_us, end_us, metrics or None, None, leading)
-            _run_job(table, chosen, query, None, output)
-        return
+    if output.beam_flags is not None and limit is not None:
+        raise click.UsageError("--limit is not for jobs; remove it")
     if chosen is not None:
         with open_table() as table:
             leading = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+            if output.beam_flags is not None:
+                _run_job(table, chosen, Query(start_us, end_us, metrics or None, None, leading), None, output)
+                return
             if told := scanned(table.schema, leading):
                 click.echo(told, err=True)
             with usage_errors():
@@ -283,7 +279,7 @@ def prefix(
             _report_missing(metrics, seen)
 
 
-@read.command(cls=ExportCommand)
+@read.command(cls=BeamCommand)
 @many_sensors
 @range_options
 @window_option

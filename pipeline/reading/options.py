@@ -15,7 +15,6 @@ from pipeline.cli.entry import Importing
 from pipeline.cli.options import (
     COUNT,
     AskedRange,
-    BeamCommand,
     Command,
     Parsed,
     asked_range_options,
@@ -78,26 +77,19 @@ def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool,
     return Chosen(sensors, "" if all_sensors else prefix)
 
 
-class ExportCommand(BeamCommand):
-    """A command that a job carries out if Beam's runner is named after ``--``, where sensors may be, too."""
-
-    with_runner = True
-
-
 def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> list[str]:
-    """Returns the ids and globs that choose no sensor of the table. Seeks its sensors unless all have chosen some.
+    """Returns the ids and globs that choose no sensor of the table, nor one with windows of the tier alone.
 
-    With ``tier``, sensors that have only windows of it count, too.
+    Seeks the table's sensors unless all have chosen some.
     """
-    prefixes = chosen.prefixes
-    with_windows = (
-        sensors_with_windows(tier, table.rows.read_selection, prefix, "", lambda _: None)
-        for prefix in (prefixes if tier else ())
-        if tier
-    )
     if chosen.missing:
+        of_windows = (
+            sensors_with_windows(tier, table.rows.read_selection, prefix, "", lambda _: None)
+            for prefix in chosen.prefixes
+            if tier
+        )
         with suppress(ValueError):  # the table can't list its sensors
-            for sensor in chain.from_iterable(chain(with_windows, map(table.sensors, prefixes))):
+            for sensor in chain.from_iterable(chain(of_windows, map(table.sensors, chosen.prefixes))):
                 chosen.includes(sensor)
                 if not chosen.missing:
                     break

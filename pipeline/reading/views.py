@@ -100,19 +100,14 @@ def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequ
         printing: the format, and where it goes.
         metrics: metrics that have a column in any case.
     """
-    if not printing.in_columns:
+    if printing.in_columns:
+        write_tables(event_tables(blocks, metrics), printing, RAW.rank, RAW.time, RAW.name)
+    else:
         print_records(chain.from_iterable(block.records() for block in blocks), RAW, printing, several=True)
-        return
-    write_tables(event_tables(blocks, printing, metrics), printing, RAW.rank, RAW.time, RAW.name)
 
 
-def event_tables(
-    blocks: Iterable[EventBlock], printing: Printing, metrics: Sequence[str] = ()
-) -> Iterator["pyarrow.Table"]:
+def event_tables(blocks: Iterable[EventBlock], metrics: Sequence[str] = ()) -> Iterator["pyarrow.Table"]:
     """Yields the tables of events that come as columns, at least one; see :func:`print_blocks`."""
-    if not printing.in_columns:
-        yield from tables_of(chain.from_iterable(block.records() for block in blocks), RAW, printing)
-        return
     import pyarrow  # slow to import
 
     for block in chain([EventBlock()], blocks):
@@ -126,7 +121,7 @@ def print_window_blocks(blocks: Iterable[EventBlock], window: Window, printing: 
 
 
 def window_tables(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> Iterator["pyarrow.Table"]:
-    """Yields the tables of windows that come as columns, at least one; see :func:`print_window_blocks`."""
+    """Yields the tables of windows that come as columns, at least one."""
     for block in chain([EventBlock()], blocks):
         table = windows_table(block, window)
         yield rounded_statistics(table) if printing.output == Output.CSV else table

@@ -6,12 +6,12 @@ before the time, a sensor at a time. Where keys begin with the time, all rows of
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from operator import gt, le, or_
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import name_of
 from pipeline.core.queries.events import (
@@ -35,7 +35,16 @@ from pipeline.core.rows.aggregate_rows import (
 )
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range, split_range
+from pipeline.core.rows.rows import (
+    BlockOfRows,
+    KeyRange,
+    Part,
+    after_prefix,
+    in_parts,
+    one_by_one,
+    prefix_range,
+    split_range,
+)
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
 from pipeline.core.schema.layouts import CellSelection
@@ -51,6 +60,8 @@ from pipeline.core.statistics.window_stats import (
     split_qualifier,
     statistic,
 )
+
+_T = TypeVar("_T")
 
 _BLOCK_EVENTS, _MOST_STARTS = 8192, 8192
 _NOT_PRINTED = tuple(sorted(name.encode() for name in (*ONLY_MERGED, *OF_WRITERS)))  # starts of columns of windows
@@ -195,10 +206,12 @@ def blocks_of_part(
         for ranges in in_batches(_ranges(schema, read, sensors, part, on_foreign)):
             yield _blocks_in(schema, read, ranges, part.query, on_foreign)
     elif part.place is not None:
-        yield _in_blocks(events_found_at(schema, read, part.place, part.query, on_foreign))
+        events = events_found_at(schema, read, part.place, part.query, on_foreign)
+        yield _in_blocks(events, lambda event, block: block.add(event))
     else:
         events = events_of_all(schema, read, part.query, on_foreign)
-        yield _in_blocks(event for event in events if sensors.includes(event.sensor_id))
+        chosen = (event for event in events if sensors.includes(event.sensor_id))
+        yield _in_blocks(chosen, lambda event, block: block.add(event))
 
 
 def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
@@ -212,61 +225,39 @@ def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
 
 
 def window_parts(
-    tier: Tier,
-    read: ReadRows,
-    sensors: Chosen,
-    start_us: int,
-    end_us: int,
-    metrics: tuple[str, ...] | None,
-    on_foreign: OnForeign,
-    within: KeyRange = EVERYTHING,
+    tier: Tier, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign, within: KeyRange = EVERYTHING
 ) -> Iterator[Iterator[AggregateRecord]]:
     """Yields parts of the windows of sensors that start in a range, sensor by sensor, each oldest first.
 
-    With ``metrics``, yields only these metrics, and only windows that have one of them; only keys ``within`` a range.
+    If the query has metrics, yields only these, and only windows that have one of them; of all keys, those ``within`` a
+    range.
     """
-    cells = selection_of_windows(tier, metrics)
-    for selection in _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign, within):
-        yield parsed_windows(tier, read(selection), metrics, on_foreign)
+    cells = selection_of_windows(tier, query.metrics)
+    for selection in _window_selections(tier, read, cells, sensors, query, on_foreign, within):
+        yield parsed_windows(tier, read(selection), query.metrics, on_foreign)
 
 
 def window_blocks(
-    tier: Tier,
-    read: ReadRows,
-    sensors: Chosen,
-    start_us: int,
-    end_us: int,
-    metrics: tuple[str, ...] | None,
-    on_foreign: OnForeign,
-    within: KeyRange = EVERYTHING,
+    tier: Tier, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign, within: KeyRange = EVERYTHING
 ) -> Iterator[Iterator[EventBlock]]:
     """Yields what :func:`window_parts` yields as columns: the readings of an event are the columns of a window's row.
 
-    Its time is the window's start. Rows are read in blocks, several times faster than one by one, without the
-    columns that readers do not list.
+    Its time is the window's start. Rows are read in blocks, several times faster than one by one, without the columns
+    that readers do not list.
     """
 
-    def part(selection: RowSelection) -> Iterator[EventBlock]:
-        gathered, starts = EventBlock(), dict[bytes, int]()
-        for rows in in_parts(read(selection)):
-            try:
-                if not isinstance(rows, BlockOfRows):
-                    raise ValueError("it is in no block")
-                _add_windows(tier, rows, metrics, starts, gathered)
-            except ValueError:
-                each = rows.rows() if isinstance(rows, BlockOfRows) else (rows,)
-                for record in parsed_windows(tier, each, metrics, on_foreign):
-                    gathered.add(_as_event(record))
-            if len(gathered) >= _BLOCK_EVENTS:
-                yield gathered
-                gathered = EventBlock()
-        if len(gathered):
-            yield gathered
+    def add(starts: dict[bytes, int], part: Part, gathered: EventBlock) -> None:
+        try:
+            _add_windows(tier, part, query.metrics, starts, gathered)
+        except ValueError:
+            for record in parsed_windows(tier, one_by_one((part,)), query.metrics, on_foreign):
+                gathered.add(_as_event(record))
 
-    cells = selection_of_windows(tier, metrics)
+    cells = selection_of_windows(tier, query.metrics)
     columns = [each for each in cells.qualifiers or () if not each.startswith(_NOT_PRINTED)]
     cells = cells._replace(qualifiers=None if cells.qualifiers is None else tuple(columns), without=_NOT_PRINTED)
-    return map(part, _window_selections(tier, read, cells, sensors, start_us, end_us, on_foreign, within))
+    for selection in _window_selections(tier, read, cells, sensors, query, on_foreign, within):
+        yield _in_blocks(in_parts(read(selection)), partial(add, {}))
 
 
 def _window_selections(
@@ -274,17 +265,15 @@ def _window_selections(
     read: ReadRows,
     cells: CellSelection,
     sensors: Chosen,
-    start_us: int,
-    end_us: int,
+    query: Query,
     on_foreign: OnForeign,
     within: KeyRange,
 ) -> Iterator[RowSelection]:
     parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
-    span = ChosenSpan(start_us, end_us, sensors)
+    span = ChosenSpan(query.start_us, query.end_us, sensors)
     for prefix in sensors.prefixes:
         keys = intersection(prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode()), within)
-        each = window_ranges(read, keys, span, parse, range_of, on_foreign) if keys else ()
-        for ranges in in_batches(each):
+        for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign) if keys else ()):
             yield RowSelection(ranges, cells)
 
 
@@ -298,16 +287,14 @@ def _as_event(record: AggregateRecord) -> RawRecord:
 
 
 def _add_windows(
-    tier: Tier,
-    block: BlockOfRows,
-    metrics: tuple[str, ...] | None,
-    starts: dict[bytes, int],
-    gathered: EventBlock,
+    tier: Tier, block: Part, metrics: tuple[str, ...] | None, starts: dict[bytes, int], gathered: EventBlock
 ) -> None:
-    """Adds the windows of a block. Raises ValueError unless it has the usual statistics, all of them valid.
+    """Adds the windows of a block. Raises ValueError unless it is one, whose statistics are all valid.
 
     Windows of many sensors start at the same times: ``starts`` has those that are known by their texts in keys.
     """
+    if not isinstance(block, BlockOfRows):
+        raise ValueError("it is one row")
     columns = dict(zip(block.qualifiers, block.values, strict=True))
     counts = columns.pop(READING_COUNT.encode(), (b"",))
     by_metric: dict[str, dict[str, Sequence[bytes]]] = {}
@@ -401,27 +388,17 @@ def _blocks_in(
     schema: TableSchema, read: ReadRows, ranges: tuple[KeyRange, ...], query: Query, on_foreign: OnForeign
 ) -> Iterator[EventBlock]:
     """Yields the events in ranges of keys, in a schema in which a row is an event."""
-    gathered = EventBlock()
 
-    def add_each(rows: Iterable[Row]) -> None:
-        for _, records in parsed_rows(schema, rows, on_foreign):
-            for record in records:
-                if (wanted := _projected(record, query)) is not None:
-                    gathered.add(wanted)
+    def add(part: Part, gathered: EventBlock) -> None:
+        try:
+            _add_block(schema, part, query, gathered)
+        except ValueError:  # a row may be foreign: the events tell which
+            for _, records in parsed_rows(schema, one_by_one((part,)), on_foreign):
+                for record in records:
+                    if (wanted := _projected(record, query)) is not None:
+                        gathered.add(wanted)
 
-    for part in in_parts(read(RowSelection(ranges, selection_of(schema, query)))):
-        if not isinstance(part, BlockOfRows):
-            add_each((part,))
-        else:
-            try:
-                _add_block(schema, part, query, gathered)
-            except ValueError:  # a row may be foreign: the events tell which
-                add_each(part.rows())
-        if len(gathered) >= _BLOCK_EVENTS:
-            yield gathered
-            gathered = EventBlock()
-    if len(gathered):
-        yield gathered
+    return _in_blocks(in_parts(read(RowSelection(ranges, selection_of(schema, query)))), add)
 
 
 def _projected(record: RawRecord, query: Query) -> RawRecord | None:
@@ -434,8 +411,10 @@ def _projected(record: RawRecord, query: Query) -> RawRecord | None:
     return replace(record, readings=readings, metadata={}) if readings else None
 
 
-def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: EventBlock) -> None:
-    """Adds the events of a block. Raises ValueError if the schema may not write one of its rows."""
+def _add_block(schema: TableSchema, block: Part, query: Query, gathered: EventBlock) -> None:
+    """Adds the events of a block. Raises ValueError unless it is one, and the schema may write all of its rows."""
+    if not isinstance(block, BlockOfRows):
+        raise ValueError("it is one row")
     key, time = schema.key, schema.key.times[-1]
     assert isinstance(time, ReverseToken)  # noqa: S101 (for the type checker)
     digits = len(time.render(0))
@@ -462,10 +441,11 @@ def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: 
     gathered.extend(sensor_ids, [time.max_value - int(text) for text in texts], readings, metadata)
 
 
-def _in_blocks(events: Iterable[RawRecord]) -> Iterator[EventBlock]:
+def _in_blocks(parts: Iterable[_T], add: Callable[[_T, EventBlock], object]) -> Iterator[EventBlock]:
+    """Yields blocks of some thousand events, to which a function adds one part after the other."""
     gathered = EventBlock()
-    for event in events:
-        gathered.add(event)
+    for part in parts:
+        add(part, gathered)
         if len(gathered) >= _BLOCK_EVENTS:
             yield gathered
             gathered = EventBlock()

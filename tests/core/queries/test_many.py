@@ -111,7 +111,8 @@ def test_windows_as_columns(windows, size, metrics, foreign, declared):
     def outcome(query, read):
         refused = []
         sensors = Chosen(["a*", "b", "~"])
-        found = query(tier, read, sensors, start_us, start_us + 90 * HOURLY.length_us, metrics, refused.append)
+        asked = Query(start_us, start_us + 90 * HOURLY.length_us, metrics)
+        found = query(tier, read, sensors, asked, refused.append)
         return [each for part in found for each in part], sorted({str(each) for each in refused})
 
     blocks, foreign_in_blocks = outcome(window_blocks, InBlocks(table, size))
@@ -139,7 +140,7 @@ def test_windows_are_read_in_blocks(declared):
     start_us = HOURLY.start_of(START_US)
     rows = [declared_row(schema, sensor, start_us, [{"t": 1.0, "u": 2.5, "v": 1.0}]) for sensor in ("a", "b", "c")]
     read = InBlocks(Memory(rows))
-    part = partial(window_blocks, schema.tiers[0], read, Chosen(prefix=""), 0, END_US, None, raise_foreign)
+    part = partial(window_blocks, schema.tiers[0], read, Chosen(prefix=""), Query(0, END_US), raise_foreign)
     blocks = [block for each in part() for block in each]
     assert sum(map(len, blocks)) == 3
     assert read.blocks == 2  # of two requests: one sensor, then two
