@@ -29,6 +29,7 @@ from apache_beam.pvalue import AsSingleton, PCollection, TaggedOutput
 from pipeline.cli.output import Output
 from pipeline.cloud.connection.key_ranges import sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.queries.events import Query
 from pipeline.core.queries.many import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.queries.reads import ForeignRows
@@ -111,7 +112,7 @@ def run(
         parts = (
             pipeline
             | "Table" >> beam.Create([split_points(samples)])
-            | "Parts" >> beam.ParDo(_PartsFn(export))
+            | "Parts" >> beam.FlatMap(_parts, export)
             | "Spread" >> beam.Reshuffle()
         )
         if bigquery:
@@ -153,20 +154,14 @@ def write_to_bigquery(place: "re.Match[str]", export: Export, temp: str) -> beam
     )
 
 
-@beam.typehints.with_output_types(Any)
-class _PartsFn(TableReadingFn):
-    """Turns the keys that cut a table into the parts to read, with their numbers."""
-
-    def __init__(self, export: Export) -> None:
-        super().__init__(export.table, RETRY_S)
-        self._export = export
-
-    def process(self, element: list[bytes]) -> Iterator[tuple[int, EventPart]]:
-        export, ignored = self._export, ForeignRows()  # reading a part tells of them
-        parts = event_parts(export.schema, self._read, export.sensors, export.query, element, ignored.add)
+def _parts(points: list[bytes], export: Export) -> Iterator[tuple[int, EventPart]]:
+    """Yields the parts of a table to read, with their numbers, given the keys that cut it."""
+    ignored = ForeignRows()  # reading a part tells of them
+    with RowReader.open(export.table, RETRY_S) as reader:
+        parts = event_parts(export.schema, reader.read_selection, export.sensors, export.query, points, ignored.add)
         if export.tier is not None:
             keys = prefix_range(aggregate_prefix(export.tier.window).encode())
-            parts = (EventPart(export.query, each) for each in split_range(keys, element))
+            parts = (EventPart(export.query, each) for each in split_range(keys, points))
         yield from enumerate(parts)
 
 

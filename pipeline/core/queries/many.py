@@ -34,7 +34,7 @@ from pipeline.core.rows.aggregate_rows import (
     parse_aggregate_key,
 )
 from pipeline.core.rows.event_block import EventBlock
-from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.rows.records import AggregateRecord, RawRecord, statistics_of
 from pipeline.core.rows.rows import (
     BlockOfRows,
     KeyRange,
@@ -278,12 +278,8 @@ def _window_selections(
 
 
 def _as_event(record: AggregateRecord) -> RawRecord:
-    statistics = {
-        qualifier_of(name, metric): float(value)
-        for metric, summary in record.metrics.items()
-        for name, value in summary.statistics().items()
-    }
-    return RawRecord(record.sensor_id, record.start_us, {READING_COUNT: float(record.reading_count)} | statistics)
+    readings = {READING_COUNT: float(record.reading_count)} | statistics_of(record)
+    return RawRecord(record.sensor_id, record.start_us, readings)
 
 
 def _add_windows(
