@@ -123,9 +123,10 @@ def test_foreign_rows(bigtable, tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--out", "all.parquet"], "a job writes to --out gs://…, or to"),
-        ([], "a job writes to --out gs://…, or to"),
-        (["--out", "bigquery://p.d"], "a job writes to --out gs://…, or to"),
+        (["--out", "all.parquet"], "a job writes to a folder, --out gs://…, or to"),
+        ([], "a job writes to a folder, --out gs://…, or to"),
+        (["--out", "a[1]"], "a job writes to a folder, --out gs://…, or to"),
+        (["--out", "bigquery://p.d"], "a job writes to a folder, --out gs://…, or to"),
         (["--out", "bigquery://project.d.t"], "--temp_location is needed"),
         (["--out", "bigquery://project.d.t", "-o", "csv"], "BigQuery gets rows, not files"),
         (["--limit", "3", "--out", "x"], "--limit is not for jobs"),
