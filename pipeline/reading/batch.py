@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import pyarrow
@@ -45,9 +45,6 @@ from pipeline.reading.printing import BIGQUERY, Printing, parted, path_of, write
 from pipeline.reading.views import AGGREGATES, RAW, View, event_tables, tables_of, window_tables
 from pipeline.transforms import metrics
 from pipeline.transforms.tables import RETRY_S, TableReadingFn
-
-if TYPE_CHECKING:
-    from pipeline.cloud.reading.reader import SensorTable
 
 _FILE_BYTES = 256 << 20  # of the table, for a file of a day
 _DAY_US = 86_400_000_000
@@ -91,9 +88,7 @@ class Export:
         return max(table_bytes // days // _FILE_BYTES, 1)
 
 
-def run(
-    table: "SensorTable", sensors: Chosen, query: Query, tier: Tier | None, printing: Printing
-) -> tuple[int, int, str]:
+def run(export: Export) -> tuple[int, int, str]:
     """Runs an export, here or on Dataflow.
 
     Returns:
@@ -103,10 +98,9 @@ def run(
         BadFlag: a flag of Beam's is wrong or missing, or the job can't write to the place.
         ServerProblem: the job failed. Files of an earlier export stay, as far as no file replaces them.
     """
-    export = Export(table.rows.name, table.schema, sensors, query, tier, printing)
-    options = bounded.beam_options(printing.beam_flags or (), table.rows.name.project)
-    bigquery = _checked_place(printing, options)
-    samples = sampled_keys(table.rows.name)
+    options = bounded.beam_options(export.printing.beam_flags or (), export.table.project)
+    bigquery = _checked_place(export.printing, options)
+    samples = sampled_keys(export.table)
 
     def build(pipeline: beam.Pipeline) -> None:
         parts = (
@@ -122,7 +116,7 @@ def run(
             files = export.files_of_a_day(samples[-1].offset_bytes if samples else 0)
             _ = parts | "WriteFiles" >> _WriteFiles(export, files)
 
-    totals = bounded.run(options, build, [table.schema])
+    totals = bounded.run(options, build, [export.schema])
     where = "in this process" if runs_here(options) else "on Dataflow"
     return totals.get(metrics.EXPORTED, 0), totals.get(metrics.EXPORT_FOREIGN_ROWS, 0), where
 

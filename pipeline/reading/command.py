@@ -500,7 +500,7 @@ def _run_job(table: "SensorTable", chosen: Chosen, query: Query, tier: Tier | No
 
     _exit_if_missing(table, chosen, tier)
     try:
-        written, foreign, where = batch.run(table, chosen, query, tier, output)
+        written, foreign, where = batch.run(batch.Export(table.rows.name, table.schema, chosen, query, tier, output))
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     what = counted(written, "event" if tier is None else "window")
