@@ -111,7 +111,7 @@ def run(export: Export) -> tuple[int, int, str]:
         )
         if bigquery:
             temp = options.view_as(GoogleCloudOptions).temp_location
-            _ = parts | "Read" >> beam.ParDo(_ReadFn(export)) | "Write" >> write_to_bigquery(bigquery, export, temp)
+            _ = parts | "Read" >> beam.ParDo(_ReadPartFn(export)) | "Write" >> write_to_bigquery(bigquery, export, temp)
         else:
             files = export.files_of_a_day(samples[-1].offset_bytes if samples else 0)
             _ = parts | "WriteFiles" >> _WriteFiles(export, files)
@@ -160,7 +160,7 @@ def _parts(points: list[bytes], export: Export) -> Iterator[tuple[int, EventPart
 
 
 @beam.typehints.with_output_types(Any)
-class _ReadFn(TableReadingFn):
+class _ReadPartFn(TableReadingFn):
     """Turns parts into rows of BigQuery, or into rows of files, and counts them.
 
     Rows of files are ``((part of the path, number of the file), (part, table, rows as a stream of Arrow))``. Another
@@ -221,7 +221,7 @@ class _WriteFiles(beam.PTransform):
     files: int
 
     def expand(self, parts: PCollection) -> PCollection:
-        read = parts | "Read" >> beam.ParDo(_ReadFn(self.export, self.files)).with_outputs(_COLUMNS, main="rows")
+        read = parts | "Read" >> beam.ParDo(_ReadPartFn(self.export, self.files)).with_outputs(_COLUMNS, main="rows")
         columns = AsSingleton(read[_COLUMNS] | "Columns" >> beam.CombineGlobally(_united))
         folder = FileSystems.join(self.export.printing.out, f".tidetable-{secrets.token_hex(8)}")
         return (
