@@ -14,7 +14,7 @@ from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import Parsed, schema_options, table_options
+from pipeline.cli.options import BeamCommand, Parsed, beam_flags, schema_options, table_options
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
@@ -41,20 +41,7 @@ if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.core.decoding.message_types import DecoderFunction
 
 _DURATION = Parsed("duration", parse_duration)
-_BEAM_FLAGS = "tidetable.beam_flags"
 _TO_GO_ON = "run the same command again to go on after the files that are done, or with --restart to begin anew"
-
-
-class BeamCommand(click.Command):
-    """Keeps the arguments after ``--`` for Beam, instead of parsing them as inputs."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own, beam = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
-        ctx.meta[_BEAM_FLAGS] = beam
-        return super().parse_args(ctx, own)
-
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- BEAM_FLAGS...]"]
 
 
 @click.command(cls=BeamCommand)
@@ -155,7 +142,7 @@ def backfill(
 
     started = time.monotonic()
     check_attributes(attributes, mapped, decoder)
-    flags = ctx.meta[_BEAM_FLAGS]
+    flags = beam_flags() or ()
     try:
         options = bounded.beam_options(flags, table.project)
         _check_dead_letters(dead_letters)

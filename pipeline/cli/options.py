@@ -106,6 +106,27 @@ def schema_options(command: Command) -> Command:
     return with_declared
 
 
+_BEAM_FLAGS = "tidetable.beam_flags"
+
+
+class BeamCommand(click.Command):
+    """Keeps flags after ``--`` for Beam, instead of parsing them as arguments of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        if any(each.startswith("--") for each in args[at + 1 :]):
+            ctx.meta[_BEAM_FLAGS], args = args[at + 1 :], args[:at]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- BEAM_FLAGS...]"]
+
+
+def beam_flags() -> list[str] | None:
+    """Returns the flags that the running :class:`BeamCommand` got for Beam; None without any."""
+    return click.get_current_context().meta.get(_BEAM_FLAGS)
+
+
 class FloatRange(click.FloatRange):
     """A number in a range. NaN is in none, which click does not refuse: no comparison finds it outside."""
 

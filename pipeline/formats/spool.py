@@ -1,7 +1,7 @@
 """Tables that are set aside until all of their columns are known, or sorted into parts: in memory, then on disk."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +47,7 @@ class Spool:
         import pyarrow
 
         fields = sorted(self._fields.values(), key=lambda column: self._rank(column.name))
-        schema = pyarrow.schema(fields)
-        nothing = schema.empty_table()
-        batches = (
-            batch
-            for table in self._tables_of(part)
-            for batch in pyarrow.concat_tables([nothing, table], promote_options="default").to_batches()
-        )
-        return pyarrow.RecordBatchReader.from_batches(schema, batches)
+        return aligned(pyarrow.schema(fields), self._tables_of(part))
 
     def _tables_of(self, part: str) -> Iterator["pyarrow.Table"]:
         import pyarrow
@@ -77,3 +70,16 @@ class Spool:
                     writer.write_table(table)
         self._tables.clear()
         self._rows = 0
+
+
+def aligned(schema: "pyarrow.Schema", tables: Iterable["pyarrow.Table"]) -> "pyarrow.RecordBatchReader":
+    """Returns the rows of tables, with the columns of a schema; null where a table lacks a column."""
+    import pyarrow
+
+    nothing = schema.empty_table()
+    batches = (
+        batch
+        for table in tables
+        for batch in pyarrow.concat_tables([nothing, table], promote_options="default").to_batches()
+    )
+    return pyarrow.RecordBatchReader.from_batches(schema, batches)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import AskedRange, Parsed, asked_range_options
+from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
@@ -21,10 +21,13 @@ from pipeline.core.events.file_columns import SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.queries.events import Query
 from pipeline.core.queries.many import Chosen, scanned
+from pipeline.core.queries.windows import tier_of
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
 from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.core.windows import Window
 from pipeline.reading.options import (
@@ -163,7 +166,7 @@ def latest(
         sys.exit(1)
 
 
-@read.command("range")
+@read.command("range", cls=BeamCommand)
 @many_sensors
 @range_options
 @limit_option
@@ -189,11 +192,19 @@ def range_(
 
     A SENSOR may be a glob: * is any text, ? one character. With a glob, --all or --prefix, prints the events sensor by
     sensor, in the order of row keys, whatever their number; if row keys begin with the time, by time.
+
+    For fleets that no laptop can read, a job writes them to a bucket or to BigQuery: pass Beam's flags after "--", as
+    in … --out gs://… -- --runner=DataflowRunner --region=…
     """
-    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors)
+    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
+    if output.beam_flags is not None and limit is not None:
+        raise click.UsageError("--limit is not for jobs; remove it")
     if chosen is not None:
         with open_table() as table:
             leading = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+            if output.beam_flags is not None:
+                _run_job(table, chosen, Query(start_us, end_us, metrics or None, None, leading), None, output)
+                return
             if told := scanned(table.schema, leading):
                 click.echo(told, err=True)
             with usage_errors():
@@ -268,7 +279,7 @@ def prefix(
             _report_missing(metrics, seen)
 
 
-@read.command()
+@read.command(cls=BeamCommand)
 @many_sensors
 @range_options
 @window_option
@@ -297,9 +308,11 @@ def aggregates(
     printed as it is read, all else once it is complete.
 
     A SENSOR may be a glob: * is any text, ? one character. With a glob, --all or --prefix, prints the windows sensor by
-    sensor, whatever their number.
+    sensor, whatever their number; with Beam's flags after "--", a job does, as for range.
     """
-    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors)
+    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
+    if output.beam_flags is not None and (fresh or fill != Fill.NONE):
+        raise click.UsageError("--fresh and --fill are not for jobs; remove them")
     with open_table() as table:
         read_windows = table.aggregates if chosen is None else table.windows_of
         with usage_errors():
@@ -312,6 +325,12 @@ def aggregates(
                 fill=fill,
                 fresh=fresh,
             )
+        if chosen is not None and output.beam_flags is not None:
+            query, of_tier = Query(start_us, end_us, metrics or None), tier_of(table.schema, tier)
+            _run_job(table, chosen, query, of_tier, output)
+            if lost := missing_before(records.incomplete_before_us, "windows"):
+                click.echo(lost, err=True)
+            return
         seen, window, span_us = _Seen(), tier or table.schema.tiers[0].window, (start_us, end_us)
         if chosen is not None and output.in_columns and not fresh and fill == Fill.NONE:
             blocks = table.window_blocks_of(chosen, start_us, end_us, tier=tier, metrics=metrics or None)
@@ -474,9 +493,26 @@ class _Seen:
                 return
 
 
-def _exit_if_missing(table: "SensorTable", chosen: Chosen) -> None:
-    """Exits with 1 if an id or a glob chose no sensor of the table."""
-    if missing := missing_of(table, chosen):
+def _run_job(table: "SensorTable", chosen: Chosen, query: Query, tier: Tier | None, output: Printing) -> None:
+    """Exports by a job of Beam's, unless an id or a glob chooses no sensor. Exits with 1 if rows were left out."""
+    from pipeline.job.flag_values import BadFlag  # slow to import, as the next
+    from pipeline.reading import batch
+
+    _exit_if_missing(table, chosen, tier)
+    try:
+        written, foreign, where = batch.run(batch.Export(table.rows.name, table.schema, chosen, query, tier, output))
+    except BadFlag as problem:
+        raise click.UsageError(str(problem)) from problem
+    what = counted(written, "event" if tier is None else "window")
+    click.echo(f"{what} written to {output.out} by a job {where}", err=True)
+    if foreign:
+        click.echo(f"{counted(foreign, 'foreign row')} left out; 'tidetable repair --dry-run' names them", err=True)
+        sys.exit(1)
+
+
+def _exit_if_missing(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> None:
+    """Exits with 1 if an id or a glob chose no sensor of the table, nor of the tier."""
+    if missing := missing_of(table, chosen, tier):
         click.echo(f"Error: no sensor of table {table.rows.name} is {plain(' or '.join(missing))}", err=True)
         sys.exit(1)
 

@@ -25,9 +25,11 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.queries.many import Chosen, is_glob
+from pipeline.core.queries.windows import sensors_with_windows
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import parse_window
 
 if TYPE_CHECKING:  # --help does not wait for Google's clients
@@ -62,24 +64,32 @@ def many_sensors(command: Command) -> Command:
     return _sensors_argument(_all_option(_prefix_option(command)))
 
 
-def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool) -> Chosen | None:
-    """Returns which sensors a command names; None if it lists them by their ids alone.
+def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool, by_job: bool = False) -> Chosen | None:
+    """Returns which sensors a command names; None if it lists them by their ids alone, unless a job reads them.
 
     Raises:
         click.UsageError: it names none, or in two ways.
     """
     if bool(sensors) + all_sensors + (prefix is not None) != 1:
         raise click.UsageError("pass either sensors or globs such as 'hall-*', or --prefix, or --all")
-    if sensors and not any(map(is_glob, sensors)):
+    if sensors and not by_job and not any(map(is_glob, sensors)):
         return None
     return Chosen(sensors, "" if all_sensors else prefix)
 
 
-def missing_of(table: "SensorTable", chosen: Chosen) -> list[str]:
-    """Returns the ids and globs that choose no sensor of the table. Seeks its sensors unless all have chosen some."""
+def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> list[str]:
+    """Returns the ids and globs that choose no sensor of the table, nor one with windows of the tier alone.
+
+    Seeks the table's sensors unless all have chosen some.
+    """
     if chosen.missing:
+        of_windows = (
+            sensors_with_windows(tier, table.rows.read_selection, prefix, "", lambda _: None)
+            for prefix in chosen.prefixes
+            if tier
+        )
         with suppress(ValueError):  # the table can't list its sensors
-            for sensor in chain.from_iterable(map(table.sensors, chosen.prefixes)):
+            for sensor in chain.from_iterable(chain(of_windows, map(table.sensors, chosen.prefixes))):
                 chosen.includes(sensor)
                 if not chosen.missing:
                     break

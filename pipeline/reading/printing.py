@@ -5,7 +5,7 @@ file's name is never half a file.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -18,7 +18,7 @@ from urllib.parse import quote
 import click
 
 from pipeline.cli.console import print_json
-from pipeline.cli.options import COUNT, Command
+from pipeline.cli.options import COUNT, Command, beam_flags
 from pipeline.cli.output import Output, output_option, print_arrow
 from pipeline.core.notation.text import counted
 from pipeline.formats.spool import Spool
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES = {Output.CSV: ".csv", Output.JSON: ".ndjson", Output.PARQUET: ".parquet", Output.ARROW: ".arrow"}
 _BUCKET = "gs://"
+BIGQUERY = "bigquery://"
 LINE = "line"
 """The column of tables that are printed as lines of JSON."""
 
@@ -44,6 +45,7 @@ class Printing:
         long: whether each reading or statistic is a row of its own.
         out: the file, the folder or the place in a bucket; empty for standard output.
         sensor_prefix: the number of characters of a sensor's id by which files in a folder differ, besides the day.
+        beam_flags: Beam's flags for a job that writes the files; None for this process.
     """
 
     output: Output
@@ -52,6 +54,7 @@ class Printing:
     long: bool = False
     out: str = ""
     sensor_prefix: int = 0
+    beam_flags: Sequence[str] | None = None
 
     @property
     def in_columns(self) -> bool:
@@ -82,7 +85,7 @@ def format_options(command: Command) -> Command:
         metavar="PATH",
         default="",
         help="Write to a file such as month.csv, or to a folder or a bucket (gs://…): there, a file for each day, in "
-        "Parquet unless --output says otherwise.",
+        "Parquet unless --output says otherwise. A job also writes to bigquery://PROJECT.DATASET.TABLE.",
     )
     @click.option(
         "--sensor-prefix",
@@ -115,7 +118,10 @@ def format_options(command: Command) -> Command:
         delimiter = {None: ";" if decimal == "," else ",", "\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
         if len(delimiter or "") != 1 or delimiter in ('"', "\r", "\n", decimal):
             raise click.UsageError(f"--delimiter {delimiter} can't be between numbers with the decimal mark {decimal}")
-        printing = Printing(output, delimiter or ",", decimal, long, out, sensor_prefix or 0)
+        flags = beam_flags()
+        if out.startswith(BIGQUERY) and flags is None:
+            raise click.UsageError(f"--out {out} is for a job of range or aggregates: add -- --runner=DataflowRunner …")
+        printing = Printing(output, delimiter or ",", decimal, long, out, sensor_prefix or 0, flags)
         return command(*args, output=printing, **kwargs)
 
     # The order of --help: what a decorator adds last comes first.
@@ -148,16 +154,16 @@ def write_tables(
     with TemporaryDirectory(prefix="tidetable-") as folder:
         spool = Spool(Path(folder), rank)
         for table in tables:
-            for part, rows in _parted(table, printing, time):
+            for part, rows in parted(table, printing, time):
                 spool.add(part, rows)
         if not printing.out:
             _print(spool.read(""), printing)
             return
-        paths = {part: printing.out if printing.one_file else _path(printing, part, name) for part in spool.parts}
+        paths = {part: printing.out if printing.one_file else path_of(printing, part, name) for part in spool.parts}
         with _files(printing.out, list(paths.values())) as files:
             for part, path in paths.items():
                 with files[path].open("wb") as file:
-                    _write(spool.read(part), file, printing)
+                    write_table(spool.read(part), file, printing)
 
 
 def _reader(schema: "pyarrow.Schema", tables: Iterable["pyarrow.Table"]) -> "pyarrow.RecordBatchReader":
@@ -166,7 +172,7 @@ def _reader(schema: "pyarrow.Schema", tables: Iterable["pyarrow.Table"]) -> "pya
     return pyarrow.RecordBatchReader.from_batches(schema, chain.from_iterable(table.to_batches() for table in tables))
 
 
-def _parted(table: "pyarrow.Table", printing: Printing, time: str) -> Iterator[tuple[str, "pyarrow.Table"]]:
+def parted(table: "pyarrow.Table", printing: Printing, time: str) -> Iterator[tuple[str, "pyarrow.Table"]]:
     """Yields the parts of a table, and the path of each: by the days of its times, in their zone, and by sensors."""
     if not printing.out or printing.one_file:
         yield "", table
@@ -191,7 +197,8 @@ def _grouped(table: "pyarrow.Table", column: "pyarrow.ChunkedArray") -> Iterator
         yield value.as_py(), table.filter(compute.equal(column, value))
 
 
-def _path(printing: Printing, part: str, name: str) -> str:
+def path_of(printing: Printing, part: str, name: str) -> str:
+    """Returns the path of a file of one of the parts of :func:`parted`."""
     return "/".join([printing.out.rstrip("/"), part, f"{name}{_SUFFIXES[printing.output]}"])
 
 
@@ -204,7 +211,8 @@ def _print(table: "pyarrow.RecordBatchReader", printing: Printing) -> None:
             print_json(line)
 
 
-def _write(table: "pyarrow.RecordBatchReader", file: BinaryIO, printing: Printing) -> None:
+def write_table(table: "pyarrow.RecordBatchReader", file: BinaryIO, printing: Printing) -> None:
+    """Writes a table to a file in the format."""
     match printing.output:
         case Output.PARQUET:
             write_parquet(table, file)
@@ -237,7 +245,7 @@ def _files(out: str, paths: list[str]) -> Iterator[dict[str, Path]]:
                     _upload(file, path)
     except OSError as error:
         raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from error
-    click.echo(f"{paths[0] if len(paths) == 1 else counted(len(paths), 'file')} written", err=True)
+    click.echo(f"{paths[0] if len(paths) == 1 else counted(len(paths), 'file')} written by this process", err=True)
 
 
 def _upload(file: Path, path: str) -> None:

@@ -87,7 +87,7 @@ def print_records(records: Iterable[Record], view: View[Record], printing: Print
         for record in records:
             print_json_line(view.json(record))
     elif printing.output != Output.TABLE:
-        write_tables(_tables(iter(records), view, printing), printing, view.rank, view.time, view.name)
+        write_tables(tables_of(iter(records), view, printing), printing, view.rank, view.time, view.name)
     elif listed := list(records):
         print_table(*view.table(listed, several), lambda: (_block(record, view, several) for record in listed))
 
@@ -100,24 +100,34 @@ def print_blocks(blocks: Iterable[EventBlock], printing: Printing, metrics: Sequ
         printing: the format, and where it goes.
         metrics: metrics that have a column in any case.
     """
-    if not printing.in_columns:
+    if printing.in_columns:
+        write_tables(event_tables(blocks, metrics), printing, RAW.rank, RAW.time, RAW.name)
+    else:
         print_records(chain.from_iterable(block.records() for block in blocks), RAW, printing, several=True)
-        return
+
+
+def event_tables(blocks: Iterable[EventBlock], metrics: Sequence[str] = ()) -> Iterator["pyarrow.Table"]:
+    """Yields the tables of events that come as columns, at least one; see :func:`print_blocks`."""
     import pyarrow  # slow to import
 
-    each = chain([EventBlock()], blocks)
-    tables = (pyarrow.table(event_columns(pyarrow, block, metrics)) for block in each)
-    write_tables(tables, printing, RAW.rank, RAW.time, RAW.name)
+    for block in chain([EventBlock()], blocks):
+        yield pyarrow.table(event_columns(pyarrow, block, metrics))
 
 
 def print_window_blocks(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> None:
     """Prints windows that come as columns, in a format that has columns. The arguments are those above."""
-    rounds = rounded_statistics if printing.output == Output.CSV else lambda table: table
-    tables = (rounds(windows_table(block, window)) for block in chain([EventBlock()], blocks))
+    tables = window_tables(blocks, window, printing)
     write_tables(tables, printing, AGGREGATES.rank, AGGREGATES.time, AGGREGATES.name)
 
 
-def _tables(records: Iterator[Record], view: View[Record], printing: Printing) -> Iterator["pyarrow.Table"]:
+def window_tables(blocks: Iterable[EventBlock], window: Window, printing: Printing) -> Iterator["pyarrow.Table"]:
+    """Yields the tables of windows that come as columns, at least one."""
+    for block in chain([EventBlock()], blocks):
+        table = windows_table(block, window)
+        yield rounded_statistics(table) if printing.output == Output.CSV else table
+
+
+def tables_of(records: Iterator[Record], view: View[Record], printing: Printing) -> Iterator["pyarrow.Table"]:
     """Yields the records as tables, at least one; for JSON, with a column of lines."""
     some = list(islice(records, _TABLE_RECORDS))
     while True:

@@ -10,7 +10,6 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton, PCollection
 from apache_beam.typehints import KV
 
-from pipeline.cloud.connection.key_ranges import split_range
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.completion.audit import Extent
@@ -18,7 +17,7 @@ from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
 from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span
 from pipeline.core.rows.newest_row import NewestCell, latest_key, latest_range
-from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.rows.rows import Cell, KeyRange, split_range
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.retention import Retention

@@ -16,7 +16,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points, split_range
+from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import retention_of
 from pipeline.cloud.tables.schema_store import schema_of
@@ -28,7 +28,7 @@ from pipeline.core.queries.sweeps import Span
 from pipeline.core.rollups.audit import WrongGroup
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rollup_rows import FAMILY
-from pipeline.core.rows.rows import prefix_range
+from pipeline.core.rows.rows import prefix_range, split_range
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.job import bounded

@@ -18,7 +18,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.key_ranges import split_points, split_range
+from pipeline.cloud.connection.key_ranges import split_points
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import FOREIGN, Extent
 from pipeline.core.completion.neighbours import Neighbours
@@ -27,7 +27,7 @@ from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span, raw_ranges
 from pipeline.core.rows.aggregate_rows import READING_COUNT, AggregateKey, aggregate_prefix, aggregate_range
-from pipeline.core.rows.rows import KeyRange, prefix_range
+from pipeline.core.rows.rows import KeyRange, prefix_range, split_range
 from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.job import bounded
 from pipeline.job.settings import runs_here

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from google.cloud.bigtable_v2.types import RowFilter
 
-from pipeline.cloud.connection.key_ranges import sampled_keys, split_range
+from pipeline.cloud.connection.key_ranges import sampled_keys
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
@@ -19,7 +19,7 @@ from pipeline.core.queries.reads import ForeignRow, RowSelection
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
 from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import ROLLUP
-from pipeline.core.rows.rows import KeyRange, Row, prefix_range
+from pipeline.core.rows.rows import KeyRange, Row, prefix_range, split_range
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention

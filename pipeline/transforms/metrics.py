@@ -112,6 +112,8 @@ REPAIR_NEWEST_WRONG = AGGREGATE_ROWS
 REPAIR_CONTRIBUTIONS_WRONG = REPAIR_WINDOWS_REWRITTEN
 # Rows of groups of roll-ups that ``backfill`` and ``repair`` write: late panes, as it were.
 ROLLUP_ROWS = PANES_LATE
+# An export by a job: events or windows, and foreign rows, each of which may count more than once.
+EXPORTED, EXPORT_FOREIGN_ROWS = EVENTS, REPAIR_FOREIGN_ROWS_UNNAMED
 # Aggregate rows without the metadata that roll-ups group by: raw rows no longer tell it, or do.
 REPAIR_ROWS_WITHOUT_MEMBER, REPAIR_ROWS_TO_RECOMPUTE = REPAIR_WINDOWS_UNTOUCHED, BACKFILL_WINDOWS_LEFT
 

@@ -11,52 +11,11 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.core.events.event import Event
-from pipeline.core.notation.times import parse_time
-from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.core.windows import HOURLY
+from tests.reading.exported import HOUR, IDS, KEYS, RANGE, T, schema_of, table_of
 from tests.reading.running import run
 from tests.support.google_cloud import BUCKET, running_storage
 from tests.support.rollups import table_with_rollups
-from tests.support.tables import created, write
-
-T = parse_time("2026-02-17T10:30:00Z")
-HOUR, DAY = 3_600_000_000, 86_400_000_000
-RANGE = ("--from=2026-02-17", "--to=2026-02-19")
-KEYS = [
-    "{sensor_id}#{reverse_us}",
-    "{salt:2}#{sensor_id}#{reverse_us}",
-    "{metadata.location}#{sensor_id}#{reverse_us}",
-    "{sensor_id}#{metadata.location}#{reverse_us}",
-    "{sensor_id}#{metric}#{reverse_ms}",
-    "{sensor_id}#{bucket:1d}",
-    "{reverse_ms}#{sensor_id}",
-]
-IDS = "hall-1", "hall-2", "hall*", "roof-1"
-EVENTS = [
-    Event(sensor, T + n * DAY // 2, {"t": n + 0.5} | ({"u": 3.0} if n == 1 else {}), {"location": "north", "n": f"{n}"})
-    for sensor in IDS
-    for n in range(3)
-]
-
-
-def schema_of(key):
-    layout = {"{sensor_id}#{metric}#{reverse_ms}": "tall", "{sensor_id}#{bucket:1d}": "bucket_cells"}.get(key, "wide")
-    return parse_schema(f'key = "{key}"\nlayout = "{layout}"\n[tiers]\n1h = "stats"\n')
-
-
-def table_of(schema):
-    rows = [row for event in EVENTS for row in schema.rows(event)]
-    for sensor in IDS:
-        for n in range(3):
-            stats = WindowStats()
-            for value in (0.1, 0.2, 0.3, 0.7):
-                stats.add({"t": value + n, "u": 1.0} if n == 1 else {"t": value + n})
-            rows.append(aggregate_row(HOURLY, sensor, HOURLY.start_of(T) + n * DAY // 2, stats, "stats"))
-    name = created(schema)
-    write(name, rows)
-    return name
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +138,7 @@ def test_one_file(name, suffix, most_rows, tmp_path, monkeypatch):
     monkeypatch.setattr("pipeline.formats.spool._MOST_ROWS", most_rows)
     path = tmp_path / "new" / f"events.{suffix}"
     written = run(name, "range", "--all", *RANGE, "--out", str(path))
-    assert (written.exit_code, written.stdout, written.stderr) == (0, "", f"{path} written\n")
+    assert (written.exit_code, written.stdout, written.stderr) == (0, "", f"{path} written by this process\n")
     output = "json" if suffix == "ndjson" else suffix
     assert path.read_bytes() == run(name, "range", "--all", *RANGE, "-o", output).stdout_bytes
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -209,7 +168,7 @@ def test_a_bucket(name, monkeypatch):
     with running_storage() as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
         result = run(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/export/")
-        assert (result.exit_code, result.stderr) == (0, "2 files written\n"), result.output
+        assert (result.exit_code, result.stderr) == (0, "2 files written by this process\n"), result.output
         assert storage.names() == [f"export/day=2026-02-{day}/events.parquet" for day in (17, 18)]
         table = pyarrow.parquet.read_table(io.BytesIO(storage.read("export/day=2026-02-17/events.parquet")))
         assert table.num_rows == 8

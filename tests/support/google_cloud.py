@@ -139,7 +139,7 @@ def running_dataflow() -> Iterator[tuple[Dataflow, str]]:
 
 @contextmanager
 def submitting_to_dataflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dataflow]:
-    """Runs both, and gives the stand-in of Dataflow the ``options`` of a batch job that is submitted there."""
+    """Runs both, and gives the stand-in of Dataflow the ``flags`` and ``options`` of a batch job submitted there."""
     from apache_beam.internal.gcp import auth  # Beam, which users of the storage alone do without
 
     from pipeline.job.bounded import beam_options
@@ -151,7 +151,7 @@ def submitting_to_dataflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dataflow
     with running_storage() as storage, running_dataflow() as (dataflow, endpoint):
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
         flags = [*ON_DATAFLOW, "--no_auth", "--sdk_location=container", f"--dataflow_endpoint={endpoint}"]
-        dataflow.options = beam_options(flags, "test-project")
+        dataflow.flags, dataflow.options = flags, beam_options(flags, "test-project")
         yield dataflow
     for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
         signal.signal(number, handler)

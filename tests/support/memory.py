@@ -78,6 +78,8 @@ class Memory:
                 continue
             if selection.qualifiers is not None and cell.qualifier not in selection.qualifiers:
                 continue
+            if cell.qualifier.startswith(selection.without):
+                continue
             if (
                 selection.qualifier_range
                 and not selection.qualifier_range[0] <= cell.qualifier < selection.qualifier_range[1]

@@ -49,7 +49,7 @@ RESOURCES = {
 def emitted():
     """Returns the names under which the job's metrics arrive; Dataflow makes four of a distribution."""
     distribution = {f"{metrics.EVENT_DELAY_MS}_{part}" for part in ("COUNT", "MAX", "MEAN", "MIN")}
-    others = ("NAMESPACE", "TYPE_CHECKING", "TYPE_COUNTERS", "BULK_", "BACKFILL_", "REPAIR_")
+    others = ("NAMESPACE", "TYPE_CHECKING", "TYPE_COUNTERS", "BULK_", "BACKFILL_", "REPAIR_", "EXPORT")
     totals = {getattr(metrics, name) for name in vars(metrics) if name.isupper() and not name.startswith(others)}
     reasons = {metrics.dead_letters_of(reason) for reason in Reason}
     of_a_type = {metrics.of_type(name, "acme.v1.Report") for name in metrics.TYPE_COUNTERS}

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.errors import explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.rows.rows import KeyRange
 
 _TIMEOUT_S = 60.0
 _MAX_PARTS = 1000
@@ -38,10 +37,3 @@ def split_points(samples: Sequence[Sample], min_bytes: int = _MIN_PART_BYTES) ->
             points.append(key)
             last_bytes = offset_bytes
     return points
-
-
-def split_range(keys: KeyRange, points: Sequence[bytes]) -> list[KeyRange]:
-    """Returns the range cut at the points inside it."""
-    inside = [key for key in points if keys.start < key and (not keys.end or key < keys.end)]
-    starts, ends = [keys.start, *inside], [*inside, keys.end]
-    return [KeyRange(start, end) for start, end in zip(starts, ends, strict=True)]

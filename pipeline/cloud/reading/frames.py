@@ -3,7 +3,7 @@
 A DataFrame needs the extra ``frames``. From the checkout: ``pip install '.[frames]'``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.core.events.file_columns import EVENT_ID, EVENT_TIME, METADATA, SENSOR_ID, metadata_column, reading_column
@@ -11,8 +11,8 @@ from pipeline.core.notation.cell_values import shortest
 from pipeline.core.rows.aggregate_rows import READING_COUNT
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
-from pipeline.core.statistics.window_stats import qualifier_of, split_qualifier
+from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, statistics_of
+from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.core.windows import Window
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class AggregateRecords(_Windows[AggregateRecord]):
 
     def _columns(self, arrow: Any, records: list[AggregateRecord]) -> dict[str, Any]:
         columns = {"sensor_id": arrow.array([record.sensor_id for record in records], arrow.string())}
-        return columns | _window_columns(arrow, records) | _statistic_columns(arrow, records)
+        return columns | _window_columns(arrow, records) | _statistic_columns(arrow, _block_of(records))
 
 
 class GroupRecords(_Windows[GroupRecord]):
@@ -149,7 +149,7 @@ class GroupRecords(_Windows[GroupRecord]):
             others["expected"] = arrow.array([record.expected for record in records], arrow.int64())
         if any(record.windows > 1 for record in records):
             others["windows"] = arrow.array([record.windows for record in records], arrow.int64())
-        others |= _statistic_columns(arrow, records)
+        others |= _statistic_columns(arrow, _block_of(records))
         columns = {}
         for name in dict.fromkeys(name for record in records for name in record.group.fields):
             texts = [record.group.fields.get(name) for record in records]
@@ -166,12 +166,7 @@ def windows_table(block: EventBlock, window: Window) -> "pyarrow.Table":
         WINDOW_START: arrow.array(block.times_us, _instant(arrow, window.zone)),
         "window": arrow.repeat(arrow.scalar(window.text), len(block)),
     }
-    kinds = _kinds(arrow)
-    for name, values in sorted(block.readings.items(), key=lambda column: window_rank(column[0])):
-        kind = kinds.get("count" if name == READING_COUNT else split_qualifier(name)[0].name)
-        numbers = values if kind is None else [value if value is None else int(value) for value in values]
-        columns[name] = arrow.array(numbers, kind or arrow.float64())
-    return arrow.table(columns)
+    return arrow.table(columns | _statistic_columns(arrow, block))
 
 
 def event_rank(column: str) -> tuple[int, str]:
@@ -276,32 +271,24 @@ def _window_columns(arrow: Any, records: Sequence[AggregateRecord | GroupRecord]
     return columns
 
 
-def _statistic_columns(arrow: Any, records: Sequence[AggregateRecord | GroupRecord]) -> dict[str, Any]:
-    columns: dict[str, Any] = {}
-    for metric in _names(record.metrics for record in records):
-        columns |= _metric_columns(arrow, metric, [record.metrics.get(metric) for record in records])
-    return columns
+def _block_of(records: Iterable[AggregateRecord | GroupRecord]) -> EventBlock:
+    """Returns the statistics of windows as columns."""
+    block = EventBlock()
+    for record in records:
+        block.add(RawRecord("", record.start_us, statistics_of(record)))
+    return block
 
 
-def _metric_columns(arrow: Any, metric: str, summaries: list[MetricSummary | None]) -> dict[str, Any]:
-    """Returns a column for each statistic of a metric, in the order of cells."""
-    kinds = _kinds(arrow)
-    found = [summary.statistics() if summary else {} for summary in summaries]
+def _statistic_columns(arrow: Any, block: EventBlock) -> dict[str, Any]:
+    """Returns a column for each statistic, by metric and in the order of cells. Counts and times are whole numbers."""
+    kinds = {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
     columns = {}
-    for name in statistic_names([summary] for summary in summaries if summary):
-        values = [each.get(name) for each in found]
-        columns[qualifier_of(name, metric)] = arrow.array(values, kinds.get(name, arrow.float64()))
+    for name, values in sorted(block.readings.items(), key=lambda column: window_rank(column[0])):
+        kind = kinds.get("count" if name == READING_COUNT else split_qualifier(name)[0].name)
+        numbers = arrow.array(values, arrow.float64())
+        columns[name] = numbers if kind is None else numbers.cast(arrow.int64()).cast(kind)
     return columns
-
-
-def _kinds(arrow: Any) -> dict[str, Any]:
-    """Returns the types of statistics that are whole numbers."""
-    return {"count": arrow.int64(), "first_time": _instant(arrow), "last_time": _instant(arrow)}
 
 
 def _instant(arrow: Any, zone: str = "UTC") -> Any:
     return arrow.timestamp("us", tz=zone)
-
-
-def _names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    return sorted({name for mapping in mappings for name in mapping})

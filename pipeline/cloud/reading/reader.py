@@ -436,7 +436,7 @@ class SensorTable:
                 answer(sensor, None) for sensor, answer in sorted(listed.items())
             )
         else:
-            parts = window_parts(of_tier, read, sensors, *span, wanted, self._leave_out)
+            parts = window_parts(of_tier, read, sensors, Query(*span, wanted), self._leave_out)
             found = self._ahead.in_turn(parts, _WINDOWS)
         return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))
 
@@ -454,7 +454,7 @@ class SensorTable:
         window = parse_window(tier) if isinstance(tier, str) else tier
         span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
         of_tier = tier_of(self.schema, window)
-        parts = window_blocks(of_tier, self.rows.read_selection, sensors, *span, wanted, self._leave_out)
+        parts = window_blocks(of_tier, self.rows.read_selection, sensors, Query(*span, wanted), self._leave_out)
         return self._ahead.in_turn(parts, 1)
 
     def sensors(

@@ -59,6 +59,8 @@ def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilte
     all_columns = not 0 < len(alternatives) < _MAX_ALTERNATIVES
     if not all_columns:  # otherwise all columns come, and the reader drops the others
         filters.append(RowFilter(column_qualifier_regex_filter=alternatives))
+    if selection.without:
+        filters.append(RowFilter(column_qualifier_regex_filter=_beginning_with_none(selection.without)))
     if selection.qualifier_range is not None:
         start, end = selection.qualifier_range
         columns = ColumnRange(family_name=selection.families[0], start_qualifier_closed=start, end_qualifier_open=end)
@@ -76,6 +78,15 @@ def row_filter(selection: CellSelection, pattern: str | None = None) -> RowFilte
     if selection.times_only:
         filters.append(RowFilter(strip_value_transformer=True))
     return RowFilter(chain=RowFilter.Chain(filters=filters)) if len(filters) > 1 else filters[0]
+
+
+def _beginning_with_none(starts: Iterable[bytes]) -> bytes:
+    """Returns the expression (RE2, which can't negate) of texts that begin with none of these, which are letters."""
+    following: dict[bytes, list[bytes]] = {}
+    for start in starts:
+        following.setdefault(start[:1], []).append(start[1:])
+    others = [first + _beginning_with_none(rest) for first, rest in following.items() if b"" not in rest]
+    return b"(?:|[^%b].*%b)" % (b"".join(following), b"".join(b"|" + each for each in others))
 
 
 _new = tuple.__new__  # makes a Cell or a Row in half the time of its own constructor
@@ -167,7 +178,7 @@ def _column(chunk: Any, key: bytes, family: str | None, qualifier: bytes | None)
     return key, family, qualifier
 
 
-_CHUNKS = 256  # of responses that are read together
+_CHUNKS = 1024  # of responses that are read together
 _MOST_COLUMNS = 64  # each takes time in every row, also in those without it
 
 _TEXT = rb"[0-9+\-.eE]+"  # no tag that may follow is one of these characters
@@ -620,8 +631,8 @@ def _rows_in(part: Part) -> int:
 
 
 def _bytes_of(part: Part) -> int:
-    values = chain.from_iterable(part.values) if isinstance(part, BlockOfRows) else [cell.value for cell in part.cells]
-    return sum(len(value) + _CELL_BYTES for value in values)
+    columns = part.values if isinstance(part, BlockOfRows) else [[cell.value for cell in part.cells]]
+    return sum([len(column) * _CELL_BYTES + sum(map(len, column)) for column in columns])
 
 
 class _Retries:

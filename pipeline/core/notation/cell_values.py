@@ -110,7 +110,7 @@ def parse_values(texts: Sequence[bytes]) -> list[float]:
     if not b"".join(texts).translate(None, _NUMERIC):
         with suppress(ValueError):
             values = list(map(float, texts))
-            if all(map(math.isfinite, values)):
+            if math.isfinite(sum(values)):  # if it overflows, each value is looked at
                 return values
     return [parse_value(text) for text in texts]  # tells what is wrong
 

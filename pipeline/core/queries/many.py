@@ -6,14 +6,14 @@ before the time, a sensor at a time. Where keys begin with the time, all rows of
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import add, le
-from typing import NamedTuple
+from itertools import pairwise
+from operator import gt, le, or_
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import name_of
-from pipeline.core.notation.cell_values import parse_values
 from pipeline.core.queries.events import (
     Query,
     events_found_at,
@@ -24,24 +24,47 @@ from pipeline.core.queries.events import (
     selection_of,
 )
 from pipeline.core.queries.reads import KeyCursor, OnForeign, ReadRows, RowSelection, in_batches
-from pipeline.core.queries.sweeps import Span, intersection, range_and_next, window_ranges
+from pipeline.core.queries.sweeps import EVERYTHING, Span, intersection, range_and_next, window_ranges
 from pipeline.core.queries.windows import parsed_windows, selection_of_windows
-from pipeline.core.rows.aggregate_rows import READING_COUNT, aggregate_prefix, aggregate_range, parse_aggregate_key
+from pipeline.core.rows.aggregate_rows import (
+    OF_WRITERS,
+    READING_COUNT,
+    aggregate_prefix,
+    aggregate_range,
+    parse_aggregate_key,
+)
 from pipeline.core.rows.event_block import EventBlock
-from pipeline.core.rows.records import AggregateRecord, RawRecord
-from pipeline.core.rows.rows import BlockOfRows, KeyRange, Row, after_prefix, in_parts, prefix_range
+from pipeline.core.rows.records import AggregateRecord, RawRecord, statistics_of
+from pipeline.core.rows.rows import (
+    BlockOfRows,
+    KeyRange,
+    Part,
+    after_prefix,
+    in_parts,
+    one_by_one,
+    prefix_range,
+    split_range,
+)
 from pipeline.core.schema.key_space import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
+from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import (
     DEFAULT,
     DEFAULT_STATISTICS,
+    ONLY_MERGED,
+    Statistic,
+    parse_all,
     parse_counts,
     qualifier_of,
     split_qualifier,
+    statistic,
 )
 
+_T = TypeVar("_T")
+
 _BLOCK_EVENTS, _MOST_STARTS = 8192, 8192
+_NOT_PRINTED = tuple(sorted(name.encode() for name in (*ONLY_MERGED, *OF_WRITERS)))  # starts of columns of windows
 _WILD = re.compile(r"[*?]")
 
 
@@ -109,6 +132,54 @@ class ChosenSpan(NamedTuple):
         return self.sensors.includes(sensor_id)
 
 
+class EventPart(NamedTuple):
+    """A part of the events of sensors, which can be read by itself.
+
+    Attributes:
+        query: the events, without a limit.
+        keys: the keys of their rows.
+        place: the sensor, and its metadata in row keys; None for all sensors that are asked for.
+    """
+
+    query: Query
+    keys: KeyRange = EVERYTHING
+    place: KeyBindings | None = None
+
+
+def event_parts(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, points: Sequence[bytes], on_foreign: OnForeign
+) -> Iterator[EventPart]:
+    """Yields the parts of the events of sensors: ranges of keys or, where rows have parts of events, sensors.
+
+    If keys begin with the time, yields spans of time.
+
+    Args:
+        schema: the table's schema.
+        read: reads rows.
+        sensors: the sensors.
+        query: the events; its metadata is the first that row keys have before the sensor.
+        points: the keys that cut the table into parts of about the same size.
+        on_foreign: receives rows that the schema does not write.
+    """
+    known = KeyBindings(None, None, query.metadata)
+    if has_time_last(schema):
+        for prefix in _prefixes(schema, sensors, known):
+            each = split_range(prefix_range(schema.keys.prefix(known, prefix)), points)
+            yield from (EventPart(query, keys) for keys in each)
+    elif schema.key.time_first:
+        # Parts of an event share the first time of their keys. If metadata is before it, each part reads all keys.
+        count = 1 if schema.keys.first_unknown(KeyBindings()) is not None else len(points) + 1
+        floor, length_us = schema.key.times[0].floor, query.end_us - query.start_us
+        cuts = {floor(query.start_us + length_us * n // count) for n in range(1, count)}
+        times = [query.start_us, *sorted(cut for cut in cuts if cut > query.start_us), query.end_us]
+        yield from (EventPart(replace(query, start_us=start, end_us=end)) for start, end in pairwise(times))
+    else:
+        for prefix in _prefixes(schema, sensors, known):
+            for place in places(schema, read, on_foreign, known, prefix):
+                if sensors.includes(place.sensor_id or ""):
+                    yield EventPart(query, place=place)
+
+
 def blocks_of(
     schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign
 ) -> Iterator[Iterator[EventBlock]]:
@@ -123,18 +194,24 @@ def blocks_of(
         query: the events, without a limit; its metadata is the first that row keys have before the sensor.
         on_foreign: receives rows that the schema does not write.
     """
-    known = KeyBindings(None, None, query.metadata)
+    for part in event_parts(schema, read, sensors, query, (), on_foreign):
+        yield from blocks_of_part(schema, read, sensors, part, on_foreign)
+
+
+def blocks_of_part(
+    schema: TableSchema, read: ReadRows, sensors: Chosen, part: EventPart, on_foreign: OnForeign
+) -> Iterator[Iterator[EventBlock]]:
+    """Yields what :func:`blocks_of` yields of one of :func:`event_parts`."""
     if has_time_last(schema):
-        for ranges in in_batches(_ranges(schema, read, sensors, query, known, on_foreign)):
-            yield _blocks_in(schema, read, ranges, query, on_foreign)
-    elif schema.key.time_first:
-        events = events_of_all(schema, read, query, on_foreign)
-        yield _in_blocks(event for event in events if sensors.includes(event.sensor_id))
+        for ranges in in_batches(_ranges(schema, read, sensors, part, on_foreign)):
+            yield _blocks_in(schema, read, ranges, part.query, on_foreign)
+    elif part.place is not None:
+        events = events_found_at(schema, read, part.place, part.query, on_foreign)
+        yield _in_blocks(events, lambda event, block: block.add(event))
     else:
-        for prefix in _prefixes(schema, sensors, known):
-            for place in places(schema, read, on_foreign, known, prefix):
-                if sensors.includes(place.sensor_id or ""):
-                    yield _in_blocks(events_found_at(schema, read, place, query, on_foreign))
+        events = events_of_all(schema, read, part.query, on_foreign)
+        chosen = (event for event in events if sensors.includes(event.sensor_id))
+        yield _in_blocks(chosen, lambda event, block: block.add(event))
 
 
 def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
@@ -148,94 +225,72 @@ def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
 
 
 def window_parts(
-    tier: Tier,
-    read: ReadRows,
-    sensors: Chosen,
-    start_us: int,
-    end_us: int,
-    metrics: tuple[str, ...] | None,
-    on_foreign: OnForeign,
+    tier: Tier, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign, within: KeyRange = EVERYTHING
 ) -> Iterator[Iterator[AggregateRecord]]:
     """Yields parts of the windows of sensors that start in a range, sensor by sensor, each oldest first.
 
-    With ``metrics``, yields only these metrics, and only windows that have one of them.
+    If the query has metrics, yields only these, and only windows that have one of them; of all keys, those ``within`` a
+    range.
     """
-    for selection in _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign):
-        yield parsed_windows(tier, read(selection), metrics, on_foreign)
+    cells = selection_of_windows(tier, query.metrics)
+    for selection in _window_selections(tier, read, cells, sensors, query, on_foreign, within):
+        yield parsed_windows(tier, read(selection), query.metrics, on_foreign)
 
 
 def window_blocks(
-    tier: Tier,
-    read: ReadRows,
-    sensors: Chosen,
-    start_us: int,
-    end_us: int,
-    metrics: tuple[str, ...] | None,
-    on_foreign: OnForeign,
+    tier: Tier, read: ReadRows, sensors: Chosen, query: Query, on_foreign: OnForeign, within: KeyRange = EVERYTHING
 ) -> Iterator[Iterator[EventBlock]]:
     """Yields what :func:`window_parts` yields as columns: the readings of an event are the columns of a window's row.
 
-    Its time is the window's start. Where rows have the usual statistics, they are read in blocks, several times faster
-    than one by one.
+    Its time is the window's start. Rows are read in blocks, several times faster than one by one, without the columns
+    that readers do not list.
     """
 
-    def part(selection: RowSelection) -> Iterator[EventBlock]:
-        gathered, starts = EventBlock(), dict[bytes, int]()
-        for rows in in_parts(read(selection)):
-            try:
-                if not isinstance(rows, BlockOfRows):
-                    raise ValueError("it is in no block")
-                _add_windows(tier, rows, metrics, starts, gathered)
-            except ValueError:
-                each = rows.rows() if isinstance(rows, BlockOfRows) else (rows,)
-                for record in parsed_windows(tier, each, metrics, on_foreign):
-                    gathered.add(_as_event(record))
-            if len(gathered) >= _BLOCK_EVENTS:
-                yield gathered
-                gathered = EventBlock()
-        if len(gathered):
-            yield gathered
+    def add(starts: dict[bytes, int], part: Part, gathered: EventBlock) -> None:
+        try:
+            _add_windows(tier, part, query.metrics, starts, gathered)
+        except ValueError:
+            for record in parsed_windows(tier, one_by_one((part,)), query.metrics, on_foreign):
+                gathered.add(_as_event(record))
 
-    return map(part, _window_selections(tier, read, sensors, start_us, end_us, metrics, on_foreign))
+    cells = selection_of_windows(tier, query.metrics)
+    columns = [each for each in cells.qualifiers or () if not each.startswith(_NOT_PRINTED)]
+    cells = cells._replace(qualifiers=None if cells.qualifiers is None else tuple(columns), without=_NOT_PRINTED)
+    for selection in _window_selections(tier, read, cells, sensors, query, on_foreign, within):
+        yield _in_blocks(in_parts(read(selection)), partial(add, {}))
 
 
 def _window_selections(
     tier: Tier,
     read: ReadRows,
+    cells: CellSelection,
     sensors: Chosen,
-    start_us: int,
-    end_us: int,
-    metrics: tuple[str, ...] | None,
+    query: Query,
     on_foreign: OnForeign,
+    within: KeyRange,
 ) -> Iterator[RowSelection]:
     parse, range_of = partial(parse_aggregate_key, tier.window), partial(aggregate_range, tier.window)
-    span, cells = ChosenSpan(start_us, end_us, sensors), selection_of_windows(tier, metrics)
+    span = ChosenSpan(query.start_us, query.end_us, sensors)
     for prefix in sensors.prefixes:
-        keys = prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode())
-        for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign)):
+        keys = intersection(prefix_range(f"{aggregate_prefix(tier.window)}{prefix}".encode()), within)
+        for ranges in in_batches(window_ranges(read, keys, span, parse, range_of, on_foreign) if keys else ()):
             yield RowSelection(ranges, cells)
 
 
 def _as_event(record: AggregateRecord) -> RawRecord:
-    statistics = {
-        qualifier_of(name, metric): float(value)
-        for metric, summary in record.metrics.items()
-        for name, value in summary.statistics().items()
-    }
-    return RawRecord(record.sensor_id, record.start_us, {READING_COUNT: float(record.reading_count)} | statistics)
+    readings = {READING_COUNT: float(record.reading_count)} | statistics_of(record)
+    return RawRecord(record.sensor_id, record.start_us, readings)
 
 
 def _add_windows(
-    tier: Tier,
-    block: BlockOfRows,
-    metrics: tuple[str, ...] | None,
-    starts: dict[bytes, int],
-    gathered: EventBlock,
+    tier: Tier, block: Part, metrics: tuple[str, ...] | None, starts: dict[bytes, int], gathered: EventBlock
 ) -> None:
-    """Adds the windows of a block. Raises ValueError unless it has the usual statistics, all of them valid.
+    """Adds the windows of a block. Raises ValueError unless it is one, whose statistics are all valid.
 
     Windows of many sensors start at the same times: ``starts`` has those that are known by their texts in keys.
     """
+    if not isinstance(block, BlockOfRows):
+        raise ValueError("it is one row")
     columns = dict(zip(block.qualifiers, block.values, strict=True))
     counts = columns.pop(READING_COUNT.encode(), (b"",))
     by_metric: dict[str, dict[str, Sequence[bytes]]] = {}
@@ -245,23 +300,12 @@ def _add_windows(
     if b"" in counts or {tier.family} != set(block.families) or not set(by_metric) <= set(metrics or by_metric):
         raise ValueError("it has other columns")
     readings: dict[str, Sequence[float | None]] = {READING_COUNT: parse_counts(counts)}
-    present = [0] * len(counts)  # the number of metrics in each row
+    present = [False] * len(counts)  # whether each row has a metric
     for metric, texts in sorted(by_metric.items()):
         name_of(metric.encode())
-        if set(texts) != set(DEFAULT) or tier.statistics.of(metric) is not DEFAULT_STATISTICS:
-            raise ValueError("it has other statistics")
-        has = [list(map(bool, texts[name])) for name in DEFAULT]
-        if any(each != has[0] for each in has):
-            raise ValueError("it lacks some statistics")
-        present = list(map(add, present, has[0]))
-        found = [parse_counts(list(filter(None, texts["count"])))]
-        found += [parse_values(list(filter(None, texts[name]))) for name in DEFAULT[1:]]
-        _, _, least, most, averages, deviations = found
-        if not all(map(le, least, most)) or min(deviations, default=0.0) < 0:
-            raise ValueError("its statistics contradict each other")
-        found[4] = list(map(min, map(max, averages, least), most))
-        for name, numbers in zip(DEFAULT, found, strict=True):
-            readings[qualifier_of(name, metric)] = _spread(numbers, has[0])
+        has = list(map(bool, texts.get("count", ())))
+        present = list(map(or_, present, has)) if has else []
+        readings |= _statistics(tier.statistics.of(metric), metric, texts, has)
     if not all(present):
         raise ValueError("it has no metric")
     sensors = dict[bytes, str]()
@@ -272,6 +316,37 @@ def _add_windows(
         if sensor not in sensors or start not in starts:
             sensors[sensor], starts[start] = parse_aggregate_key(tier.window, key)
     gathered.extend([sensors[each] for each, _ in pairs], [starts[each] for _, each in pairs], readings, {})
+
+
+def _statistics(
+    named: tuple[Statistic, ...], metric: str, texts: Mapping[str, Sequence[bytes]], has: list[bool]
+) -> dict[str, Sequence[float | None]]:
+    """Returns the columns of a metric, which has statistics of that name in some rows. Raises ValueError.
+
+    Rows that have the count have the default statistics, if these are the metric's; others may lack some.
+    """
+    everywhere = not has or all(has)
+    found: dict[str, tuple[list[bool], list[float]]] = {}
+    for name in sorted(texts, key=lambda name: statistic(name).rank):
+        of_name, of_rows = texts[name], has
+        if not (everywhere and b"" not in of_name):
+            of_rows = list(map(bool, of_name))
+            if of_rows != has and (named is DEFAULT_STATISTICS or any(map(gt, of_rows, has))):
+                raise ValueError("it lacks some statistics")
+            of_name = list(filter(None, of_name))
+        found[name] = of_rows, parse_all(statistic(name), of_name)
+    if "count" not in found or (named is DEFAULT_STATISTICS and set(found) != set(DEFAULT)):
+        raise ValueError("it has other statistics")
+    rows, least = found.get("min", (None, []))
+    _, most = found.get("max", (None, []))
+    if rows is not None and (rows != found.get("max", (rows,))[0] or not all(map(le, least, most))):
+        raise ValueError("its statistics contradict each other")
+    for name, (of_rows, values) in found.items():
+        if statistic(name).limited and (least or most):
+            if not least or not most or of_rows != rows:
+                raise ValueError("its ranges of readings are not all known")
+            values[:] = map(min, map(max, values, least), most)
+    return {qualifier_of(name, metric): _spread(values, of_rows) for name, (of_rows, values) in found.items()}
 
 
 def _spread(values: Sequence[float], has: Sequence[bool]) -> Sequence[float | None]:
@@ -288,50 +363,38 @@ def _prefixes(schema: TableSchema, sensors: Chosen, known: KeyBindings) -> list[
 
 
 def _ranges(
-    schema: TableSchema, read: ReadRows, sensors: Chosen, query: Query, known: KeyBindings, on_foreign: OnForeign
+    schema: TableSchema, read: ReadRows, sensors: Chosen, part: EventPart, on_foreign: OnForeign
 ) -> Iterator[KeyRange]:
     """Yields the ranges of the events' keys: the times of the query below each prefix."""
-    key, span = schema.key, Span(query.start_us, query.end_us)
-    for prefix in _prefixes(schema, sensors, known):
-        keys = prefix_range(schema.keys.prefix(known, prefix))
-        cursor, position = KeyCursor(read, keys.end, key.parse_key, on_foreign), keys.start
-        while first := cursor.first(position):
-            found, raw_key = first
-            if query.metadata.items() <= raw_key.metadata.items() and sensors.includes(raw_key.sensor_id):
-                of_span, position = range_and_next(key, found, raw_key, span)
-                if of_span is not None and (inside := intersection(of_span, keys)) is not None:
-                    yield inside
-            else:
-                position = after_prefix(key.prefix_through(SensorToken, found))
-            if not position:
-                break
+    key, span, metadata = schema.key, Span(part.query.start_us, part.query.end_us), part.query.metadata
+    cursor, position = KeyCursor(read, part.keys.end, key.parse_key, on_foreign), part.keys.start
+    while first := cursor.first(position):
+        found, raw_key = first
+        if metadata.items() <= raw_key.metadata.items() and sensors.includes(raw_key.sensor_id):
+            of_span, position = range_and_next(key, found, raw_key, span)
+            if of_span is not None and (inside := intersection(of_span, part.keys)) is not None:
+                yield inside
+        else:
+            position = after_prefix(key.prefix_through(SensorToken, found))
+        if not position:
+            break
 
 
 def _blocks_in(
     schema: TableSchema, read: ReadRows, ranges: tuple[KeyRange, ...], query: Query, on_foreign: OnForeign
 ) -> Iterator[EventBlock]:
     """Yields the events in ranges of keys, in a schema in which a row is an event."""
-    gathered = EventBlock()
 
-    def add_each(rows: Iterable[Row]) -> None:
-        for _, records in parsed_rows(schema, rows, on_foreign):
-            for record in records:
-                if (wanted := _projected(record, query)) is not None:
-                    gathered.add(wanted)
+    def add(part: Part, gathered: EventBlock) -> None:
+        try:
+            _add_block(schema, part, query, gathered)
+        except ValueError:  # a row may be foreign: the events tell which
+            for _, records in parsed_rows(schema, one_by_one((part,)), on_foreign):
+                for record in records:
+                    if (wanted := _projected(record, query)) is not None:
+                        gathered.add(wanted)
 
-    for part in in_parts(read(RowSelection(ranges, selection_of(schema, query)))):
-        if not isinstance(part, BlockOfRows):
-            add_each((part,))
-        else:
-            try:
-                _add_block(schema, part, query, gathered)
-            except ValueError:  # a row may be foreign: the events tell which
-                add_each(part.rows())
-        if len(gathered) >= _BLOCK_EVENTS:
-            yield gathered
-            gathered = EventBlock()
-    if len(gathered):
-        yield gathered
+    return _in_blocks(in_parts(read(RowSelection(ranges, selection_of(schema, query)))), add)
 
 
 def _projected(record: RawRecord, query: Query) -> RawRecord | None:
@@ -344,8 +407,10 @@ def _projected(record: RawRecord, query: Query) -> RawRecord | None:
     return replace(record, readings=readings, metadata={}) if readings else None
 
 
-def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: EventBlock) -> None:
-    """Adds the events of a block. Raises ValueError if the schema may not write one of its rows."""
+def _add_block(schema: TableSchema, block: Part, query: Query, gathered: EventBlock) -> None:
+    """Adds the events of a block. Raises ValueError unless it is one, and the schema may write all of its rows."""
+    if not isinstance(block, BlockOfRows):
+        raise ValueError("it is one row")
     key, time = schema.key, schema.key.times[-1]
     assert isinstance(time, ReverseToken)  # noqa: S101 (for the type checker)
     digits = len(time.render(0))
@@ -372,10 +437,11 @@ def _add_block(schema: TableSchema, block: BlockOfRows, query: Query, gathered: 
     gathered.extend(sensor_ids, [time.max_value - int(text) for text in texts], readings, metadata)
 
 
-def _in_blocks(events: Iterable[RawRecord]) -> Iterator[EventBlock]:
+def _in_blocks(parts: Iterable[_T], add: Callable[[_T, EventBlock], object]) -> Iterator[EventBlock]:
+    """Yields blocks of some thousand events, to which a function adds one part after the other."""
     gathered = EventBlock()
-    for event in events:
-        gathered.add(event)
+    for part in parts:
+        add(part, gathered)
         if len(gathered) >= _BLOCK_EVENTS:
             yield gathered
             gathered = EventBlock()

@@ -38,7 +38,8 @@ from pipeline.core.schema.key_tokens import (
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 
-_EVERYTHING = KeyRange(b"", b"")
+EVERYTHING = KeyRange(b"", b"")
+"""All keys."""
 
 
 class Span(NamedTuple):
@@ -91,7 +92,7 @@ class SpansInOrder:
 def raw_ranges(schema: TableSchema, sensors: Collection[str] | None) -> list[KeyRange]:
     """Returns the key ranges of these sensors' raw rows, one per sensor if keys allow it; None for all sensors."""
     if sensors is None or not _found_by_sensor(schema.key):
-        return [_EVERYTHING]
+        return [EVERYTHING]
     return [prefix_range(schema.keys.prefix(KeyBindings(sensor_id))) for sensor_id in sorted(sensors)]
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pipeline.core.statistics.parts import PARTS, Course
 from pipeline.core.statistics.sketch import Sketch
-from pipeline.core.statistics.window_stats import DEFAULT, limited, statistic
+from pipeline.core.statistics.window_stats import DEFAULT, limited, qualifier_of, statistic
 from pipeline.core.windows import Window
 
 _Value = TypeVar("_Value")
@@ -183,3 +183,12 @@ class GroupRecord:
     metrics: dict[str, MetricSummary]
     filled: bool = False
     windows: int = 1
+
+
+def statistics_of(record: AggregateRecord | GroupRecord) -> dict[str, float]:
+    """Returns the statistics of a window by column."""
+    return {
+        qualifier_of(name, metric): float(value)
+        for metric, summary in record.metrics.items()
+        for name, value in summary.statistics().items()
+    }

@@ -92,6 +92,13 @@ def disjoint(ranges: Iterable[KeyRange]) -> list[KeyRange]:
     return found
 
 
+def split_range(keys: KeyRange, points: Sequence[bytes]) -> list[KeyRange]:
+    """Returns the range cut at the points inside it."""
+    inside = [key for key in points if keys.start < key and (not keys.end or key < keys.end)]
+    starts, ends = [keys.start, *inside], [*inside, keys.end]
+    return [KeyRange(start, end) for start, end in zip(starts, ends, strict=True)]
+
+
 _SIZES = struct.Struct("<III")
 _new = tuple.__new__  # makes an EncodedRow in half the time of its own constructor
 

@@ -91,6 +91,7 @@ class CellSelection(NamedTuple):
     times_only: bool = False  # cells without their values
     none_since_us: int | None = None  # rows with a selected cell of this time, in whole milliseconds, or later are left
     # out, as far as the server can tell
+    without: tuple[bytes, ...] = ()  # the starts of columns that are left out
 
 
 class Layout:

@@ -342,6 +342,15 @@ def _parse_sum(text: bytes) -> float:
     return _OVERFLOWS[text] if text in _OVERFLOWS else parse_value(text)
 
 
+def parse_all(found: "Statistic", texts: Sequence[bytes]) -> list[float]:
+    """Parses cells of a listed statistic, at less cost than one by one. Raises ValueError if a sum is infinite, too."""
+    if found.parse is parse_time:
+        return list(map(parse_time, texts))
+    if found.parse is _parse_deviation and any(text.startswith(b"-") for text in texts):
+        return list(map(_parse_deviation, texts))
+    return parse_counts(texts) if found.parse is parse_count else parse_values(texts)
+
+
 def _parse_deviation(text: bytes) -> float:
     deviation = math.inf if text == b"inf" else parse_value(text)
     if deviation < 0:
@@ -427,6 +436,8 @@ _OTHERS = (
     Statistic("sloped", _part("sloped"), Course.from_bytes, _of_sum, "sloped", listed=False),
 )
 _KNOWN = {statistic.name: statistic for statistic in (*_MOMENTS, *_OTHERS)}
+ONLY_MERGED = tuple(statistic.name for statistic in _OTHERS if not statistic.listed)
+"""The names of statistics that readers do not list."""
 _WAYS = {  # of one statistic, which a schema chooses from
     "time_weighted_mean:locf": _KNOWN["time_weighted_mean"],
     "time_weighted_mean:linear": Statistic(

@@ -3,10 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points, split_range
+from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.rows.rows import Cell, KeyRange
+from pipeline.core.rows.rows import Cell, KeyRange, split_range
 from pipeline.core.schema.table_schema import TableSchema
 from tests.support.bare_tables import write
 from tests.support.lasting import lasting

@@ -204,3 +204,11 @@ def test_an_unreachable_server(monkeypatch: pytest.MonkeyPatch) -> None:
             next(reader.read(EVERYTHING))
     assert str(caught.value).startswith(f"table {FAKE}: the server cannot be reached: failed to connect")
     assert "\n" not in str(caught.value)
+
+
+def test_columns_that_are_left_out(name: TableName, reader: RowReader) -> None:
+    """The server leaves out columns that begin with one of these texts, and sends all others."""
+    columns = [b"", b"m", b"member", b"member_t", b"memory", b"sketch_t", b"skew_t", "größe".encode(), b"sum_member"]
+    write(name, [Row(b"r", [Cell("f", column, 1000, b"1") for column in columns])])
+    [row] = reader.read_selection(RowSelection(EVERYTHING, CellSelection(("f",), without=(b"member", b"sketch"))))
+    assert {cell.qualifier for cell in row.cells} == {*columns} - {b"member", b"member_t", b"sketch_t"}

@@ -4,6 +4,7 @@ from google.cloud.bigtable_v2.types import RowFilter
 
 from pipeline.cloud.scanning.row_reader import row_filter
 from pipeline.core.schema.layouts import CellSelection
+from pipeline.local.embedded.filters import matcher
 
 
 def kinds(rule: RowFilter) -> list[str]:
@@ -39,3 +40,14 @@ def test_times_of_rows_without_later_cells() -> None:
     ]
     names = tuple(f"a_metric_with_quite_a_long_name_{number}".encode() for number in range(1000))
     assert "condition" not in kinds(row_filter(selection._replace(qualifiers=names)))
+
+
+def test_columns_that_are_left_out() -> None:
+    """The expression matches all columns but those that begin with one of the texts."""
+    rule = row_filter(CellSelection(("stats",), without=(b"member", b"rises", b"rise_", b"sketch")))
+    assert kinds(rule) == ["family_name_regex_filter", "column_qualifier_regex_filter"]
+    matches = matcher(rule.chain.filters[1].column_qualifier_regex_filter, "column_qualifier_regex_filter")
+    assert all(
+        map(matches, (b"", b"m", b"membe", b"memory", b"rise", b"ris", b"sum_member", "größe".encode(), b"skew"))
+    )
+    assert not any(map(matches, (b"member", b"members", b"rises_t", b"rise_t", b"sketch_t")))

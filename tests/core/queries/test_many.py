@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from pipeline.core.queries.events import Query, events_of, places
 from pipeline.core.queries.many import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.queries.reads import raise_foreign
+from pipeline.core.rows.aggregate_rows import aggregate_row
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.statistics.window_stats import split_qualifier
+from pipeline.core.statistics.member import Member
+from pipeline.core.statistics.window_stats import WindowStats, split_qualifier
 from pipeline.core.windows import HOURLY
 from tests.core.queries.feeds import DAY_US, SENSORS, START_US, each_schema, feeds, table_of
 from tests.core.queries.odd_tables import FEED, ODD, schemas, table_with
@@ -72,15 +74,35 @@ WINDOWS = st.dictionaries(
 )
 
 
+DECLARED = """
+[statistics]
+"v*" = ["p95", "min", "max", "last", "last_time", "time_weighted_mean", "increase"]
+u = ["last", "p50"]
+"""
+
+
+def declared_row(schema, sensor, start_us, readings):
+    """Returns a window's row with the statistics that the schema declares, and with what only writers of rows read."""
+    stats = WindowStats()
+    times_us = [start_us + n * 1_000_000 for n in range(len(readings))]
+    for metric in dict.fromkeys(name for each in readings for name in each):
+        values = [(at, each[metric]) for at, each in zip(times_us, readings, strict=True) if metric in each]
+        of_metric = schema.statistics.stats_of([at for at, _ in values], {metric: [value for _, value in values]})
+        stats.metrics |= of_metric.metrics
+    stats.events, stats.member, stats.sizes = len(readings), Member(times_us[-1], '{"site":"north"}'), {start_us: 7}
+    return aggregate_row(HOURLY, sensor, start_us, stats, "stats", schema.statistics)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(WINDOWS, st.integers(1, 500), st.sampled_from([None, ("t",), ("t", "x")]), st.booleans(), st.booleans())
 def test_windows_as_columns(windows, size, metrics, foreign, declared):
     """Their columns are the statistics of the windows one by one, and the same rows are foreign."""
-    statistics = '[statistics]\n"v*" = ["last"]\n' if declared else ""
-    schema = parse_schema(statistics + '[tiers]\n1h = "stats"')
+    schema = parse_schema((DECLARED if declared else "") + '[tiers]\n1h = "stats"')
     start_us = HOURLY.start_of(START_US)
     rows = [
-        window_row(HOURLY, sensor, start_us + n * HOURLY.length_us, *readings)
+        declared_row(schema, sensor, start_us + n * HOURLY.length_us, readings)
+        if declared and n % 3  # other rows are from before the statistics were declared
+        else window_row(HOURLY, sensor, start_us + n * HOURLY.length_us, *readings)
         for (sensor, n), readings in windows.items()
     ]
     table = Memory(rows + (foreign_windows("b") if foreign else []))
@@ -89,7 +111,8 @@ def test_windows_as_columns(windows, size, metrics, foreign, declared):
     def outcome(query, read):
         refused = []
         sensors = Chosen(["a*", "b", "~"])
-        found = query(tier, read, sensors, start_us, start_us + 90 * HOURLY.length_us, metrics, refused.append)
+        asked = Query(start_us, start_us + 90 * HOURLY.length_us, metrics)
+        found = query(tier, read, sensors, asked, refused.append)
         return [each for part in found for each in part], sorted({str(each) for each in refused})
 
     blocks, foreign_in_blocks = outcome(window_blocks, InBlocks(table, size))
@@ -110,13 +133,14 @@ def _split(readings):
     return [(split_qualifier(name), value) for name, value in readings.items()]
 
 
-def test_usual_windows_are_read_in_blocks():
+@pytest.mark.parametrize("declared", ["", DECLARED])
+def test_windows_are_read_in_blocks(declared):
     """Blocks become columns: no row of theirs is made."""
-    schema = parse_schema('[tiers]\n1h = "stats"')
+    schema = parse_schema(declared + '[tiers]\n1h = "stats"')
     start_us = HOURLY.start_of(START_US)
-    rows = [window_row(HOURLY, sensor, start_us, {"t": 1.0, "u": 2.5}) for sensor in ("a", "b", "c")]
+    rows = [declared_row(schema, sensor, start_us, [{"t": 1.0, "u": 2.5, "v": 1.0}]) for sensor in ("a", "b", "c")]
     read = InBlocks(Memory(rows))
-    part = partial(window_blocks, schema.tiers[0], read, Chosen(prefix=""), 0, END_US, None, raise_foreign)
+    part = partial(window_blocks, schema.tiers[0], read, Chosen(prefix=""), Query(0, END_US), raise_foreign)
     blocks = [block for each in part() for block in each]
     assert sum(map(len, blocks)) == 3
     assert read.blocks == 2  # of two requests: one sensor, then two
