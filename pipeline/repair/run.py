@@ -7,6 +7,7 @@ aggregates are right. A late event that arrives in between lists the window agai
 
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -158,10 +159,12 @@ class _RepairRun:
         for extents, group in groupby(scope.slices, key=lambda part: part.extents):
             slices = list(group)
             spans = [span for part in slices for span in part.spans]
-            listed = spans_of((each.key for each in scope.listed), extents)
-            suspects = {AggregateKey(each, span.start_us) for span in listed for each in span.sensors or ()}
-            whole = spans[0]._replace(end_us=spans[-1].end_us)
-            scan = SensorScan(self._request.table, scope.schema, scope.retention, extents, whole, frozenset(suspects))
+            listed = defaultdict[str, set[AggregateKey]](set)
+            for span in spans_of((each.key for each in scope.listed), extents):
+                for sensor_id in span.sensors or ():
+                    listed[sensor_id].add(AggregateKey(sensor_id, span.start_us))
+            whole, suspects = spans[0]._replace(end_us=spans[-1].end_us), set[AggregateKey]().union(*listed.values())
+            scan = SensorScan(self._request.table, scope.schema, scope.retention, extents, whole, listed)
             parts, of_scan = scan.parts(scope.samples), list[Scanned]()
             for scanned in scan.results(parts, size_bytes):
                 of_scan.append(scanned)

@@ -4,20 +4,18 @@ A repair on this machine recomputes only these windows, of which there are usual
 read all their rows. See :mod:`pipeline.core.completion.column_audit`.
 
 Sensors are in the same order among raw rows and among the aggregate rows of each tier. So a range of sensors is one
-scan of each, with one sensor in memory at a time. Ranges of a large table are scanned in as many processes as there are
-cores.
+scan of each, with few sensors in memory at a time. Ranges of a large table are scanned in a process for each core.
 """
 
 import os
 import signal
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from heapq import merge
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from multiprocessing import get_context
 from operator import itemgetter
 from typing import NamedTuple
@@ -26,9 +24,8 @@ from pipeline.cloud.connection.key_ranges import Sample, split_points, split_ran
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.column_audit import EVENTS, Columns, compared
+from pipeline.core.completion.column_audit import Columns, Places, compared, newest_in
 from pipeline.core.completion.newest_audit import NewestAudit, within
-from pipeline.core.notation.cell_values import format_value
 from pipeline.core.queries.reads import ForeignRows, ReadRows, RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, event_ranges, window_ranges
 from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_prefix, aggregate_range, parse_aggregate_key
@@ -37,11 +34,14 @@ from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Part, after_pre
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.windows import Window
 
 MOST_SUSPECTS = 20_000
 """The most windows that a scan names: of more, as of a tier that was just added, nearly all have to be recomputed."""
 
 _LARGE_BYTES = 256 << 20  # a smaller table is scanned before other processes have started
+_MOST_SENSORS = 256  # that are audited together
+_MOST_ROWS = 20_000  # of these, apart from those of the last one
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SensorScan:
         retention: the retention of the table's cells.
         extents: the windows, shortest tier first, the last tier with whole windows of all others.
         span: the span of these windows.
-        listed: the longest windows that are suspect anyway.
+        listed: the longest windows that are suspect anyway, by sensor.
     """
 
     table: TableName
@@ -62,7 +62,7 @@ class SensorScan:
     retention: Retention
     extents: Sequence[Extent]
     span: Span
-    listed: Collection[AggregateKey]
+    listed: Mapping[str, Collection[AggregateKey]]
 
     def parts(self, samples: Sequence[Sample]) -> list[KeyRange]:
         """Returns ranges of sensors, by the starts of their keys, to scan in parallel.
@@ -98,8 +98,46 @@ class SensorScan:
 
     def scanned(self, part: KeyRange) -> "Scanned":
         """Scans a range of sensors. Raises ServerProblem."""
+        schema, span, foreign = self.schema, self.span, ForeignRows()
+        newest, checked, suspects = None, 0, set[AggregateKey]()
         with RowReader.open(self.table) as reader:
-            return _Scanning(self, part, reader).result()
+            read = reader.read_selection
+            ranges = event_ranges(schema.key, read, part, span, foreign.add)
+            streams = [_by_sensor(read, ranges, schema.metrics.families, b"", 0)]
+            for index, extent in enumerate(self.audited, 1):
+                window, prefix = extent.tier.window, aggregate_prefix(extent.tier.window).encode()
+                read = reader.with_new_counters().read_selection  # it expects the columns of the rows before
+                parse, range_of = partial(parse_aggregate_key, window), partial(aggregate_range, window)
+                [clipped] = within([span], extent)
+                ranges = window_ranges(read, _below(prefix, part), clipped, parse, range_of, foreign.add)
+                streams.append(_by_sensor(read, ranges, (extent.tier.family,), prefix, index))
+            if schema.latest is not None and (spans := within([span], self.extents[0])):
+                read, keys = reader.with_new_counters().read_selection, _below(latest_key(""), part)
+                newest = NewestAudit(schema, self.retention, read, spans, time.time_ns() // 1000)
+                streams.append(_by_sensor(read, [keys], (schema.latest,), latest_key(""), len(streams)))
+            rows = groupby(merge(*streams, key=itemgetter(0, 1)), key=itemgetter(0))
+            while len(suspects) <= MOST_SUSPECTS and (sensors := _Sensors(self)).read(rows):
+                right, wrong = sensors.audited(newest)
+                checked += right
+                suspects |= wrong
+        messages = foreign.messages
+        return Scanned(checked, suspects, messages, foreign.count - len(messages))
+
+    @cached_property
+    def audited(self) -> list[Extent]:
+        """The extents that have windows."""
+        return [extent for extent in self.extents if extent.windows]
+
+    @cached_property
+    def longest(self) -> Window:
+        """The longest windows."""
+        return self.extents[-1].tier.window
+
+    @cached_property
+    def places(self) -> Places:
+        """The places of the span's events, and of the windows around them."""
+        first_us, last_us = map(self.longest.start_of, (self.span.start_us, self.span.end_us - 1))
+        return Places(first_us, self.longest.end_of(last_us) - first_us)
 
 
 class Scanned(NamedTuple):
@@ -119,72 +157,67 @@ class Scanned(NamedTuple):
     unnamed: int
 
 
-class _Scanning:
-    def __init__(self, scan: SensorScan, part: KeyRange, reader: RowReader) -> None:
-        self._scan, schema = scan, scan.schema
-        self._extents = [extent for extent in scan.extents if extent.windows]
-        self._longest = scan.extents[-1].tier.window
-        self._foreign, self._listed = ForeignRows(), defaultdict[str, set[int]](set)
-        for sensor_id, start_us in scan.listed:
-            self._listed[sensor_id].add(start_us)
-        read = reader.read_selection
-        ranges = event_ranges(schema.key, read, part, scan.span, self._foreign.add)
-        self._streams = [_by_sensor(read, ranges, schema.metrics.families, b"", 0)]
-        for index, extent in enumerate(self._extents, 1):
-            window, prefix = extent.tier.window, aggregate_prefix(extent.tier.window).encode()
-            read = reader.with_new_counters().read_selection  # it expects the columns of the rows before
-            parse, range_of, [span] = (
-                partial(parse_aggregate_key, window),
-                partial(aggregate_range, window),
-                within([scan.span], extent),
-            )
-            ranges = window_ranges(read, _below(prefix, part), span, parse, range_of, self._foreign.add)
-            self._streams.append(_by_sensor(read, ranges, (extent.tier.family,), prefix, index))
-        self._newest: NewestAudit | None = None
-        if schema.latest is not None and (spans := within([scan.span], scan.extents[0])):
-            read, keys = reader.with_new_counters().read_selection, _below(latest_key(""), part)
-            self._newest = NewestAudit(schema, scan.retention, read, spans, time.time_ns() // 1000)
-            self._streams.append(_by_sensor(read, [keys], (schema.latest,), latest_key(""), len(self._streams)))
+class _Sensors:
+    """Some sensors, whose windows are audited together."""
 
-    def result(self) -> Scanned:
-        checked, suspects = 0, set[AggregateKey]()
-        for sensor, parts in groupby(merge(*self._streams, key=itemgetter(0, 1)), key=itemgetter(0)):
-            sensor_id = sensor[:-1].decode(errors="replace")
-            every, wrong = self._audited(sensor_id, parts)
-            suspects.update(AggregateKey(sensor_id, start_us) for start_us in wrong)
-            checked += sum(self._longest.start_of(each) not in wrong for each in every) if wrong else len(every)
-            if len(suspects) > MOST_SUSPECTS:
+    def __init__(self, scan: SensorScan) -> None:
+        self._scan, self._odd = scan, set[AggregateKey]()
+        self._events, self._stored = Columns(scan.places), [Columns(scan.places) for _ in scan.audited]
+        self._cells: dict[str, list[Cell]] = {}  # of newest readings
+
+    def read(self, rows: Iterator[tuple[bytes, Iterable[tuple[bytes, int, Part]]]]) -> bool:
+        """Takes sensors from the rows of each. Returns whether there are any."""
+        size, scan = 0, self._scan
+        for sensor, parts in islice(rows, min(_MOST_SENSORS, (1 << 62) // scan.places.length_us)):
+            sensor_id, number = sensor[:-1].decode(errors="replace"), len(self._cells)
+            cells = self._cells[sensor_id] = list[Cell]()
+            try:
+                for _, index, part in parts:
+                    size += len(part.keys) if isinstance(part, BlockOfRows) else 1
+                    if not index:
+                        self._events.add_events(scan.schema, number, part)
+                    elif index <= len(self._stored):
+                        self._stored[index - 1].add_windows(scan.audited[index - 1].tier.window, number, part)
+                    else:
+                        cells += (cell for row in one_by_one([part]) for cell in row.cells)
+            except ValueError:  # all windows of the sensor are suspect
+                starts = scan.longest.starts(scan.places.start_us, scan.span.end_us)
+                self._odd.update(AggregateKey(sensor_id, start_us) for start_us in starts)
+            if size >= _MOST_ROWS:
                 break
-        messages = self._foreign.messages
-        return Scanned(checked, suspects, messages, self._foreign.count - len(messages))
+        return bool(self._cells)
 
-    def _audited(self, sensor_id: str, parts: Iterable[tuple[bytes, int, Part]]) -> tuple[list[int], set[int]]:
-        """Returns the starts of a sensor's windows, and those of the longest windows in which some may be wrong."""
-        span, start_of = self._scan.span, self._longest.start_of
-        events, cells, rows = Columns(), list[Cell](), [Columns() for _ in self._extents]
-        try:
-            for _, index, part in parts:
-                if not index:
-                    events.add_events(self._scan.schema, part)
-                elif index <= len(rows):
-                    rows[index - 1].add_windows(self._extents[index - 1].tier.window, part)
-                else:
-                    cells += (cell for row in one_by_one([part]) for cell in row.cells)
-        except ValueError:  # all windows of the sensor are suspect
-            return [], set(self._longest.starts(start_of(span.start_us), span.end_us))
-        every, suspects, series = list[int](), self._listed[sensor_id], events.series()
-        for extent, of_tier in zip(self._extents, rows, strict=True):
-            starts, wrong = compared(extent, series, of_tier.series())
-            every += starts
-            suspects.update(map(start_of, wrong))
-        if self._newest is not None:
-            newest = [
-                (name, int(at[-1]), format_value(float(of[-1]))) for name, (at, of) in series.items() if name != EVENTS
-            ]
-            if self._newest.wrong_cells(sensor_id, cells, newest):
-                times = {*(time_us for _, time_us, _ in newest), *(cell.timestamp_us for cell in cells)}
-                suspects.update(start_of(each) for each in times if span.start_us <= each < span.end_us)
-        return every, suspects
+    def audited(self, newest: NewestAudit | None) -> tuple[int, set[AggregateKey]]:
+        """Returns the number of windows that are right, and the suspects: the longest windows around others.
+
+        Args:
+            newest: the audit of newest readings, if the table has these.
+        """
+        scan, places, every = self._scan, self._scan.places, list[int]()
+        sensors, events = list(self._cells), self._events.series()
+
+        def longest(place: int) -> AggregateKey:
+            number, offset_us = divmod(place, places.length_us)
+            return AggregateKey(sensors[number], scan.longest.start_of(places.start_us + offset_us))
+
+        suspects = self._odd.union(*(scan.listed.get(sensor_id, ()) for sensor_id in sensors))
+        for extent, stored in zip(scan.audited, self._stored, strict=True):
+            windows, wrong = compared(extent, places, events, stored.series())
+            every += windows.tolist()
+            suspects.update(map(longest, wrong))
+        if newest is not None:
+            found = newest_in(places, events)
+            for number, (sensor_id, cells) in enumerate(self._cells.items()):
+                if newest.wrong_cells(sensor_id, cells, found.get(number, ())):
+                    times = {
+                        *(cell.timestamp_us for cell in cells),
+                        *(time_us for _, time_us, _ in found.get(number, ())),
+                    }
+                    around = (
+                        scan.longest.start_of(each) for each in times if scan.span.start_us <= each < scan.span.end_us
+                    )
+                    suspects.update(AggregateKey(sensor_id, each) for each in around)
+        return sum(longest(place) not in suspects for place in every) if suspects else len(every), suspects
 
 
 def _by_sensor(

@@ -1,4 +1,4 @@
-"""Audits all windows of a sensor together, as columns of numbers, and tells which of them may be wrong.
+"""Audits all windows of many sensors together, as columns of numbers, and tells which of them may be wrong.
 
 This costs a small part of :mod:`pipeline.core.completion.audit`, which says what is wrong with a window, and is needed
 only for windows that may be wrong. All others are right by its rules. Numbers are added in another order here, which
@@ -6,15 +6,17 @@ changes a sum by less than half of what these rules allow; so a sum may differ b
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.core.completion.audit import Extent
-from pipeline.core.notation.cell_values import parse_values
+from pipeline.core.notation.cell_values import format_value, parse_values
 from pipeline.core.queries.events import has_time_last, series_in
 from pipeline.core.rows.aggregate_rows import OF_WRITERS, READING_COUNT, parse_statistic, starts_in
+from pipeline.core.rows.newest_row import NewestCell
 from pipeline.core.rows.rows import Part, block_of, time_us_of
 from pipeline.core.schema.key_tokens import SensorToken
 from pipeline.core.schema.table_schema import TableSchema
@@ -24,10 +26,10 @@ from pipeline.core.windows import CalendarWindow, Window
 Times = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 Series = dict[str, tuple[Times, Numbers]]
-"""Times in µs, ascending, and the values at these times, by name."""
+"""Places of events or windows, ascending, and the values there, by name. See :class:`Places`."""
 
 EVENTS = ""
-"""The name of the times of all events, and of the timestamps of aggregate rows."""
+"""The name of the places of all events, and of the timestamps of aggregate rows."""
 
 _TOLERANCE = 0.5e-9  # share of Σ|x| by which sums may differ: half of what an audit allows
 _MOST_EVENTS = 1_000_000  # of a window; sums of more may differ by more than the other half
@@ -48,29 +50,53 @@ def audits_columns(schema: TableSchema) -> bool:
     )
 
 
-class Columns:
-    """Gathers the readings of a sensor by metric, or what its aggregate rows have, by column."""
+class Places(NamedTuple):
+    """Puts the times of several sensors, which have numbers, in one order: by sensor, and then by time.
 
-    def __init__(self) -> None:
+    Attributes:
+        start_us: the earliest time.
+        length_us: the time from there to the end of the latest one.
+    """
+
+    start_us: int
+    length_us: int
+
+    def of(self, number: int, times_us: Sequence[int]) -> Times:
+        """Returns the places of a sensor's times."""
+        return np.array(times_us, np.int64) + (number * self.length_us - self.start_us)
+
+    def times(self, places: Times) -> Times:
+        """Returns the times at these places."""
+        return places % self.length_us + self.start_us
+
+
+class Columns:
+    """Gathers the readings of sensors by metric, or the content of their aggregate rows by column.
+
+    Args:
+        places: the places of events, or of windows.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._parts: dict[str, list[tuple[Times, Numbers]]] = defaultdict(list)
 
-    def add_events(self, schema: TableSchema, part: Part) -> None:
-        """Adds the readings in raw rows. Raises ValueError if a row may be foreign."""
+    def add_events(self, schema: TableSchema, number: int, part: Part) -> None:
+        """Adds the readings in raw rows of a sensor. Raises ValueError if a row may be foreign."""
         for metrics, times_us, columns in series_in(schema, block_of(part)):
-            times = np.array(times_us, np.int64)
-            for name, column in zip((EVENTS, *metrics), (times, *columns), strict=True):
-                self._parts[name].append((times, np.array(column, np.float64)))
+            places = self._places.of(number, times_us)
+            for name, column in zip((EVENTS, *metrics), (places, *columns), strict=True):
+                self._parts[name].append((places, np.array(column, np.float64)))
 
-    def add_windows(self, window: Window, part: Part) -> None:
-        """Adds the content of aggregate rows. Raises ValueError if a row may be foreign or has other than numbers."""
+    def add_windows(self, window: Window, number: int, part: Part) -> None:
+        """Adds a sensor's aggregate rows. Raises ValueError if a row may be foreign, or has other than numbers."""
         block = block_of(part)
-        starts = np.array(starts_in(window, block.keys), np.int64)
-        self._parts[EVENTS].append((starts, np.array(list(map(time_us_of, block.times)), np.float64)))
+        places = self._places.of(number, starts_in(window, block.keys))
+        self._parts[EVENTS].append((places, np.array(list(map(time_us_of, block.times)), np.float64)))
         for qualifier, column in zip(block.qualifiers, block.values, strict=True):
-            name = qualifier.decode()
-            own, some = (
-                (starts[list(map(bool, column))], list(filter(None, column))) if b"" in column else (starts, column)
-            )
+            name, own, some = qualifier.decode(), places, column
+            if b"" in column:
+                own, some = places[list(map(bool, column))], list(filter(None, column))
             if name in OF_WRITERS:
                 for value in some:
                     parse_statistic(qualifier, value)
@@ -78,29 +104,43 @@ class Columns:
                 self._parts[name].append((own, np.array(parse_values(some))))
 
     def series(self) -> Series:
-        """Returns the columns in the order of time."""
+        """Returns the columns in the order of places."""
         found: Series = {}
         for name, parts in self._parts.items():
-            times, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-            if not (times[1:] > times[:-1]).all():
-                order = np.argsort(times, kind="stable")  # rows come newest first
-                times, values = times[order], values[order]
-            found[name] = times, values
+            places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+            if not (places[1:] > places[:-1]).all():
+                order = np.argsort(places, kind="stable")  # a sensor's events come newest first
+                places, values = places[order], values[order]
+            found[name] = places, values
         return found
 
 
-def compared(extent: Extent, events: Series, rows: Series) -> tuple[set[int], set[int]]:
-    """Compares a sensor's aggregate rows with its events.
+def newest_in(places: Places, events: Series) -> dict[int, list[NewestCell]]:
+    """Returns the newest reading of each metric, by the sensor's number."""
+    found: dict[int, list[NewestCell]] = defaultdict(list)
+    for name in events.keys() - {EVENTS}:
+        at, values = events[name]
+        numbers = at // places.length_us
+        last = np.flatnonzero(np.diff(numbers, append=-1))
+        newest = numbers[last].tolist(), places.times(at[last]).tolist(), values[last].tolist()
+        for number, time_us, value in zip(*newest, strict=True):
+            found[number].append((name, time_us, format_value(value)))
+    return found
+
+
+def compared(extent: Extent, places: Places, events: Series, rows: Series) -> tuple[Times, set[int]]:
+    """Compares aggregate rows with events.
 
     Args:
         extent: the windows to compare.
-        events: the readings of all events in these windows.
+        places: the places of their starts, and of all events in them.
+        events: the readings of these events.
         rows: the aggregate rows of these windows.
 
     Returns:
-        The starts of all windows that have events or a row, and of those that may be wrong.
+        The places of all windows that have events or a row, and those of windows that may be wrong.
     """
-    right, wrong, nothing = _computed(extent, events), set[int](), (_NONE, _NONE.astype(np.float64))
+    right, wrong, nothing = _computed(extent, places, events), set[int](), (_NONE, _NONE.astype(np.float64))
     for name in right | rows:
         starts, values, tolerances = right.get(name, (*nothing, nothing[1]))
         own, others = rows.get(name, nothing)
@@ -108,22 +148,21 @@ def compared(extent: Extent, events: Series, rows: Series) -> tuple[set[int], se
             wrong.update(np.setxor1d(starts, own, assume_unique=True).tolist())
             starts, here, there = np.intersect1d(starts, own, assume_unique=True, return_indices=True)
             values, tolerances, others = values[here], tolerances[here], others[there]
-        with np.errstate(invalid="ignore"):
+        with np.errstate(all="ignore"):
             wrong.update(starts[~(np.abs(values - others) <= tolerances)].tolist())
-    every = (each.get(EVENTS, (_NONE,))[0].tolist() for each in (right, rows))
-    return set().union(*every), wrong
+    return np.union1d(right[EVENTS][0], rows.get(EVENTS, nothing)[0]), wrong
 
 
-def _computed(extent: Extent, events: Series) -> dict[str, tuple[Times, Numbers, Numbers]]:
-    """Returns the columns of the right aggregate rows: starts of windows, values, and by how much these may differ.
+def _computed(extent: Extent, places: Places, events: Series) -> dict[str, tuple[Times, Numbers, Numbers]]:
+    """Returns the columns of the right aggregate rows: places of windows, values, and by how much these may differ.
 
     A timestamp may be any from the window's start to the one that is written: others would hide what is written.
     """
-    starts, counts, _ = _grouped(extent, events.get(EVENTS, (_NONE,))[0])
+    starts, counts, _ = _grouped(extent, places, events.get(EVENTS, (_NONE,))[0])
     found = {READING_COUNT: (starts, counts.astype(np.float64), np.zeros(len(starts)))}
     sizes, widths = counts.copy(), np.zeros(len(starts), np.int64)
-    for metric, (times, values) in events.items():
-        own, of_metric, inside = _grouped(extent, times)
+    for metric, (at, values) in events.items():
+        own, of_metric, inside = _grouped(extent, places, at)
         if metric != EVENTS and len(own):
             indexes = np.searchsorted(starts, own)
             sizes[indexes] += of_metric
@@ -132,7 +171,7 @@ def _computed(extent: Extent, events: Series) -> dict[str, tuple[Times, Numbers,
                 for name, value, tolerance in _statistics(values[inside], of_metric):
                     found[qualifier_of(name, metric)] = own, value, tolerance
     can_be_compared = (widths <= extent.tier.statistics.most_metrics) & (counts <= _MOST_EVENTS)
-    found[EVENTS] = starts, starts + 500.0 * sizes, np.where(can_be_compared, 500.0 * sizes, np.nan)
+    found[EVENTS] = starts, places.times(starts) + 500.0 * sizes, np.where(can_be_compared, 500.0 * sizes, np.nan)
     return found
 
 
@@ -158,17 +197,18 @@ def _statistics(values: Numbers, counts: Times) -> Iterator[tuple[str, Numbers, 
     yield "stddev", deviation, np.minimum(tolerance, deviation)  # no deviation is negative
 
 
-def _grouped(extent: Extent, times: Times) -> tuple[Times, Times, slice]:
-    """Returns the starts of the extent's windows that contain times, the number in each, and the place of them all."""
-    first, end = np.searchsorted(times, (extent.start_us, extent.end_us))
-    starts = _starts_of(extent.tier.window, times[first:end])
+def _grouped(extent: Extent, places: Places, at: Times) -> tuple[Times, Times, NDArray[np.bool_]]:
+    """Returns the places of the extent's windows that contain events, the number in each, and which are in one."""
+    times = places.times(at)
+    inside = (times >= extent.start_us) & (times < extent.end_us)
+    starts = at[inside] - times[inside] + _starts_of(extent.tier.window, times[inside])
     begins = np.flatnonzero(np.diff(starts, prepend=-1))
-    return starts[begins], np.diff(begins, append=len(starts)), slice(first, end)
+    return starts[begins], np.diff(begins, append=len(starts)), inside
 
 
 def _starts_of(window: Window, times: Times) -> Times:
     """Returns the start of the window of each time."""
     if not isinstance(window, CalendarWindow) or not len(times):
         return times - times % window.length_us
-    starts = np.array([*window.starts(window.start_of(int(times[0])), int(times[-1]) + 1)], np.int64)
+    starts = np.array([*window.starts(window.start_of(int(times.min())), int(times.max()) + 1)], np.int64)
     return starts[np.searchsorted(starts, times, side="right") - 1]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.completion.audit import Audited, Extent, Recomputed, StoredRow, audit
-from pipeline.core.completion.column_audit import Columns, audits_columns, compared
+from pipeline.core.completion.column_audit import Columns, Places, audits_columns, compared
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_row
@@ -97,24 +97,34 @@ def found_wrong(of_time, rows):
 
 
 def suspected(of_time, rows):
-    """The windows that an audit by columns checks and suspects; all those of a tier with a row that is none."""
-    events, checked, suspects = Columns(), set(), set()
-    for time_us in sorted(of_time, reverse=True):
-        [row] = SCHEMA.rows(Event("a", time_us, of_time[time_us], {}))
-        events.add_events(SCHEMA, row)
+    """The windows that an audit by columns checks and suspects; all those of a tier with a row that is none.
+
+    The same sensor comes twice: both are judged alike.
+    """
+    places, checked, suspects = Places(FROM - 7 * DAY_US, TO - FROM + 14 * DAY_US), set(), set()
+    events = Columns(places)
+    for number in range(2):
+        for time_us in sorted(of_time, reverse=True):
+            [row] = SCHEMA.rows(Event("a", time_us, of_time[time_us], {}))
+            events.add_events(SCHEMA, number, row)
     for extent in EXTENTS:
-        of_tier, starts = Columns(), sorted(start_us for tier, start_us in rows if tier == extent.tier)
+        of_tier, starts = Columns(places), sorted(start_us for tier, start_us in rows if tier == extent.tier)
         try:
-            for start_us in starts:
-                row = rows[extent.tier, start_us]
-                of_tier.add_windows(extent.tier.window, row._replace(cells=sorted(row.cells)))
+            for number in range(2):
+                for start_us in starts:
+                    row = rows[extent.tier, start_us]
+                    of_tier.add_windows(extent.tier.window, number, row._replace(cells=sorted(row.cells)))
         except ValueError:
             windows = {*starts, *map(extent.tier.window.start_of, of_time)}
-            every, wrong = windows, windows
+            every = wrong = [(number, start_us) for number in range(2) for start_us in windows]
         else:
-            every, wrong = compared(extent, events.series(), of_tier.series())
-        checked |= {(extent.tier, start_us) for start_us in every}
-        suspects |= {(extent.tier, start_us) for start_us in wrong}
+            found = compared(extent, places, events.series(), of_tier.series())
+            every, wrong = ([divmod(int(place), places.length_us) for place in each] for each in found)
+            every, wrong = ([(number, at + places.start_us) for number, at in each] for each in (every, wrong))
+        for of, found in ((every, checked), (wrong, suspects)):
+            first, second = ({start_us for number, start_us in of if number == each} for each in range(2))
+            assert first == second
+            found |= {(extent.tier, start_us) for start_us in first}
     return checked, suspects
 
 
@@ -150,10 +160,12 @@ def test_a_window_with_too_many_metrics():
     """It has no right row, and is suspected."""
     few = replace(SCHEMA.tiers[0].statistics, globs=())
     readings = {f"m{number}": 1.0 for number in range(few.most_metrics + 1)}
-    events = Columns()
+    places = Places(T, DAY_US)
+    events = Columns(places)
     for row in SCHEMA.rows(Event("a", T, readings, {})):
-        events.add_events(SCHEMA, row)
-    assert compared(EXTENTS[0], events.series(), {}) == ({T}, {T})
+        events.add_events(SCHEMA, 3, row)
+    every, wrong = compared(EXTENTS[0], places, events.series(), {})
+    assert every.tolist() == [*wrong] == [3 * DAY_US]
 
 
 @pytest.mark.parametrize(
