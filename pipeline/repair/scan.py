@@ -7,11 +7,14 @@ Sensors are in the same order among raw rows and among the aggregate rows of eac
 scan of each, with few sensors in memory at a time. Ranges of a large table are scanned in a process for each core.
 """
 
+import gc
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from heapq import merge
@@ -20,6 +23,7 @@ from multiprocessing import get_context
 from operator import itemgetter
 from typing import NamedTuple
 
+from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import Sample, split_points, split_range
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -93,6 +97,8 @@ class SensorScan:
             try:
                 for each in as_completed([pool.submit(self.scanned, part) for part in parts]):
                     yield each.result()
+            except BrokenProcessPool as error:
+                raise ServerProblem("a process that scans the table has ended; run the same command again") from error
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -116,10 +122,12 @@ class SensorScan:
                 newest = NewestAudit(schema, self.retention, read, spans, time.time_ns() // 1000)
                 streams.append(_by_sensor(read, [keys], (schema.latest,), latest_key(""), len(streams)))
             rows = groupby(merge(*streams, key=itemgetter(0, 1)), key=itemgetter(0))
-            while len(suspects) <= MOST_SUSPECTS and (sensors := _Sensors(self)).read(rows):
-                right, wrong = sensors.audited(newest)
-                checked += right
-                suspects |= wrong
+            with _collecting_seldom() as collect:
+                while len(suspects) <= MOST_SUSPECTS and (sensors := _Sensors(self)).read(rows):
+                    right, wrong = sensors.audited(newest)
+                    checked += right
+                    suspects |= wrong
+                    collect()
         messages = foreign.messages
         return Scanned(checked, suspects, messages, foreign.count - len(messages))
 
@@ -233,6 +241,16 @@ def _by_sensor(
             own, rest = split(rest, after_prefix(prefix + sensor))
             if own is not None:
                 yield sensor, index, own
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[Callable[[], object]]:
+    """Stops the garbage collector, which would go through rows again and again. Yields what collects new garbage."""
+    gc.disable()
+    try:
+        yield partial(gc.collect, 0)
+    finally:
+        gc.enable()
 
 
 def _below(prefix: bytes, part: KeyRange) -> KeyRange:
