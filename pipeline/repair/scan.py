@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from heapq import merge
 from itertools import chain, groupby, islice
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -43,7 +43,7 @@ from pipeline.core.windows import Window
 MOST_SUSPECTS = 20_000
 """The most windows that a scan names: of more, as of a tier that was just added, nearly all have to be recomputed."""
 
-_LARGE_BYTES = 256 << 20  # a smaller table is scanned before other processes have started
+_LARGE_BYTES = 128 << 20  # a smaller table is scanned before other processes have started
 _MOST_SENSORS = 256  # that are audited together
 _MOST_ROWS = 20_000  # of these, apart from those of the last one
 
@@ -91,16 +91,18 @@ class SensorScan:
         if processes == 1:
             yield from map(self.scanned, parts)
             return
-        # Forked processes might hang, since the client has threads. Ctrl-C ends the others at once.
-        end_at_once = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        with ProcessPoolExecutor(processes, get_context("spawn"), end_at_once) as pool:
+        # gRPC does not survive a fork. Ctrl-C ends the processes without a traceback of each.
+        end_quietly = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with ProcessPoolExecutor(processes, get_context("spawn"), end_quietly) as pool:
             try:
                 for each in as_completed([pool.submit(self.scanned, part) for part in parts]):
                     yield each.result()
             except BrokenProcessPool as error:
                 raise ServerProblem("a process that scans the table has ended; run the same command again") from error
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+            except BaseException:
+                for child in active_children():
+                    child.terminate()
+                raise
 
     def scanned(self, part: KeyRange) -> "Scanned":
         """Scans a range of sensors. Raises ServerProblem."""
