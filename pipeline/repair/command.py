@@ -1,13 +1,14 @@
 """``tidetable repair``: recomputes aggregates from their raw rows, and rewrites or reports those that differ."""
 
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
+from pipeline.cli.console import err, print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
@@ -38,6 +39,7 @@ _WHY = {
     KEPT_NO_LONGER: "Bigtable collects aggregate rows of that age",
     OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
 }
+_SAID_EVERY_S = 30.0  # how often a log has a line on progress
 _NOT_OVER = "they have not ended yet; --force includes them"
 
 
@@ -188,15 +190,19 @@ def _carry_out(request: "Request", scope: "RepairScope", options: Any, *, as_jso
     behind, longer = 0, dict[tuple[str, ...], bool]()  # whether a longer window stays as it is
     foreign = {shown_row(key): line for key, line in scope.foreign.messages.items()}
     with progress_bar() as progress:
-        task = progress.add_task("checking" if request.dry_run else "repairing", total=len(scope.slices))
-        for outcome in carry_out(request, scope, options):
+        doing = "checking" if request.dry_run else "repairing"
+        task, said_s = progress.add_task(doing, total=None), time.monotonic()
+        for done, outcome in enumerate(carry_out(request, scope, options), 1):
             for name in sums:
                 sums[name] += getattr(outcome, name)
             foreign |= outcome.foreign
             progress.stop()  # a running display redirects what is printed to standard error
             behind += _print_findings(outcome, longer, as_json=as_json)
             progress.start()
-            progress.advance(task)
+            progress.update(task, completed=done, total=done + outcome.left)
+            if not err.is_terminal and time.monotonic() > said_s + _SAID_EVERY_S:
+                said_s = time.monotonic()
+                click.echo(f"{doing}: {done} of {done + outcome.left} parts", err=True)
     sums |= {"behind": behind, "longer": len(longer), "longer_left": sum(longer.values())}
     sums["foreign"] = len(foreign) + scope.foreign.count - len(scope.foreign.messages) + sums["unnamed"]
     report_foreign_rows(foreign.values(), sums["foreign"], "left alone")

@@ -12,7 +12,6 @@ from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
-from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.newest_audit import NewestAudit, WrongCell
 from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span
@@ -54,14 +53,6 @@ def by_group(cells: Iterable[tuple[str, list[NewestCell]]]) -> Iterable[NewestOf
     for sensor_id, of_sensor in cells:
         found[group_of(sensor_id.encode(), _GROUPS)].append((sensor_id, of_sensor))
     return found.items()
-
-
-def within(spans: Iterable[Span], extent: Extent) -> list[Span]:
-    """Returns the spans of the windows of an extent."""
-    clipped = (
-        Span(max(each.start_us, extent.start_us), min(each.end_us, extent.end_us), each.sensors) for each in spans
-    )
-    return [span for span in clipped if span.start_us < span.end_us]
 
 
 def newest_keys(spans: Sequence[Span], at: list[bytes]) -> list[tuple[KeyRange, ...]]:

@@ -73,14 +73,18 @@ class WriteReport(beam.PTransform):
     def expand(self, lines: PCollection) -> PCollection:
         if not self.here:
             return lines | WriteToText(self.prefix, ".ndjson")
-        path = f"{self.prefix}-00000-of-00001.ndjson"
-        _write_lines((None, ()), path)  # a report without lines is a file too
-        return lines | beam.WithKeys(None) | beam.GroupByKey() | beam.Map(_write_lines, path)
+        write_lines(self.prefix, ())  # a report without lines is a file too
+        return lines | beam.WithKeys(None) | beam.GroupByKey() | beam.Map(_write_gathered, self.prefix)
 
 
-def _write_lines(gathered: tuple[None, Iterable[str]], path: str) -> None:
-    with FileSystems.create(path, "text/plain") as file:
-        file.writelines(f"{line}\n".encode() for line in gathered[1])
+def _write_gathered(gathered: tuple[None, Iterable[str]], prefix: str) -> None:
+    write_lines(prefix, gathered[1])
+
+
+def write_lines(prefix: str, lines: Iterable[str]) -> None:
+    """Writes lines to the one file of a report, given the start of its path."""
+    with FileSystems.create(f"{prefix}-00000-of-00001.ndjson", "text/plain") as file:
+        file.writelines(f"{line}\n".encode() for line in lines)
 
 
 def read_findings(prefix: str, *, in_order: bool) -> Iterator[dict[str, Any]]:

@@ -7,10 +7,11 @@ aggregates are right. A late event that arrives in between lists the window agai
 
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice, starmap
 from typing import Any
 
 import apache_beam as beam
@@ -21,7 +22,9 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import split_points
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import FOREIGN, Extent
+from pipeline.core.completion.column_audit import audits_columns
 from pipeline.core.completion.neighbours import Neighbours
+from pipeline.core.completion.newest_audit import within
 from pipeline.core.completion.work_list import REPAIRED, listing
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.notation.times import parse_time
@@ -33,7 +36,7 @@ from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
 from pipeline.repair.longer import WindowsAbove
-from pipeline.repair.newest import AuditNewest, newest_keys, within
+from pipeline.repair.newest import AuditNewest, newest_keys
 from pipeline.repair.report import (
     WriteReport,
     is_around,
@@ -43,9 +46,12 @@ from pipeline.repair.report import (
     read_findings,
     read_foreign,
     read_left,
+    shown_row,
+    write_lines,
 )
 from pipeline.repair.request import Request
-from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice, spans_of
+from pipeline.repair.scan import MOST_SUSPECTS, Scanned, SensorScan
+from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice, narrowed, spans_of
 from pipeline.repair.settling import FindWrongAround, SettleRepaired, rolled_up_tiers
 from pipeline.repair.transforms import LOOKBACK_US, FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
 from pipeline.transforms import metrics
@@ -68,6 +74,7 @@ class SliceResult:
         foreign: the problem of each foreign row, by its key.
         unnamed: the number of further foreign rows, some of them perhaps counted more than once.
         newest: the number of wrong rows of newest readings.
+        left: the number of further results, as far as that is known.
     """
 
     checked: int = 0
@@ -80,6 +87,7 @@ class SliceResult:
     foreign: Mapping[str, str] = field(default_factory=dict)
     unnamed: int = 0
     newest: int = 0
+    left: int = 0
 
 
 def carry_out(request: Request, scope: RepairScope, options: PipelineOptions) -> Iterator[SliceResult]:
@@ -128,22 +136,60 @@ class _RepairRun:
         self._untouched: set[tuple[str, AggregateKey]] = set()  # untouched windows of all slices
         self._left: set[AggregateKey] = set()  # windows that were listed for longer ones around them
         self._following: set[AggregateKey] = set()  # windows that continue from rewritten ones
+        self._first = scope.slices
 
     def results(self) -> Iterator[SliceResult]:
         """Repairs each slice, and the windows after rewritten ones that continue from them."""
+        if self._here and not self._request.listed and audits_columns(self._scope.schema):
+            yield from self._scan()
         for number, part in enumerate(self._slices()):
             name = f"{self._name}-{number:02}"
             prefixes = [
                 FileSystems.join(self._folder, name),
                 *(FileSystems.join(self._folder_of_passes, f"{name}-again{n}") for n in range(1, _MOST_PASSES)),
             ]
-            yield self._repair(part, prefixes)
+            yield replace(self._repair(part, prefixes), left=max(len(self._first) - number - 1, 0))
             if self._scope.schema.statistics.carries and not self._request.dry_run:
                 self._following.update(self._after(part, read_findings(prefixes[0], in_order=False)))
 
+    def _scan(self) -> Iterator[SliceResult]:
+        """Leaves in the slices only windows that may be wrong, unless they are too many to name."""
+        scope, self._first, foreign = self._scope, [], dict[bytes, str]()
+        size_bytes = scope.samples[-1].offset_bytes if scope.samples else 0
+        for extents, group in groupby(scope.slices, key=lambda part: part.extents):
+            slices = list(group)
+            spans = [span for part in slices for span in part.spans]
+            listed = defaultdict[str, set[AggregateKey]](set)
+            for span in spans_of((each.key for each in scope.listed), extents):
+                for sensor_id in span.sensors or ():
+                    listed[sensor_id].add(AggregateKey(sensor_id, span.start_us))
+            whole, suspects = spans[0]._replace(end_us=spans[-1].end_us), set[AggregateKey]().union(*listed.values())
+            scan = SensorScan(self._request.table, scope.schema, scope.retention, extents, whole, listed)
+            parts, of_scan = scan.parts(scope.samples), list[Scanned]()
+            for scanned in scan.results(parts, size_bytes):
+                of_scan.append(scanned)
+                suspects |= scanned.suspects
+                if len(suspects) > MOST_SUSPECTS:
+                    break
+                yield SliceResult(left=len(parts) - len(of_scan))
+            if len(suspects) > MOST_SUSPECTS:
+                self._first += slices
+                continue
+            self._first += narrowed(slices, suspects)
+            found = {key: detail for each in of_scan for key, detail in each.foreign.items()}
+            foreign |= found
+            yield SliceResult(
+                checked=sum(each.checked for each in of_scan),
+                foreign={shown_row(key): detail for key, detail in found.items()},
+                unnamed=sum(each.unnamed for each in of_scan),
+                left=len(self._first),
+            )
+        if self._request.report and (foreign or not self._first):  # a report without lines is a file too
+            write_lines(FileSystems.join(self._folder, self._name), starmap(line_of_foreign, foreign.items()))
+
     def _slices(self) -> Iterator[Slice]:
         self._longer = self._scope.longer.beside(self._scope.slices)
-        yield from self._scope.slices
+        yield from self._first
         known: set[AggregateKey] = set()
         while more := sorted(self._following - known):
             known.update(more)

@@ -1,7 +1,7 @@
 """The scope of a repair: the windows that it audits, the listed windows that it settles, and its slices."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -289,6 +289,20 @@ def spans_of(listed: Iterable[AggregateKey], extents: Sequence[Extent]) -> list[
         for start_us in sorted(sensors)
         if any(extent.start_us < longest.end_of(start_us) and start_us < extent.end_us for extent in extents)
     ]
+
+
+def narrowed(slices: Iterable[Slice], windows: Collection[AggregateKey]) -> list[Slice]:
+    """Returns what is left of slices, each of one span, if only these of their longest windows are audited."""
+    found = []
+    for extents, (whole,) in slices:
+        first_us = extents[-1].tier.window.start_of(whole.start_us)
+        spans = [
+            span._replace(start_us=max(span.start_us, whole.start_us), end_us=min(span.end_us, whole.end_us))
+            for span in spans_of((each for each in windows if first_us <= each.start_us < whole.end_us), extents)
+        ]
+        if spans:
+            found.append(Slice(extents, spans))
+    return found
 
 
 def settles(

@@ -21,7 +21,7 @@ from pipeline.backfill import transforms as backfilling
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import retention_notes, tables
 from pipeline.cloud.tables.schema_store import SCHEMA_KEY
-from pipeline.core.completion.newest_audit import NewestAudit
+from pipeline.core.completion.newest_audit import NewestAudit, within
 from pipeline.core.completion.work_list import BACKFILLED, REPAIRED, listing, work_row
 from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.message import message_of, sensor_event
@@ -37,8 +37,8 @@ from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
 from pipeline.repair import claims, report, scope, settling
 from pipeline.repair import longer as longer_windows
-from pipeline.repair import newest as newest_repair
 from pipeline.repair import run as repair
+from pipeline.repair import scan as scanning
 from pipeline.repair import transforms as repairing
 from pipeline.transforms import metrics
 from pipeline.transforms import tables as reading
@@ -114,7 +114,7 @@ class World(Judge):
             describe=lambda name: {**self.tables[name].policies, "tidetable": None},
         )
         patches = [
-            *((module, "RowReader", rows) for module in (reading, scope, repair)),
+            *((module, "RowReader", rows) for module in (reading, scope, repair, scanning)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, longer_windows)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope)),
@@ -555,7 +555,7 @@ class World(Judge):
         return [json.loads(report.line_of_longer(each.value)) for each in outputs]
 
     def _put_newest_right(self, name, scope, part, newest, *, beside):
-        table, spans = self.tables[name], newest_repair.within(part.spans, part.extents[0])
+        table, spans = self.tables[name], within(part.spans, part.extents[0])
         if scope.schema.latest is None or not spans:
             return
         audit = NewestAudit(scope.schema, scope.retention, table, spans, self.now_us)

@@ -188,7 +188,7 @@ _VALUES = {  # with the length before it
     "text": rb"([\x00-\x7f])([^\x00-\x1f]+)(?=\n|H\x01)",  # what may follow it
 }
 _LENGTH = rb"[\x80-\xff]?[\x00-\x7f]"
-_TIMESTAMP = rb"\x20[\x80-\xff]{7}[\x00-\x7f]"  # of the years 1987 to 4253
+_TIMESTAMP = rb"[\x80-\xff]{7}[\x00-\x7f]"  # of the years 1987 to 4253, after its tag
 
 
 class _ChunkColumn(NamedTuple):
@@ -250,14 +250,14 @@ class BlockReader:
             found = _rows(shape, data)
         if found is None or shape is None:
             return None
-        lengths, keys, _, *columns = zip(*found, strict=True)
+        lengths, keys, times, *columns = zip(*found, strict=True)
         values = columns[1::2]
         for sizes, texts in zip((lengths, *columns[::2]), (keys, *values), strict=True):
             if b"".join(sizes) != bytes(map(len, filter(None, texts))):
                 return None  # a key or a value contains bytes that look like those after it
         rows = cache(lambda: list(assembled_rows(responses)))
         families, qualifiers, _ = zip(*shape, strict=True)
-        return BlockOfRows(keys, families, qualifiers, values, rows)
+        return BlockOfRows(keys, families, qualifiers, values, times, rows)
 
 
 def _rows(shape: _Shape, data: bytes) -> list[tuple[bytes, ...]] | None:
@@ -280,14 +280,14 @@ def _pattern(shape: _Shape) -> re.Pattern[bytes]:
         # The first column follows the family's name. Chunks of others may repeat the name.
         chunk = rb"(?:" + again + rb"(?:" + family + rb")?|(?<=" + family + rb"))"
         columns = [
-            rb"(?:" + chunk + name + rb"\3\x32" + _VALUES[column.values] + rb")?+"
+            rb"(?:" + chunk + name + rb"\x20\3\x32" + _VALUES[column.values] + rb")?+"
             for name, column in zip(named, shape, strict=True)
             if column.family == each
         ]
         of_families.append(rb"(?:(?:" + again + rb")?" + family + rb"(?=\x1a)" + b"".join(columns) + rb")")
     key = rb"\n" + _LENGTH + rb"\n([\x00-\x7f])([!-~]+)"
     # All cells have the timestamp of the first.
-    time = rb"(?=(?:" + b"|".join(families.values()) + rb")(?:" + b"|".join(named) + rb")(" + _TIMESTAMP + rb"))"
+    time = rb"(?=(?:" + b"|".join(families.values()) + rb")(?:" + b"|".join(named) + rb")\x20(" + _TIMESTAMP + rb"))"
     optional = rb"?+" if len(of_families) > 1 else b""
     return re.compile(key + time + optional.join([*of_families, b""]) + rb"\x48\x01|.+", re.DOTALL)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import NamedTuple
 
+from pipeline.core.completion.audit import Extent
 from pipeline.core.completion.neighbours import Neighbours
 from pipeline.core.notation.cell_values import format_value
 from pipeline.core.queries.events import Query, events_of
@@ -18,6 +19,14 @@ from pipeline.core.schema.table_schema import TableSchema
 _LOOKBACK_US = 2 * 24 * 3_600_000_000  # of which raw rows are read, with or without aggregate rows
 _MOST_WINDOWS = 100  # of which aggregate rows tell a metric, and raw rows don't
 _GRAIN_US = 1000  # of the timestamps of cells
+
+
+def within(spans: Iterable[Span], extent: Extent) -> list[Span]:
+    """Returns the spans of the windows of an extent."""
+    clipped = (
+        Span(max(each.start_us, extent.start_us), min(each.end_us, extent.end_us), each.sensors) for each in spans
+    )
+    return [span for span in clipped if span.start_us < span.end_us]
 
 
 class WrongCell(NamedTuple):

@@ -533,24 +533,37 @@ def _by_event(schema: TableSchema, events: Iterable[RawRecord]) -> Iterator[Even
 
 def _columns_in(schema: TableSchema, block: BlockOfRows) -> list[EventColumns]:
     """Returns the events of a block. Raises ValueError if the schema may not write one of its rows."""
-    if not set(block.families) <= set(schema.metrics.families):
-        raise ValueError("some columns are in no family of readings")
-    times_us = _times_of(schema, block.keys)
     newest = schema.key.parse_key(block.keys[0])
     metadata = dict(newest.metadata)
     _, discriminator = schema.identity.of_record(RawRecord(newest.sensor_id, newest.time_us, {}, metadata))
+    return [
+        EventColumns(metrics, times_us, list(chain.from_iterable(zip(*columns, strict=True))), discriminator, metadata)
+        for metrics, times_us, columns in series_in(schema, block)
+    ]
+
+
+def series_in(
+    schema: TableSchema, block: BlockOfRows
+) -> Iterator[tuple[tuple[str, ...], list[int], list[list[float]]]]:
+    """Yields metrics, the times of the events that have just these, newest first, and the values of each metric.
+
+    The schema is one with the time last: see :func:`has_time_last`.
+
+    Raises:
+        ValueError: the schema may not write one of the rows, or they are of several sensors.
+    """
+    if not set(block.families) <= set(schema.metrics.families):
+        raise ValueError("some columns are in no family of readings")
+    times_us = _times_of(schema, block.keys)
     names = [name_of(qualifier) for qualifier in block.qualifiers]
     unpack_all = schema.values.unpack_all
-    found = []
     for present, rows in _by_columns(block):
         of_rows = times_us if rows is None else [times_us[index] for index in rows]
         columns = [
             unpack_all(block.values[column] if rows is None else [block.values[column][index] for index in rows])
             for column in present
         ]
-        values = list(chain.from_iterable(zip(*columns, strict=True)))
-        found.append(EventColumns(tuple(names[each] for each in present), of_rows, values, discriminator, metadata))
-    return found
+        yield tuple(names[each] for each in present), of_rows, columns
 
 
 def _by_columns(block: BlockOfRows) -> Iterator[tuple[Sequence[int], list[int] | None]]:

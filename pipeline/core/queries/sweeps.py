@@ -135,7 +135,7 @@ def events_within(
         if span.sensors and len(span.sensors) == 1
         else None
     )
-    for ranges in in_batches(_ranges(schema.key, read, keys, span, of_span)):
+    for ranges in in_batches(event_ranges(schema.key, read, keys, span, of_span)):
         rows = read(RowSelection(ranges, selection, pattern))
         for raw_key, records in parsed_rows(schema, rows, of_span):
             if span.includes(raw_key.sensor_id):
@@ -203,8 +203,10 @@ def _found_by_sensor(key: KeyTemplate) -> bool:
     return False
 
 
-def _ranges(key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign) -> Iterator[KeyRange]:
-    """Yields the key ranges of the events in the span: for each prefix the range of its times."""
+def event_ranges(
+    key: KeyTemplate, read: ReadRows, keys: KeyRange, span: Span, on_foreign: OnForeign
+) -> Iterator[KeyRange]:
+    """Yields the key ranges that :func:`events_within` reads: for each prefix the range of its times."""
     position, cursor = keys.start, KeyCursor(read, keys.end, key.parse_key, on_foreign)
     while first := cursor.first(position):
         found, position = range_and_next(key, *first, span)

@@ -86,6 +86,15 @@ def parse_aggregate_key(window: Window, key: bytes) -> AggregateKey:
     return AggregateKey(sensor_id, start_us)
 
 
+def starts_in(window: Window, keys: Sequence[bytes]) -> list[int]:
+    """Returns the start in µs of each of a sensor's windows. Raises ValueError as :func:`parse_aggregate_key` does."""
+    parse_aggregate_key(window, keys[0])
+    before = keys[0].rindex(b"#") + 1
+    if not all(map(keys[0][:before].__eq__, [key[:before] for key in keys])):
+        raise ValueError("they are of several sensors")
+    return [_parsed_start(window, key[before:].decode()) for key in keys]
+
+
 def aggregate_range(window: Window, sensor_id: str, start_us: int, end_us: int) -> KeyRange:
     """Returns the key range of a sensor's windows that start in [``start_us``, ``end_us``), oldest first."""
     first, end = window.first_start(start_us), window.first_start(end_us)

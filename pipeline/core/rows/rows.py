@@ -149,9 +149,10 @@ class BlockOfRows:
         families: the columns' families.
         qualifiers: the columns' qualifiers, in order within a family.
         values: the values of each column, row by row; empty where a row lacks the column.
+        times: the timestamp of each row's cells, as the varint of its microseconds; :func:`time_us_of` decodes it.
     """
 
-    __slots__ = ("_first", "_rows", "families", "keys", "qualifiers", "values")
+    __slots__ = ("_first", "_rows", "families", "keys", "qualifiers", "times", "values")
 
     def __init__(
         self,
@@ -159,6 +160,7 @@ class BlockOfRows:
         families: tuple[str, ...],
         qualifiers: tuple[bytes, ...],
         values: Sequence[Sequence[bytes]],
+        times: Sequence[bytes],
         rows: Callable[[], Sequence[Row]],
         first: int = 0,
     ) -> None:
@@ -166,6 +168,7 @@ class BlockOfRows:
         self.families = families
         self.qualifiers = qualifiers
         self.values = values
+        self.times = times
         self._rows = rows
         self._first = first
 
@@ -175,9 +178,9 @@ class BlockOfRows:
 
     def part(self, start: int, end: int) -> "BlockOfRows":
         """Returns the rows from index ``start`` to ``end``, exclusive."""
-        values = [of_column[start:end] for of_column in self.values]
+        values, times = [of_column[start:end] for of_column in self.values], self.times[start:end]
         return BlockOfRows(
-            self.keys[start:end], self.families, self.qualifiers, values, self._rows, self._first + start
+            self.keys[start:end], self.families, self.qualifiers, values, times, self._rows, self._first + start
         )
 
 
@@ -216,6 +219,17 @@ def one_by_one(parts: Iterable[Part]) -> Iterator[Row]:
             yield from part.rows()
         else:
             yield part
+
+
+def block_of(part: Part) -> BlockOfRows:
+    """Returns a part as a block. Raises ValueError if a row has no place in one."""
+    if isinstance(part, BlockOfRows):
+        return part
+    families, qualifiers, times_us, values = zip(*part.cells, strict=True)
+    if len(set(times_us)) > 1 or len(set(qualifiers)) < len(qualifiers) or not all(values):
+        raise ValueError(f"row {part.key!r} has several timestamps, several versions of a cell, or an empty cell")
+    columns = [(value,) for value in values]
+    return BlockOfRows((part.key,), families, qualifiers, columns, (timestamp_of(times_us[0])[1:],), lambda: (part,))
 
 
 def split(part: Part, end: bytes) -> tuple[Part | None, Part | None]:
@@ -401,6 +415,15 @@ def timestamp_of(time_us: int) -> bytes:
     if not high:
         return b"\x18" + _varint(time_us) if time_us else b""
     return _TAGGED_BYTES[time_us & 0x3FFF] + _TWO_BYTES[time_us >> 14 & 0x3FFF] + _varint(high)
+
+
+@lru_cache(maxsize=1 << 14)  # rows of a window have few of them
+def time_us_of(varint: bytes) -> int:
+    """Returns the number that a varint encodes."""
+    number = 0
+    for byte in reversed(varint):
+        number = number << 7 | byte & 0x7F
+    return number
 
 
 def _field(tag: int, value: bytes) -> bytes:
