@@ -55,7 +55,7 @@ from google.pubsub_v1.types import AcknowledgeRequest, PullResponse
 from pipeline.cloud.connection.errors import PUBSUB_TRANSIENT, explained
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.core.notation.times import to_datetime
-from pipeline.private_apis.kept_steps import kept_steps
+from pipeline.private_apis.cheap_bundles import cheap_bundles
 from pipeline.private_apis.repeated_work import specs_by_class
 from pipeline.private_apis.replace import replaced
 
@@ -67,6 +67,8 @@ _ENOUGH_BYTES = 1 << 20  # of them; more would take seconds to process, and no p
 _ENOUGH_S = 0.5
 # The pause between pulls from an idle or closed subscription, in which the runner's thread can fire timers.
 _IDLE_S = 0.1
+# From a pull of few messages to the next: so each gets more of those that come one by one.
+_PAUSE_S = 0.05
 # The pause after a transient error. The runner must not see the error: it would fail after four attempts.
 _AWAY_S = 1.0
 _AHEAD_S = 10 * 365 * 86400.0  # longer than any interval between panes
@@ -101,7 +103,7 @@ class PullGate:
         self._drained = threading.Event()
         self._flushed = threading.Event()
         self._pulls_to_flush = _PULLS_TO_FLUSH
-        self._last_pull = time.monotonic()
+        self._last_pull = self._pull_at = time.monotonic()
         self._of_bundle: list[PubsubMessage] | None = None
         self._leased: list[Any] = []  # requests that acknowledge messages
         self._in_process_since: float | None = None  # when the oldest message of the last pull was published
@@ -180,6 +182,7 @@ class PullGate:
             return []
         self._count_processed()
         acknowledged = self._may_read() and self._acknowledge_processed()
+        time.sleep(max(0.0, self._pull_at - time.monotonic()))
         received: list[Any] | None = []
         if self._closed.is_set():
             if self._drained.is_set():
@@ -204,6 +207,7 @@ class PullGate:
         else:
             time.sleep(_IDLE_S)
         self._last_pull = time.monotonic()
+        self._pull_at = self._last_pull + (_PAUSE_S if 0 < len(messages) < _MESSAGES_PER_REQUEST else 0.0)
         return messages
 
     def _acknowledge_processed(self) -> bool:
@@ -297,7 +301,7 @@ def patched_direct_runner(may_read: Callable[[], bool] = lambda: True) -> Iterat
         replaced(executor.TransformExecutor, "call", call_with_own_sampler),
         replaced(executor._ExecutorServiceParallelExecutor, "_VisibleExecutorUpdate", GateUpdate),
         specs_by_class(),
-        kept_steps(),
+        cheap_bundles(),
     ):
         threading.Thread(target=gate.extend_leases, args=(ended,), daemon=True).start()
         try:

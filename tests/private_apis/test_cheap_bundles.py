@@ -5,7 +5,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 
-from pipeline.private_apis.kept_steps import kept_steps
+from pipeline.private_apis.cheap_bundles import cheap_bundles
 
 CALLS = defaultdict(Counter)  # by the name of a step: a job has copies of the steps that it is made of
 
@@ -54,7 +54,7 @@ def run(*steps):
 
 def test_a_step_is_set_up_once():
     """It serves all bundles, and is torn down at the end. A bundle without elements starts no step."""
-    with kept_steps():
+    with cheap_bundles():
         run(_Telling("first"), _Telling("second"))
         assert not any(calls["teardown"] for calls in CALLS.values())
     assert CALLS["first"] == {"setup": 1, "bundles": 3, "a": 1, "nothing": 1, "b": 1, "teardown": 1}
@@ -63,6 +63,6 @@ def test_a_step_is_set_up_once():
 
 def test_a_step_is_set_up_again_after_it_failed():
     """The runner tries a bundle again, with a step that is set up for it."""
-    with kept_steps():
+    with cheap_bundles():
         run(_Telling("first", refused=2))
     assert CALLS["first"] == {"setup": 3, "bundles": 5, "a": 3, "nothing": 1, "b": 1, "teardown": 1}
