@@ -10,6 +10,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.utils.timestamp import Timestamp
 from google.api_core.exceptions import DeadlineExceeded, FailedPrecondition, NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
@@ -25,6 +26,11 @@ def response(*payloads):
             for data in payloads
         ]
     )
+
+
+def payloads(gate):
+    """Pulls; returns the payloads of the only element, if there is one."""
+    return [message.data for _, messages in gate.pull("s") for message in messages]
 
 
 @pytest.fixture
@@ -44,7 +50,7 @@ def pull(monkeypatch):
             return given
 
         monkeypatch.setattr(direct_runner, "subscriber_client", lambda: SimpleNamespace(pull=answer))
-        return [message.data for message in PullGate().pull("s")], asked
+        return payloads(PullGate()), asked
 
     monkeypatch.setattr(direct_runner, "_AWAY_S", 0)
     return pulled
@@ -97,7 +103,7 @@ def test_the_longest_wait(monkeypatch):
     clock = SimpleNamespace(time=lambda: 100.0, monotonic=lambda: 0.0, sleep=lambda _: None)
     monkeypatch.setattr(direct_runner, "time", clock)
     gate = PullGate()
-    gate.pull("s")
+    assert gate.pull("s")[0][0] == Timestamp(93)
     gate.pull("s")  # the runner failed at the first, and gets the same messages
     assert gate.longest_wait_s() == 7.0
     gate.begin_bundle()
@@ -137,14 +143,14 @@ def subscriber(monkeypatch):
 
 def next_pull(gate):
     gate.begin_bundle()
-    return [each.data for each in gate.pull("s")]
+    return payloads(gate)
 
 
 def test_a_pull_is_acknowledged_at_the_next(subscriber):
     """The gate does not acknowledge what the runner has not processed, nor what it gets again in one bundle."""
     gate = PullGate()
     assert next_pull(gate) == [b"1", b"2"]
-    assert [each.data for each in gate.pull("s")] == [b"1", b"2"]
+    assert payloads(gate) == [b"1", b"2"]
     assert subscriber.acknowledged == []
     assert next_pull(gate) == [b"3"]
     assert subscriber.acknowledged == ["1", "2"]
