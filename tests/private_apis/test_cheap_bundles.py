@@ -1,9 +1,14 @@
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.direct.executor import _ExecutorServiceParallelExecutor
 from apache_beam.testing.test_stream import TestStream
+from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.trigger import InMemoryUnmergedState, _ListStateTag
+from apache_beam.transforms.window import GlobalWindow
 
 from pipeline.private_apis.cheap_bundles import cheap_bundles
 
@@ -66,3 +71,27 @@ def test_a_step_is_set_up_again_after_it_failed():
     with cheap_bundles():
         run(_Telling("first", refused=2))
     assert CALLS["first"] == {"setup": 3, "bundles": 5, "a": 3, "nothing": 1, "b": 1, "teardown": 1}
+
+
+def test_a_copy_of_state_is_its_own():
+    """It has the values and timers of the original, which do not change with it."""
+    window, tag = GlobalWindow(), _ListStateTag("bag")
+    state = InMemoryUnmergedState()
+    state.add_state(window, tag, b"1")
+    state.set_timer(window, "clock", TimeDomain.REAL_TIME, 7)
+    expected = state.copy()
+    with cheap_bundles():
+        copied = state.copy()
+    assert vars(copied) == vars(expected)
+    copied.add_state(window, tag, b"2")
+    copied.clear_timer(window, "clock", TimeDomain.REAL_TIME)
+    assert vars(state) == vars(expected)
+
+
+def test_timers_fire_when_no_bundle_is_left():
+    """Timers of one step wait for the bundles of another."""
+    with cheap_bundles():
+        monitor = _ExecutorServiceParallelExecutor._MonitorTask(
+            SimpleNamespace(transform_executor_services=SimpleNamespace(executors=[SimpleNamespace(blocked=False)]))
+        )
+        assert not monitor._fire_timers()

@@ -156,6 +156,19 @@ def test_a_pull_is_acknowledged_at_the_next(subscriber):
     assert subscriber.acknowledged == ["1", "2"]
 
 
+def test_a_pause_after_few_messages(subscriber, monkeypatch):
+    """After a pull of few messages, the next waits a moment, so that it gets more. After one of many, it does not."""
+    pauses = []
+    clock = SimpleNamespace(time=lambda: 100.0, monotonic=lambda: 7.0, sleep=pauses.append)
+    monkeypatch.setattr(direct_runner, "time", clock)
+    gate = PullGate()
+    assert next_pull(gate) == [b"1", b"2"]
+    monkeypatch.setattr(direct_runner, "_MESSAGES_PER_REQUEST", 1)
+    assert next_pull(gate) == [b"3"]
+    assert next_pull(gate) == []
+    assert pauses[:3] == pytest.approx([0.0, 0.05, 0.0])
+
+
 def test_acknowledging_is_tried_again(subscriber):
     """While Pub/Sub is away, the gate pulls nothing more, and acknowledges the messages as soon as it can."""
     gate = PullGate()
