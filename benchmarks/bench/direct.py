@@ -47,8 +47,8 @@ _BULK = ("--bigtable_writer=bulk",)
 DIRECT_PROGRAMS = (
     DirectProgram("direct_bulk", "DirectRunner, bulk", 100, 60_000, _BULK),
     DirectProgram("direct_connector", "DirectRunner, connector", 100, 30_000),
-    DirectProgram("direct_bulk_single", "DirectRunner, bulk", 1, 6_000, _BULK),
-    DirectProgram("direct_connector_single", "DirectRunner, connector", 1, 6_000),
+    DirectProgram("direct_bulk_single", "DirectRunner, bulk", 1, 60_000, _BULK),
+    DirectProgram("direct_connector_single", "DirectRunner, connector", 1, 30_000),
 )
 
 

@@ -115,16 +115,14 @@ def assemble(
     types: MessageTypes | None = None,
 ) -> None:
     """Builds the whole job: the source, the graph and the sinks. For the arguments see :func:`build_graph`."""
-    here = runs_here(pipeline.options)
     messages = pipeline | "ReadMessages" >> ReadFromPubSub(
         topic=settings.input_topic,
         subscription=settings.input_subscription,
         id_label=settings.id_attribute,
         with_attributes=True,
-        # On the DirectRunner, the watermark is the clock anyway; and a time that Beam can't parse would end the job.
-        timestamp_attribute=None if here else settings.timestamp_attribute,
+        timestamp_attribute=settings.timestamp_attribute,
     )
-    noted = here and settings.input_subscription is not None
+    noted = runs_here(pipeline.options) and settings.input_subscription is not None
     outputs = build_graph(messages, targets, settings, began_us=began_us, types=types, noted=noted)
     write(outputs, targets, settings)
 

@@ -28,6 +28,7 @@ READ_IN = (
     ReadIn("direct_runner", *_BEAM),
     ReadIn("http_connections", "uvicorn", "0.54.0"),
     ReadIn("job_failures", *_BEAM),
+    ReadIn("cheap_bundles", *_BEAM),
     ReadIn("local_runner", *_BEAM),
     ReadIn("repeated_work", *_BEAM),
     ReadIn("worker_state", *_BEAM),

@@ -7,13 +7,13 @@ readings that count once these rows are written. Of a long bundle, it is a part.
 """
 
 import gc
-import itertools
 import logging
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -88,7 +88,7 @@ class Decoder:
         self._checks = [schema.check for schema in schemas if not schema.accepts_all_events]
         self._metadata_alone = bool(schemas) and all(schema.metadata_alone for schema in schemas)
         names = [metrics.MESSAGES, metrics.EMPTY_BATCHES, metrics.EVENTS, metrics.UNKNOWN_FIELDS]
-        names += [metrics.of_type(*of_type) for of_type in itertools.product(metrics.TYPE_COUNTERS, self._types.names)]
+        names += [metrics.of_type(*of_type) for of_type in product(metrics.TYPE_COUNTERS, self._types.names)]
         self._counts = metrics.BundleCounts(*names)
         self._by_type = bool(self._types.names)
         self._event_delay_ms = metrics.distribution(metrics.EVENT_DELAY_MS)
@@ -279,7 +279,7 @@ class Processed(NamedTuple):
 
 
 class ProcessMessages(beam.PTransform):
-    """Processes ``PubsubMessage`` elements to :class:`Processed`.
+    """Processes ``PubsubMessage`` elements, or lists of them, to :class:`Processed`.
 
     Args:
         schemas: the schemas of the tables.
@@ -355,8 +355,10 @@ class _ProcessFn(beam.DoFn):
         self._waiting: list[PubsubMessage | CheckedEvents] = []
         self._waiting_bytes = 0
 
-    def process(self, element: PubsubMessage | CheckedEvents) -> Iterable[Any]:
+    def process(self, element: PubsubMessage | CheckedEvents | list[PubsubMessage]) -> Iterable[Any]:
         # Not a generator itself: most messages only wait.
+        if isinstance(element, list):
+            return chain.from_iterable(map(self.process, element))
         self._waiting.append(element)
         self._waiting_bytes += _MOST_WAITING_BYTES if isinstance(element, CheckedEvents) else len(element.data or b"")
         if len(self._waiting) < _MOST_MESSAGES and self._waiting_bytes < _MOST_WAITING_BYTES:

@@ -202,7 +202,7 @@ class NoteWindows(beam.PTransform):
 
 
 class NotesHere:
-    """The notes of this process, by table. The DirectRunner copies a step for each bundle, so steps can't keep them."""
+    """The notes of this process, by table. The end of the process removes them, when its steps have ended."""
 
     def __init__(self) -> None:
         self._of_tables: dict[TableName, NotedWindows] = {}

@@ -1,10 +1,8 @@
 """The sinks: rows to Bigtable, by Beam's connector or our own writer, and dead letters and results to Pub/Sub."""
 
-import os
-import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -18,10 +16,9 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
-from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 
-from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.bigtable_client import shared_client
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
@@ -149,11 +146,8 @@ class BulkWriteFn(beam.DoFn):
         self._metrics = _Metrics(name)
 
     def setup(self) -> None:
-        self._closing = ExitStack()
         with explained(self._name):
-            client = self._closing.enter_context(_shared_client())
-        self._writer = BulkWriter(client, self._name, self._limits)
-        self._closing.callback(self._writer.close)
+            self._writer = BulkWriter(shared_client(), self._name, self._limits)
 
     def start_bundle(self) -> None:
         if self.guard:
@@ -204,7 +198,7 @@ class BulkWriteFn(beam.DoFn):
         return refused
 
     def teardown(self) -> None:
-        self._closing.close()
+        self._writer.close()
 
     def display_data(self) -> dict[str, DisplayDataItem]:
         return {
@@ -277,37 +271,6 @@ class _Metrics:
             self._rows_in_flight.update(rows)
         for number, entries in tally.statuses.items():
             self._service_calls.count(number, entries)
-
-
-@dataclass
-class _Shared:
-    client: BigtableClient
-    closing: ExitStack
-    users: int = 0
-
-
-_clients: dict[str | None, _Shared] = {}
-_clients_lock = threading.Lock()
-
-
-@contextmanager
-def _shared_client() -> Iterator[BigtableClient]:
-    """Yields this process's only client of the service, or of the emulator. Closes it when the last block ends."""
-    key = os.environ.get("BIGTABLE_EMULATOR_HOST")
-    with _clients_lock:
-        if key not in _clients:
-            closing = ExitStack()
-            _clients[key] = _Shared(closing.enter_context(bigtable_client()), closing)
-        shared = _clients[key]
-        shared.users += 1
-    try:
-        yield shared.client
-    finally:
-        with _clients_lock:
-            shared.users -= 1
-            if not shared.users:
-                del _clients[key]
-                shared.closing.close()
 
 
 _DEAD_LETTERS = "dead_letters"

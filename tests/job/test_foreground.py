@@ -44,5 +44,5 @@ def test_a_job_that_failed_reads_nothing_more(monkeypatch):
     job = SimpleNamespace(run=lambda: SimpleNamespace(wait_until_finish=fail))
     assert foreground.run_until_stopped(job, (), SimpleNamespace(input_subscription=None, input_topic="t")) == 1
     with foreground._until_exit:
-        gate = transform_evaluator._PubSubReadEvaluator._get_subscriber_client(None)
-        assert list(gate.pull(subscription="s").received_messages) == []
+        read = transform_evaluator._PubSubReadEvaluator._read_from_pubsub
+        assert read(SimpleNamespace(_sub_name="s"), None) == []

@@ -2,13 +2,15 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from apache_beam import DoFn, Map, ParDo, Pipeline, Reshuffle, WithKeys
+from apache_beam import DoFn, FlatMap, Map, ParDo, Pipeline, Reshuffle, WithKeys
 from apache_beam.coders import BooleanCoder, BytesCoder
+from apache_beam.io.gcp.pubsub import PubsubMessage as BeamMessage
 from apache_beam.io.gcp.pubsub import ReadFromPubSub
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms import userstate
 from apache_beam.transforms.core import CallableWrapperDoFn
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.utils.timestamp import Timestamp
 from google.api_core.exceptions import DeadlineExceeded, FailedPrecondition, NotFound, ServiceUnavailable
 from google.pubsub_v1.types import PubsubMessage, PullResponse, ReceivedMessage
 
@@ -24,6 +26,11 @@ def response(*payloads):
             for data in payloads
         ]
     )
+
+
+def payloads(gate):
+    """Pulls; returns the payloads of the only element, if there is one."""
+    return [message.data for _, messages in gate.pull("s") for message in messages]
 
 
 @pytest.fixture
@@ -43,8 +50,7 @@ def pull(monkeypatch):
             return given
 
         monkeypatch.setattr(direct_runner, "subscriber_client", lambda: SimpleNamespace(pull=answer))
-        given = PullGate().pull(subscription="s")
-        return [received.message.data for received in given.received_messages], asked
+        return payloads(PullGate()), asked
 
     monkeypatch.setattr(direct_runner, "_AWAY_S", 0)
     return pulled
@@ -52,30 +58,30 @@ def pull(monkeypatch):
 
 def test_pulls_are_put_together(pull):
     """Pub/Sub may return fewer messages than there are; the gate pulls until it returns none."""
-    assert pull(response(b"1", b"2"), response(b"3"), response()) == ([b"1", b"2", b"3"], [1000, 998, 997])
+    assert pull(response(b"1", b"2"), response(b"3"), response()) == ([b"1", b"2", b"3"], [1000] * 3)
 
 
 def test_enough_messages(pull, monkeypatch):
     """A pull never returns more messages than the gate asks for."""
-    monkeypatch.setattr(direct_runner, "_MESSAGES_PER_PULL", 3)
+    monkeypatch.setattr(direct_runner, "_ENOUGH_MESSAGES", 3)
     assert pull(response(b"1", b"2"), response(b"3")) == ([b"1", b"2", b"3"], [3, 1])
 
 
 def test_enough_bytes(pull, monkeypatch):
     """The gate stops pulling when it has enough bytes."""
     monkeypatch.setattr(direct_runner, "_ENOUGH_BYTES", 1000)
-    assert pull(response(b"1"), response(b"2" * 1000)) == ([b"1", b"2" * 1000], [1000, 999])
+    assert pull(response(b"1"), response(b"2" * 1000)) == ([b"1", b"2" * 1000], [1000] * 2)
 
 
 def test_away_after_the_first(pull):
     """Messages pulled before Pub/Sub goes away are returned; if there are none, the pull is empty."""
-    assert pull(response(b"1"), ServiceUnavailable("away")) == ([b"1"], [1000, 999])
+    assert pull(response(b"1"), ServiceUnavailable("away")) == ([b"1"], [1000] * 2)
     assert pull(ServiceUnavailable("away")) == ([], [1000])
 
 
 def test_refused_after_the_first(pull):
     """Messages pulled before an error are returned; the next pull raises the error."""
-    assert pull(response(b"1"), NotFound("gone")) == ([b"1"], [1000, 999])
+    assert pull(response(b"1"), NotFound("gone")) == ([b"1"], [1000] * 2)
     with pytest.raises(NotFound):
         pull(NotFound("gone"))
 
@@ -92,18 +98,18 @@ def test_the_longest_wait(monkeypatch):
     for received, seconds in zip(old.received_messages, (98, 93), strict=True):
         received.message.publish_time = {"seconds": seconds}
     answers = iter([old, response(), response()])
-    client = SimpleNamespace(pull=lambda **_: next(answers), acknowledge=lambda **_: None)
+    client = SimpleNamespace(pull=lambda **_: next(answers), acknowledge=lambda *_, **__: None)
     monkeypatch.setattr(direct_runner, "subscriber_client", lambda: client)
     clock = SimpleNamespace(time=lambda: 100.0, monotonic=lambda: 0.0, sleep=lambda _: None)
     monkeypatch.setattr(direct_runner, "time", clock)
     gate = PullGate()
-    gate.pull(subscription="s")
-    gate.pull(subscription="s")  # the runner failed at the first, and gets the same messages
+    assert gate.pull("s")[0][0] == Timestamp(93)
+    gate.pull("s")  # the runner failed at the first, and gets the same messages
     assert gate.longest_wait_s() == 7.0
     gate.begin_bundle()
     clock.time = lambda: 160.0
     assert gate.longest_wait_s() == 67.0
-    gate.pull(subscription="s")
+    gate.pull("s")
     assert (gate.longest_wait_s(), gate.longest_wait_s()) == (67.0, None)
 
 
@@ -116,10 +122,10 @@ class FakeSubscriber:
     def pull(self, **_):
         return self.answers.pop(0) if self.answers else response()
 
-    def acknowledge(self, ack_ids, **_):
+    def acknowledge(self, request, **_):
         if self.failures:
             raise self.failures.pop(0)
-        self.acknowledged += ack_ids
+        self.acknowledged += request.ack_ids
 
     def modify_ack_deadline(self, ack_ids, **_):
         self.extended.append(ack_ids)
@@ -137,18 +143,30 @@ def subscriber(monkeypatch):
 
 def next_pull(gate):
     gate.begin_bundle()
-    return [each.message.data for each in gate.pull(subscription="s").received_messages]
+    return payloads(gate)
 
 
 def test_a_pull_is_acknowledged_at_the_next(subscriber):
-    """The gate does not acknowledge what the runner has not processed, nor what it pulls again in one bundle."""
+    """The gate does not acknowledge what the runner has not processed, nor what it gets again in one bundle."""
     gate = PullGate()
     assert next_pull(gate) == [b"1", b"2"]
-    gate.acknowledge(subscription="s", ack_ids=["1", "2"])  # the runner, before it processes them
-    assert gate.pull(subscription="s").received_messages[0].message.data == b"1"
+    assert payloads(gate) == [b"1", b"2"]
     assert subscriber.acknowledged == []
     assert next_pull(gate) == [b"3"]
     assert subscriber.acknowledged == ["1", "2"]
+
+
+def test_a_pause_after_few_messages(subscriber, monkeypatch):
+    """After a pull of few messages, the next waits a moment, so that it gets more. After one of many, it does not."""
+    pauses = []
+    clock = SimpleNamespace(time=lambda: 100.0, monotonic=lambda: 7.0, sleep=pauses.append)
+    monkeypatch.setattr(direct_runner, "time", clock)
+    gate = PullGate()
+    assert next_pull(gate) == [b"1", b"2"]
+    monkeypatch.setattr(direct_runner, "_MESSAGES_PER_REQUEST", 1)
+    assert next_pull(gate) == [b"3"]
+    assert next_pull(gate) == []
+    assert pauses[:3] == pytest.approx([0.0, 0.05, 0.0])
 
 
 def test_acknowledging_is_tried_again(subscriber):
@@ -166,6 +184,25 @@ def test_an_acknowledgement_that_is_refused(subscriber, caplog):
     assert [next_pull(gate) for _ in range(3)] == [[b"1", b"2"], [b"3"], []]
     assert subscriber.acknowledged == ["3"]
     assert "will come again: 400 PERMANENT_FAILURE_INVALID_ACK_ID" in caplog.text
+
+
+def test_many_are_acknowledged_in_parts(subscriber, monkeypatch):
+    """A request names as many messages as it may; what is refused does not keep the others."""
+    monkeypatch.setattr(direct_runner, "_MESSAGES_PER_REQUEST", 1)
+    gate = PullGate()
+    assert next_pull(gate) == [b"1", b"2"]
+    subscriber.failures = [FailedPrecondition("PERMANENT_FAILURE_INVALID_ACK_ID")]
+    assert next_pull(gate) == [b"3"]
+    assert subscriber.acknowledged == ["2"]
+
+
+def test_messages_are_those_of_beam():
+    """A message has all that Beam's own has, to the microsecond."""
+    received = PubsubMessage(
+        data=b"1", attributes={"a": "b"}, message_id="7", ordering_key="k", publish_time={"seconds": 1, "nanos": 2000}
+    )
+    message, expected = direct_runner._message(PubsubMessage.pb(received)), BeamMessage._from_message(received)
+    assert vars(message) == vars(expected)
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -216,11 +253,15 @@ def test_leases_of_a_long_pull_are_extended(subscriber, monkeypatch):
 SUBSCRIPTION = "projects/test-project/subscriptions/s"
 
 
+def _payloads(messages):
+    return [message.data for message in messages]
+
+
 def run_on(subscriber, *steps):
     """Runs steps on the messages until all are acknowledged, or the job fails."""
     with patched_direct_runner() as gate:
         pipeline = Pipeline("BundleBasedDirectRunner", options=PipelineOptions(["--streaming"]))
-        messages = pipeline | ReadFromPubSub(subscription=SUBSCRIPTION)
+        messages = pipeline | ReadFromPubSub(subscription=SUBSCRIPTION, with_attributes=True) | FlatMap(_payloads)
         for index, step in enumerate(steps):
             messages |= f"{index}" >> step
         result = pipeline.run()

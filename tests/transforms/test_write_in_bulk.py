@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows, GlobalWindow
 from google.cloud.bigtable_v2.types import MutateRowsRequest
 from grpc import StatusCode
 
+from pipeline.cloud.connection.bigtable_client import _shared_client
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
@@ -23,7 +24,7 @@ from pipeline.core.rows.rows import Cell, EncodedRows, Row, encoded
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.transforms import metrics, write
+from pipeline.transforms import metrics
 from pipeline.transforms.write import BulkWriteFn, BulkWriteRows
 from tests.faults.bigtable_proxy import BigtableProxy, failing, first, refusing
 from tests.support.tables import keys_of, unused_name
@@ -192,18 +193,18 @@ def test_a_bundle_after_one_that_failed(name):
 
 
 def test_one_client_for_a_process(name):
-    """All instances and threads share one client; the last one closes it."""
+    """All instances and threads share one client."""
+    _shared_client.cache_clear()
     instances = [BulkWriteFn(name, "WriteRows", clock=lambda: NOW_S) for _ in range(5)]
     threads = [threading.Thread(target=instance.setup) for instance in instances]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(write._clients) == 1
+    assert _shared_client.cache_info().misses == 1
     for number, instance in enumerate(instances):
         assert written(instance, [ROWS[number]]) == []
         instance.teardown()
-    assert not write._clients
     assert keys_of(name) == [row.key for row in ROWS[:5]]
 
 

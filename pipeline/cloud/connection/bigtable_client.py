@@ -1,9 +1,11 @@
 """A client of Bigtable's data API that receives rows of any size."""
 
+import atexit
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from threading import Lock
 from typing import Any
 
 import grpc
@@ -14,6 +16,8 @@ from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTr
 # The thread that asks for a response receives it. By default, another thread receives it and wakes this one, which
 # takes longer than all the rest if rows are small.
 _OPTION = (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1)
+_open, _opening = ExitStack(), Lock()
+atexit.register(_open.close)
 
 
 @contextmanager
@@ -33,6 +37,17 @@ def bigtable_client() -> Iterator[BigtableClient]:
         transport = BigtableGrpcTransport(host=emulator, channel=channel)
     with BigtableClient(transport=transport) as client:
         yield client
+
+
+def shared_client() -> BigtableClient:
+    """Returns this process's client of the service, or of the emulator. It stays open: a bundle is too short for it."""
+    with _opening:
+        return _shared_client(os.environ.get("BIGTABLE_EMULATOR_HOST"))
+
+
+@cache
+def _shared_client(_emulator: str | None) -> BigtableClient:
+    return _open.enter_context(bigtable_client())
 
 
 def _channel(*arguments: Any, options: Iterable[tuple[str, Any]], **more: Any) -> grpc.Channel:

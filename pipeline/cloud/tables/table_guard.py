@@ -4,20 +4,16 @@ A table can be deleted and created again under a job. If the new one has familie
 job's rows, under keys that no reader of the new table looks for. So steps that write rows ask before a bundle ends.
 """
 
-import atexit
 import logging
 import os
 import time
 from collections import defaultdict
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from threading import Lock
 
 from google.api_core.exceptions import NotFound, PermissionDenied, ResourceExhausted
-from google.cloud.bigtable_v2 import BigtableClient
 
-from pipeline.cloud.connection.bigtable_client import bigtable_client
+from pipeline.cloud.connection.bigtable_client import shared_client
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import TIMEOUT_S, RowReader
@@ -28,8 +24,6 @@ from pipeline.core.schema.table_schema import TableSchema
 
 _PATIENCE_S = 600.0  # for an unreachable table; Beam's connector waits as long when it writes
 _QUOTA_S = 1.0  # the pause after a read beyond a quota
-_open = ExitStack()
-atexit.register(_open.close)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -157,7 +151,7 @@ class TableGuard:
     def _read(self, patience_s: float) -> tuple[bytes | None, frozenset[bytes]]:
         """Returns the text and the ids that the table stores."""
         with explained(self.name):
-            client = _client(os.environ.get("BIGTABLE_EMULATOR_HOST"))
+            client = shared_client()
         until_s = time.monotonic() + patience_s
         while True:
             try:
@@ -185,9 +179,3 @@ class TableGuard:
                 "; ".join(change.made for change in found),
             )
         return None
-
-
-@cache
-def _client(_emulator: str | None) -> BigtableClient:
-    """Returns this process's client of the service, or of the emulator. It stays open: a bundle is too short for it."""
-    return _open.enter_context(bigtable_client())
