@@ -24,7 +24,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.key_ranges import Sample, split_points, split_range
+from pipeline.cloud.connection.key_ranges import Sample, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.completion.audit import Extent
@@ -34,7 +34,17 @@ from pipeline.core.queries.reads import ForeignRows, ReadRows, RowSelection, in_
 from pipeline.core.queries.sweeps import Span, event_ranges, window_ranges
 from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.newest_row import latest_key
-from pipeline.core.rows.rows import BlockOfRows, Cell, KeyRange, Part, after_prefix, in_parts, one_by_one, split
+from pipeline.core.rows.rows import (
+    BlockOfRows,
+    Cell,
+    KeyRange,
+    Part,
+    after_prefix,
+    in_parts,
+    one_by_one,
+    split,
+    split_range,
+)
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
