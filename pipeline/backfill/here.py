@@ -29,7 +29,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apache_beam.internal import pickler
 from apache_beam.io.filesystems import FileSystems
 
 from pipeline.backfill.done import LETTERS, Done
@@ -52,7 +51,7 @@ from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.windows import sources
 from pipeline.formats.mapped import MappedMaker
-from pipeline.private_apis.no_runner import Output, Step, counted
+from pipeline.private_apis.no_runner import Output, Step, counted, dumps, loads
 from pipeline.transforms import metrics
 from pipeline.transforms.process import DEAD_LETTERS, Decoder, Expired, ProcessMessages
 from pipeline.transforms.settle_rollups import GroupKey, SettleRollups, ShardKey, WrittenWindow, by_shard
@@ -409,7 +408,7 @@ def _begin(backfill: bytes, folder: Path, partitions: int, meters: Any, numbers:
     with numbers.get_lock():
         number, numbers.value = numbers.value, numbers.value + 1
     METER.share(meters, number)
-    _workers.append(_Worker(pickler.loads(backfill), folder, partitions))
+    _workers.append(_Worker(loads(backfill), folder, partitions))
 
 
 def _call(method: str, *arguments: Any) -> Outcome:
@@ -436,7 +435,7 @@ class _Crew:
             return
         context = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
         meters, numbers = METER.shared(context, processes), context.Value("i", 0)
-        arguments = pickler.dumps(backfill), folder, partitions, meters, numbers
+        arguments = dumps(backfill), folder, partitions, meters, numbers
         self._pool = ProcessPoolExecutor(processes, context, _begin, arguments)
 
     def each(self, method: str, calls: Iterable[tuple[Any, ...]]) -> Iterator[Outcome]:

@@ -30,6 +30,7 @@ READ_IN = (
     ReadIn("job_failures", *_BEAM),
     ReadIn("cheap_bundles", *_BEAM),
     ReadIn("local_runner", *_BEAM),
+    ReadIn("no_runner", *_BEAM),
     ReadIn("repeated_work", *_BEAM),
     ReadIn("worker_state", *_BEAM),
     ReadIn("worker_state", "objsize", "0.7.1"),

@@ -5,6 +5,7 @@ Relies on, in ``apache-beam``:
 - ``MetricUpdater.__call__`` in apache_beam/metrics/execution.py passes each update of a counter or a distribution to
   ``update_metric`` of the thread's tracker, which ``set_current_tracker`` in
   apache_beam/runners/worker/statesampler.py sets.
+- ``dumps`` and ``loads`` in apache_beam/internal/pickler.py pickle whatever a step may contain.
 - A typed name has its ``metric_name``, with ``namespace`` and ``name``, and its ``cell_type``.
 """
 
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.internal import pickler
 from apache_beam.metrics.cells import CounterCell
 from apache_beam.pvalue import TaggedOutput
 from apache_beam.runners.worker import statesampler
@@ -22,6 +24,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 Output = tuple[str | None, Any]
 """The tag of an output, None for the main one, and the value."""
+
+
+dumps, loads = pickler.dumps, pickler.loads
+"""Pickle a DoFn, or whatever a DoFn may contain, and the reverse."""
 
 
 class Step:
