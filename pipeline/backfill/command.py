@@ -167,6 +167,7 @@ def backfill(
             dead_letters,
             partial(_letter_line, Trials(mapped, decoder) if mapped or decoder else None),
             flags,
+            inputs=inputs,
         )
         if dry_run:
             with progress_of("counting"):

@@ -4,6 +4,7 @@ The notes are a folder with ``done.json`` and the refused records of the files t
 backfill has ended: running it again begins anew.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -30,6 +31,9 @@ class Done:
     Args:
         identity: whatever must be the same for a later run to go on with it: the table, the mappings and the like.
 
+    Raises:
+        ServerProblem: another process has the notes: the same backfill is running.
+
     Attributes:
         folder: the folder of the notes.
         files: the size in bytes and the checksum of each file that is done, by path.
@@ -38,8 +42,18 @@ class Done:
 
     def __init__(self, identity: Iterable[bytes]) -> None:
         digest = blake2b(b"\x00".join(identity), digest_size=10).hexdigest()
-        root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        self.folder = root / "tidetable" / f"backfill-{digest}"
+        root = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tidetable"
+        self.folder = root / f"backfill-{digest}"
+        self._lock_path = self.folder.with_suffix(".lock")
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = self._lock_path.open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ServerProblem(
+                "the same backfill is running; wait until it has ended, and run this one again"
+            ) from error
         self.files: dict[str, tuple[int, str]] = {}
         self.outcome: Any = None
         try:
@@ -85,6 +99,11 @@ class Done:
                     file.write(letters.read_bytes())
         except (BeamIOError, OSError) as error:
             raise ServerProblem(f"{target}: {getattr(error, 'strerror', None) or one_line(error)}") from error
+
+    def close(self) -> None:
+        """Lets another process have the notes."""
+        self._lock_path.unlink(missing_ok=True)
+        self._lock.close()
 
     def forget(self) -> None:
         """Deletes the notes."""

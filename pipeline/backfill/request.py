@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -48,6 +49,7 @@ class Backfill:
         dead_letters: the file for refused records; None to drop them.
         as_line: the function that formats a dead letter as a line of that file.
         beam_flags: Beam's flags.
+        inputs: the paths and globs that match the files.
         table_id: the id of the table, by which a table that was created anew is another one.
     """
 
@@ -62,6 +64,7 @@ class Backfill:
     as_line: Callable[[Message], str]
     beam_flags: Sequence[str]
     table_id: bytes = b""
+    inputs: Sequence[str] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -70,13 +73,10 @@ class Backfill:
 
     @property
     def identity(self) -> list[bytes]:
-        """Whatever must be the same for a later run to go on where this one was interrupted, besides the files."""
-        server = os.environ.get("BIGTABLE_EMULATOR_HOST", "")
-        return [
-            f"{self.target.name} {server} {self.dead_letters}".encode(),
-            pickle.dumps(self.maker.identity),
-            self.table_id,
-        ]
+        """Whatever must be the same for a later run to go on where this one was interrupted."""
+        server, inputs = os.environ.get("BIGTABLE_EMULATOR_HOST", ""), self.inputs or self.files
+        named = str(self.target.name), server, str(self.dead_letters), str(Path.cwd()), *inputs
+        return [*map(os.fsencode, named), pickle.dumps(self.maker.identity), self.table_id]
 
     def options(self) -> PipelineOptions:
         """Returns Beam's options for one job."""

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
@@ -143,10 +143,10 @@ def load(backfill: Backfill, *, restart: bool = False) -> BackfillResult:
         restart: whether to begin anew after an interruption.
     """
     if runs_here(backfill.options()):
-        done = Done(backfill.identity)
-        if restart:
-            done.forget()
-        return here.load(backfill, done)
+        with closing(Done(backfill.identity)) as done:
+            if restart:
+                done.forget()
+            return here.load(backfill, done)
     if backfill.dead_letters and FileSystems.exists(backfill.dead_letters):
         FileSystems.delete([backfill.dead_letters])  # Beam would do it, with a warning
     return _run(backfill, lambda pipeline, notes: _load(pipeline, backfill, notes))

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import google.cloud.bigtable
 import pytest
@@ -174,6 +175,25 @@ def test_what_has_changed_is_read_again(interrupted: tuple[TableName, list[Path]
     paths[0].write_text(paths[0].read_text().replace("soon", "late"))
     backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson")
     assert read[3:] == [str(paths[0]), str(paths[2]), str(paths[3])]
+
+
+def test_the_same_backfill_twice_at_once(
+    bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_home: Path
+) -> None:
+    """The second one is refused in one line, and writes nothing: both would note their refused records in one place."""
+    table, paths, second = created(schema()), files(tmp_path, 1), list[Result]()
+    load = here.load
+
+    def twice(*arguments: Any) -> BackfillResult:
+        monkeypatch.setattr(here, "load", load)
+        second.append(backfill(table, *paths))
+        return load(*arguments)
+
+    monkeypatch.setattr(here, "load", twice)
+    assert backfill(table, *paths).exit_code == 1  # by the record that is no event
+    line = "Error: the same backfill is running; wait until it has ended, and run this one again\n"
+    assert [(each.exit_code, each.stderr) for each in second] == [(1, line)]
+    assert not [*state_home.glob("tidetable/*")]
 
 
 @pytest.mark.parametrize("how", ["restart", "another table", "another time unit"])
