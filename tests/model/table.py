@@ -98,6 +98,9 @@ class Table(Memory):
 
     # As pipeline.cloud.scanning.row_reader.RowReader
 
+    def with_new_counters(self):
+        return self
+
     def read_selection(self, selection):
         return self(selection)
 

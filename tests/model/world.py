@@ -117,7 +117,7 @@ class World(Judge):
             *((module, "RowReader", rows) for module in (reading, scope, repair, scanning)),
             *((module, "Rewriter", rows) for module in (backfilling, repairing, claims, longer_windows, settling)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, longer_windows)),
-            *((module, "time", clock) for module in (retention_notes, checks, repair, scope)),
+            *((module, "time", clock) for module in (retention_notes, checks, repair, scope, scanning)),
             *((module, "tables", of_tables) for module in (checks, scope)),
             *((module, "schema_of", lambda name, _: self.schemas[name]) for module in (checks, scope)),
             (checks, "read_schema", self.schemas.get),

@@ -86,7 +86,7 @@ def declared(*, others: bool) -> set[str]:
     return {
         name
         for key, value in constants.items()
-        if key != "NAMESPACE" and key.startswith(("BACKFILL_", "REPAIR_")) == others
+        if key != "NAMESPACE" and key.startswith(("BACKFILL_", "REPAIR_", "EXPORT")) == others
         for name in reported_as(value, distribution=value in DISTRIBUTIONS)
     }
 
