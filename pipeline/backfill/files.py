@@ -49,6 +49,7 @@ _MOST_EVENTS = 500  # in a message
 _MOST_BYTES = 1_000_000
 _MOST_READINGS = 20_000  # of checked events in an element
 _RANGE_BYTES = 64 << 20  # the part of a block-structured file for each worker
+_FINAL = gzip.BadGzipFile, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
 _GLOB = frozenset("*?[")  # characters that make a path a pattern
 
 
@@ -351,4 +352,4 @@ def _is_transient(failure: BaseException | None) -> bool:
     """Whether a retry may succeed: for a broken connection, but not for a damaged file."""
     if type(failure) is OSError and failure.errno is None:  # bz2 and pyarrow raise it for damaged data
         return False
-    return isinstance(failure, OSError) and not isinstance(failure, gzip.BadGzipFile)
+    return isinstance(failure, OSError) and not isinstance(failure, _FINAL)

@@ -13,17 +13,13 @@ Memory is bounded: a process has one file of readings in memory, which the numbe
 
 import heapq
 import itertools
-import multiprocessing
 import os
 import pickle
-import signal
 import struct
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -51,10 +47,11 @@ from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.windows import sources
 from pipeline.formats.mapped import MappedMaker
+from pipeline.job.workers import SPAWN, workers_of
 from pipeline.private_apis.no_runner import Output, Step, counted, dumps, loads
 from pipeline.transforms import metrics
 from pipeline.transforms.process import DEAD_LETTERS, Decoder, Expired, ProcessMessages
-from pipeline.transforms.settle_rollups import GroupKey, SettleRollups, ShardKey, WrittenWindow, by_shard
+from pipeline.transforms.settle_rollups import GroupKey, SettleRollups, ShardKey, by_shard
 from pipeline.transforms.tables import now_us
 from pipeline.transforms.write import WriteRawRows
 
@@ -62,7 +59,8 @@ _ROUND_BYTES = 32 << 20  # of files for each process
 _PARTITION_BYTES = 16 << 20  # of files for each file of readings; compressed ones have more readings
 _PARTITIONS = 8  # of readings for each process, at least
 _MOST_PARTITIONS = 512
-_BUFFER_BYTES = 256 << 10
+_BUFFER_BYTES = 16 << 20  # of all files to which a process appends
+_MOST_LISTED = 1000  # windows that wait to be listed
 _MOST_STATS = 50_000  # windows whose statistics wait in memory for the longer ones
 _MOST_LINES = 100  # refused records in memory
 _MOST_GROUPS = 2000  # rows of roll-ups that a process settles at once
@@ -227,23 +225,25 @@ class _Worker:
                     outcome.repeated = Repeated.total([outcome.repeated, *map(repeated_in, spans)])
         return outcome
 
-    def _spans(self, partition: int) -> Iterator[list[tuple[tuple[int, int], list[bytes]]]]:
-        """Yields the readings of each group by span."""
+    def _spans(self, partition: int) -> Iterator[Iterator[tuple[tuple[int, int], list[bytes]]]]:
+        """Yields the readings of each group by span, which are read when they are needed."""
         span_us = span_of_batch(self._schema.rate, self._kind[0])
-        found: dict[int, dict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-        for frame in _read_frames(self._folder / f"readings-{partition}"):
+        path = self._folder / f"readings-{partition}"
+        places: dict[int, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        for position, frame in _read_frames(path):
             [group], data = _GROUP.unpack_from(frame), frame[_GROUP.size :]
-            found[group][start_of_readings(data) // span_us].append(data)
-        while found:
-            group, spans = found.popitem()
-            yield [((group, span), parts) for span, parts in sorted(spans.items())]
+            span = start_of_readings(data) // span_us
+            places[group][span].append((position + _GROUP.size, len(data)))
+        for group, spans in sorted(places.items()):
+            yield (((group, span), _parts(path, found)) for span, found in sorted(spans.items()))
 
-    def _complete_group(self, spans: Sequence[Any], outcome: Outcome) -> None:
+    def _complete_group(self, spans: Iterable[Any], outcome: Outcome) -> None:
         backfill, tiers = self._backfill, self._schema.tiers
         of_job = backfill.allowed_lateness, backfill.late_firing
         of_sources = sources(tuple(tier.window for tier in tiers))
         waiting: list[dict[tuple[str, int], dict[int, Any]]] = [defaultdict(dict) for _ in tiers]
-        held, listed, rolled_up = 0, list[tuple[str, int]](), list[WrittenWindow]()
+        held, listed = 0, list[tuple[str, int]]()
+        marks = _Files(self._folder, "rollups", self._partitions)
         for index, tier in enumerate(tiers):
             if of_sources[index] < 0:
                 make = CompleteWindows(self._table, *of_job, backfill.max_future).step
@@ -258,8 +258,11 @@ class _Worker:
                     outcome.repeated = Repeated.total([outcome.repeated, value])
                 elif tag == LISTED:
                     listed.append(value)
+                    if len(listed) >= _MOST_LISTED:
+                        self._list(listed)
                 elif tag == ROLLED_UP:
-                    rolled_up.append(value)
+                    shard, sensor_id = by_shard(value, self._schema.shards_of_rollups)
+                    marks.add(hash(shard), pickle.dumps((shard, sensor_id)))  # a tuple of integers has one hash
                 else:
                     sensor_id, (start_us, stats) = value
                     for at in longer:
@@ -267,18 +270,21 @@ class _Worker:
                         if stats is not None and held < _MOST_STATS:  # the table has the others
                             shorter[start_us] = stats
                             held += 1
-        if listed:
-            self._write_rows(row for window in listed for row in work_rows(window, self._schema))
-        marks = _Files(self._folder, "rollups", self._partitions)
-        for window in rolled_up:
-            shard, sensor_id = by_shard(window, self._schema.shards_of_rollups)
-            marks.add(hash(shard), pickle.dumps((shard, sensor_id)))  # equal in all processes: a tuple of integers
+        self._list(listed)
         marks.close()
+
+    def _list(self, windows: list[tuple[str, int]]) -> None:
+        """Puts windows on the table's work list, and removes them from ``windows``."""
+        if windows:
+            if self._rewriter is None:
+                self._rewriter = self._connections.enter_context(Rewriter.open(self._table[0]))
+            self._rewriter.write(row for window in windows for row in work_rows(window, self._schema))
+            windows.clear()
 
     def settle_shards(self, partition: int) -> Outcome:
         """Settles the shards of roll-ups that contain written windows."""
         outcome, shards = Outcome(), defaultdict[ShardKey, list[str]](list)
-        for mark in _read_frames(self._folder / f"rollups-{partition}"):
+        for _, mark in _read_frames(self._folder / f"rollups-{partition}"):
             shard, sensor_id = pickle.loads(mark)  # noqa: S301 (this program wrote it, to its own folder)
             shards[shard].append(sensor_id)
         with counted(metrics.NAMESPACE) as outcome.counts:
@@ -296,11 +302,6 @@ class _Worker:
     @property
     def _settle(self) -> SettleRollups:
         return SettleRollups(self._table[0], self._schema)
-
-    def _write_rows(self, rows: Iterable[Any]) -> None:
-        if self._rewriter is None:
-            self._rewriter = self._connections.enter_context(Rewriter.open(self._table[0]))
-        self._rewriter.write(rows)
 
 
 class _Letters:
@@ -351,7 +352,7 @@ class _Files:
         buffer = self._waiting[number]
         buffer += _FRAME.pack(len(data))
         buffer += data
-        if len(buffer) >= _BUFFER_BYTES:
+        if len(buffer) >= _BUFFER_BYTES // self._count:
             self._append(number, self._waiting.pop(number))
 
     def close(self) -> None:
@@ -371,14 +372,24 @@ class _Files:
             os.close(file)
 
 
-def _read_frames(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes() if path.exists() else b""
-    position = 0
-    while position < len(data):
-        [size] = _FRAME.unpack_from(data, position)
-        position += _FRAME.size
-        yield data[position : position + size]
-        position += size
+def _read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields what was added to a file, with its position."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while head := file.read(_FRAME.size):
+            position = file.tell()
+            yield position, file.read(_FRAME.unpack(head)[0])
+
+
+def _parts(path: Path, places: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Returns the bytes at some positions of a file, given the size of each."""
+    with path.open("rb") as file:
+        found = list[bytes]()
+        for position, size in places:
+            file.seek(position)
+            found.append(file.read(size))
+        return found
 
 
 def _note(outcome: Outcome, tag: str | None, value: Any) -> None:
@@ -399,25 +410,28 @@ def _chained(first: Iterator[Any], then: Callable[[], Iterator[Any]]) -> Iterato
     yield from then()
 
 
-_workers: list[_Worker] = []  # of a process of the pool: its one
+_workers: list[_Worker] = []  # of this process: its one
 
 
 def _begin(backfill: bytes, folder: Path, partitions: int, meters: Any, numbers: Any) -> None:
-    """Begins a process of the pool."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others
     with numbers.get_lock():
         number, numbers.value = numbers.value, numbers.value + 1
     METER.share(meters, number)
     _workers.append(_Worker(loads(backfill), folder, partitions))
 
 
-def _call(method: str, *arguments: Any) -> Outcome:
+def _call(method: str, arguments: tuple[Any, ...]) -> Outcome:
     outcome: Outcome = getattr(_workers[0], method)(*arguments)
     return outcome
 
 
-class _Crew:
-    """The processes of a backfill: this one, or several others.
+_Each = Callable[[str, Iterable[tuple[Any, ...]]], Iterator[Outcome]]
+"""Yields the outcomes of calls of a worker's method, as they are there, given the method and the arguments of each."""
+
+
+@contextmanager
+def _crew(backfill: Backfill, folder: Path, partitions: int, processes: int) -> Iterator[_Each]:
+    """Yields a function that shares calls among the processes of a backfill: this one, or several others.
 
     Args:
         backfill: the backfill.
@@ -425,63 +439,21 @@ class _Crew:
         partitions: the number of files of readings.
         processes: the number of processes.
     """
-
-    def __init__(self, backfill: Backfill, folder: Path, partitions: int, processes: int) -> None:
-        self._own: _Worker | None = None
-        self._pool: ProcessPoolExecutor | None = None
-        self._most = 2 * processes
-        if processes == 1:
-            self._own = _Worker(backfill, folder, partitions)
-            return
-        context = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-        meters, numbers = METER.shared(context, processes), context.Value("i", 0)
-        arguments = dumps(backfill), folder, partitions, meters, numbers
-        self._pool = ProcessPoolExecutor(processes, context, _begin, arguments)
-
-    def each(self, method: str, calls: Iterable[tuple[Any, ...]]) -> Iterator[Outcome]:
-        """Yields the outcomes of calls of a method, as they end."""
-        if self._pool is None:
-            yield from (getattr(self._own, method)(*arguments) for arguments in calls)
-            return
-        running = set[Future[Outcome]]()
-        for arguments in calls:
-            running.add(self._pool.submit(_call, method, *arguments))
-            if len(running) >= self._most:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (each.result() for each in done)
-        yield from (each.result() for each in as_completed(running))
-
-    def close(self, *, at_once: bool) -> None:
-        """Ends the processes, ``at_once`` if their work is no longer needed."""
-        if self._own is not None:
-            self._own.close()
-        if self._pool is not None:
-            if at_once:
-                for child in multiprocessing.active_children():
-                    child.terminate()
-            self._pool.shutdown(cancel_futures=at_once)
-
-
-@contextmanager
-def _crew(*arguments: Any) -> Iterator[_Crew]:
-    crew = _Crew(*arguments)
-    try:
-        yield crew
-    except BrokenProcessPool as failure:
-        crew.close(at_once=True)
-        raise ServerProblem("a process ended without a word, perhaps for lack of memory: see dmesg") from failure
-    except BaseException:
-        crew.close(at_once=True)
-        raise
-    crew.close(at_once=False)
+    if processes == 1:
+        with closing(_Worker(backfill, folder, partitions)) as own:
+            yield lambda method, calls: (getattr(own, method)(*arguments) for arguments in calls)
+        return
+    meters, numbers = METER.shared(SPAWN, processes), SPAWN.Value("i", 0)
+    with workers_of(processes, _begin, dumps(backfill), folder, partitions, meters, numbers) as workers:
+        yield lambda method, calls: workers.each(_call, ((method, arguments) for arguments in calls))
 
 
 def count(backfill: Backfill) -> BackfillResult:
     """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
     total = Outcome()
     METER.begin(sum(backfill.files.values()), 1)
-    with _crew(backfill, Path(), 1, processes_for(backfill.files)) as crew:
-        for outcome in crew.each("count", ((part,) for part in ranges_of(backfill.maker, backfill.paths))):
+    with _crew(backfill, Path(), 1, processes_for(backfill.files)) as each:
+        for outcome in each("count", ((part,) for part in ranges_of(backfill.maker, backfill.paths))):
             total.add(outcome)
     return _result_of(total)._replace(processes=processes_for(backfill.files))
 
@@ -502,11 +474,11 @@ def load(backfill: Backfill, done: Done) -> BackfillResult:
         folder, most_bytes = Path(name), _ROUND_BYTES * processes
         largest = max([*left.values(), most_bytes])
         partitions = min(max(_PARTITIONS * processes, largest // _PARTITION_BYTES), _MOST_PARTITIONS)
-        with _crew(backfill, folder, partitions, processes) as crew:
+        with _crew(backfill, folder, partitions, processes) as each:
             for paths in _rounds(left, most_bytes):
                 outcome = Outcome()
                 parts = zip(numbers, ranges_of(backfill.maker, paths), strict=False)
-                _round(crew, outcome, parts, partitions, sum(left[path] for path in paths))
+                _round(each, outcome, parts, partitions, sum(left[path] for path in paths))
                 total.add(outcome)
                 done.note({path: left[path] for path in paths}, total.as_json(), folder.glob(f"{LETTERS}*"))
                 for file in folder.iterdir():
@@ -517,20 +489,21 @@ def load(backfill: Backfill, done: Done) -> BackfillResult:
     return _result_of(total)._replace(processes=processes, done_before=done_before)
 
 
-def _round(crew: _Crew, outcome: Outcome, parts: Iterable[tuple[int, FileRange]], partitions: int, size: int) -> None:
+def _round(each: _Each, outcome: Outcome, parts: Iterable[tuple[int, FileRange]], partitions: int, size: int) -> None:
     """Takes some files, of so many bytes, through all steps."""
-    for each in crew.each("load", parts):
-        outcome.add(each)
+    for part in each("load", parts):
+        outcome.add(part)
     numbers = [(number,) for number in range(partitions)]
-    for number, each in enumerate(crew.each("complete", numbers)):
-        outcome.add(each)
+    for number, part in enumerate(each("complete", numbers)):
+        outcome.add(part)
         METER.note_bytes(size * (number + 1) // partitions - size * number // partitions)
-    for each in crew.each("settle_shards", numbers):
-        outcome.add(each)
+    for part in each("settle_shards", numbers):
+        outcome.add(part)
     groups = sorted(outcome.groups)
     batches = (groups[first : first + _MOST_GROUPS] for first in range(0, len(groups), _MOST_GROUPS))
-    for each in crew.each("settle_groups", ((batch,) for batch in batches)):
-        outcome.add(each)
+    for part in each("settle_groups", ((batch,) for batch in batches)):
+        outcome.add(part)
+    outcome.groups.clear()
 
 
 def processes_for(sizes: Mapping[str, int]) -> int:

@@ -9,21 +9,16 @@ scan of each, with few sensors in memory at a time. Ranges of a large table are 
 
 import gc
 import os
-import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from heapq import merge
 from itertools import chain, groupby, islice
-from multiprocessing import active_children, get_context
 from operator import itemgetter
 from typing import NamedTuple
 
-from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.key_ranges import Sample, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -49,6 +44,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import Window
+from pipeline.job.workers import workers_of
 
 MOST_SUSPECTS = 20_000
 """The most windows that a scan names: of more, as of a tier that was just added, nearly all have to be recomputed."""
@@ -101,18 +97,8 @@ class SensorScan:
         if processes == 1:
             yield from map(self.scanned, parts)
             return
-        # gRPC does not survive a fork. Ctrl-C ends the processes without a traceback of each.
-        end_quietly = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-        with ProcessPoolExecutor(processes, get_context("spawn"), end_quietly) as pool:
-            try:
-                for each in as_completed([pool.submit(self.scanned, part) for part in parts]):
-                    yield each.result()
-            except BrokenProcessPool as error:
-                raise ServerProblem("a process that scans the table has ended; run the same command again") from error
-            except BaseException:
-                for child in active_children():
-                    child.terminate()
-                raise
+        with workers_of(processes) as workers:
+            yield from workers.each(self.scanned, ((part,) for part in parts))
 
     def scanned(self, part: KeyRange) -> "Scanned":
         """Scans a range of sensors. Raises ServerProblem."""

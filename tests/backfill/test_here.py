@@ -127,6 +127,22 @@ def test_the_summary_names_files_with_refused_records(bigtable: str, tmp_path: P
     assert len([key for key in cells(table) if key.startswith(b"s")]) == 2 * 144
 
 
+def test_a_file_that_vanishes_ends_no_other(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported when its turn comes."""
+    paths, load = files(tmp_path, 3), here._Worker.load
+
+    def loaded(worker: here._Worker, number: int, part: here.FileRange) -> here.Outcome:
+        paths[1].unlink(missing_ok=True)
+        return load(worker, number, part)
+
+    monkeypatch.setattr(here._Worker, "load", loaded)
+    table = created(schema())
+    result = backfill(table, *paths)
+    assert result.exit_code == 1
+    assert f"{paths[1]}: can't be opened: " in result.stderr
+    assert f"3 files, {2 * 145} records, {2 * 144} events: {2 * 144} raw rows and " in result.stdout
+
+
 @pytest.fixture
 def interrupted(
     bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_rounds: None

@@ -1,0 +1,82 @@
+"""Shares work among processes of this machine."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any, TypeVar
+
+from pipeline.cloud.connection.errors import ServerProblem
+
+R = TypeVar("R")
+
+SPAWN = multiprocessing.get_context("spawn")
+"""How the processes start: gRPC does not survive a fork."""
+
+
+class Workers:
+    """Processes that take one call after the other. Create them with :func:`workers_of`.
+
+    Args:
+        pool: the processes.
+        count: their number.
+    """
+
+    def __init__(self, pool: ProcessPoolExecutor, count: int) -> None:
+        self._pool, self._count = pool, count
+
+    def each(self, function: Callable[..., R], calls: Iterable[tuple[Any, ...]]) -> Iterator[R]:
+        """Yields the results of a function for the arguments of calls, as they are there."""
+        running = set[Future[R]]()
+        for arguments in calls:
+            running.add(self._pool.submit(function, *arguments))
+            if len(running) >= 2 * self._count:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        yield from (each.result() for each in as_completed(running))
+
+
+@contextmanager
+def workers_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) -> Iterator[Workers]:
+    """Starts processes for the length of a ``with`` block. An exception in it ends them at once, and so does Ctrl-C.
+
+    Args:
+        count: the number of processes.
+        begin: the function that each calls first.
+        arguments: the arguments of that function.
+
+    Raises:
+        ServerProblem: a process has ended.
+    """
+    pool = ProcessPoolExecutor(count, SPAWN, _begin, (begin, arguments))
+    try:
+        with pool:
+            try:
+                yield Workers(pool, count)
+            except BaseException:
+                for child in multiprocessing.active_children():
+                    child.terminate()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    except BrokenProcessPool as failure:
+        raise ServerProblem(
+            "one of this command's processes has ended, perhaps for lack of memory; run the same command again"
+        ) from failure
+
+
+def _begin(begin: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others, without a traceback of each
+    Thread(target=_end_with_parent, daemon=True).start()
+    begin(*arguments)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it has ended: the pool itself would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
