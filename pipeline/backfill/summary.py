@@ -177,9 +177,9 @@ class Summary:
     @property
     def _way(self) -> str:
         """Which way the backfill ran, and how fast."""
-        here = f"in {counted(self.processes, 'process')} on this machine"
+        here = "in 1 process" if self.processes == 1 else f"in {self.processes} processes"
         rate = self._of(metrics.RAW_ROWS) / self.seconds if self.seconds else 0
-        return f"{here if self.processes else 'on Dataflow'}, {rate:,.0f} raw rows/s"
+        return f"{f'{here} on this machine' if self.processes else 'on Dataflow'}, {rate:,.0f} raw rows/s"
 
     @property
     def _distinct(self) -> int:

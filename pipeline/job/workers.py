@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any, TypeVar
 
 from pipeline.cloud.connection.errors import ServerProblem
@@ -56,10 +56,16 @@ def workers_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) ->
     try:
         with pool:
             try:
+                with _deaf():
+                    for _ in range(count):
+                        pool.submit(bool)  # starts a process, as long as none is idle
                 yield Workers(pool, count)
             except BaseException:
-                for child in multiprocessing.active_children():
+                children = multiprocessing.active_children()
+                for child in children:
                     child.terminate()
+                for child in children:
+                    child.join()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
     except BrokenProcessPool as failure:
@@ -68,8 +74,20 @@ def workers_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) ->
         ) from failure
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Leaves Ctrl-C out within the block, and in processes that are started in it: the first process ends them."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _begin(begin: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process ends the others, without a traceback of each
     Thread(target=_end_with_parent, daemon=True).start()
     begin(*arguments)
 
