@@ -47,7 +47,7 @@ from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.windows import sources
 from pipeline.formats.mapped import MappedMaker
-from pipeline.job.workers import SPAWN, workers_of
+from pipeline.job.processes import SPAWN, processes_of
 from pipeline.private_apis.no_runner import Output, Step, counted, dumps, loads
 from pipeline.transforms import metrics
 from pipeline.transforms.process import DEAD_LETTERS, Decoder, Expired, ProcessMessages
@@ -114,7 +114,7 @@ class Outcome:
         )
 
 
-class _Worker:
+class _Steps:
     """The steps of a backfill in one process.
 
     Args:
@@ -410,42 +410,42 @@ def _chained(first: Iterator[Any], then: Callable[[], Iterator[Any]]) -> Iterato
     yield from then()
 
 
-_workers: list[_Worker] = []  # of this process: its one
+_own: list[_Steps] = []  # of this process: its one
 
 
 def _begin(backfill: bytes, folder: Path, partitions: int, meters: Any, numbers: Any) -> None:
     with numbers.get_lock():
         number, numbers.value = numbers.value, numbers.value + 1
     METER.share(meters, number)
-    _workers.append(_Worker(loads(backfill), folder, partitions))
+    _own.append(_Steps(loads(backfill), folder, partitions))
 
 
 def _call(method: str, arguments: tuple[Any, ...]) -> Outcome:
-    outcome: Outcome = getattr(_workers[0], method)(*arguments)
+    outcome: Outcome = getattr(_own[0], method)(*arguments)
     return outcome
 
 
 _Each = Callable[[str, Iterable[tuple[Any, ...]]], Iterator[Outcome]]
-"""Yields the outcomes of calls of a worker's method, as they are there, given the method and the arguments of each."""
+"""Yields the outcomes of calls of a method of the steps as they are there, given the method and arguments a call."""
 
 
 @contextmanager
-def _crew(backfill: Backfill, folder: Path, partitions: int, processes: int) -> Iterator[_Each]:
+def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Iterator[_Each]:
     """Yields a function that shares calls among the processes of a backfill: this one, or several others.
 
     Args:
         backfill: the backfill.
         folder: the folder of files that the processes share.
         partitions: the number of files of readings.
-        processes: the number of processes.
+        size: the number of processes.
     """
-    if processes == 1:
-        with closing(_Worker(backfill, folder, partitions)) as own:
+    if size == 1:
+        with closing(_Steps(backfill, folder, partitions)) as own:
             yield lambda method, calls: (getattr(own, method)(*arguments) for arguments in calls)
         return
-    meters, numbers = METER.shared(SPAWN, processes), SPAWN.Value("i", 0)
-    with workers_of(processes, _begin, dumps(backfill), folder, partitions, meters, numbers) as workers:
-        yield lambda method, calls: workers.each(_call, ((method, arguments) for arguments in calls))
+    meters, numbers = METER.shared(SPAWN, size), SPAWN.Value("i", 0)
+    with processes_of(size, _begin, dumps(backfill), folder, partitions, meters, numbers) as processes:
+        yield lambda method, calls: processes.each(_call, ((method, arguments) for arguments in calls))
 
 
 def count(backfill: Backfill) -> BackfillResult:

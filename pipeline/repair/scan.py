@@ -44,7 +44,7 @@ from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.windows import Window
-from pipeline.job.workers import workers_of
+from pipeline.job.processes import processes_of
 
 MOST_SUSPECTS = 20_000
 """The most windows that a scan names: of more, as of a tier that was just added, nearly all have to be recomputed."""
@@ -93,12 +93,12 @@ class SensorScan:
             parts: the ranges.
             size_bytes: the size of the table.
         """
-        processes = min(len(parts), os.cpu_count() or 1) if size_bytes >= _LARGE_BYTES else 1
-        if processes == 1:
+        size = min(len(parts), os.cpu_count() or 1) if size_bytes >= _LARGE_BYTES else 1
+        if size == 1:
             yield from map(self.scanned, parts)
             return
-        with workers_of(processes) as workers:
-            yield from workers.each(self.scanned, ((part,) for part in parts))
+        with processes_of(size) as processes:
+            yield from processes.each(self.scanned, ((part,) for part in parts))
 
     def scanned(self, part: KeyRange) -> "Scanned":
         """Scans a range of sensors. Raises ServerProblem."""

@@ -129,13 +129,13 @@ def test_the_summary_names_files_with_refused_records(bigtable: str, tmp_path: P
 
 def test_a_file_that_vanishes_ends_no_other(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is reported when its turn comes."""
-    paths, load = files(tmp_path, 3), here._Worker.load
+    paths, load = files(tmp_path, 3), here._Steps.load
 
-    def loaded(worker: here._Worker, number: int, part: here.FileRange) -> here.Outcome:
+    def loaded(steps: here._Steps, number: int, part: here.FileRange) -> here.Outcome:
         paths[1].unlink(missing_ok=True)
-        return load(worker, number, part)
+        return load(steps, number, part)
 
-    monkeypatch.setattr(here._Worker, "load", loaded)
+    monkeypatch.setattr(here._Steps, "load", loaded)
     table = created(schema())
     result = backfill(table, *paths)
     assert result.exit_code == 1
@@ -149,15 +149,15 @@ def interrupted(
 ) -> tuple[TableName, list[Path], list[str]]:
     """Returns a table, four files for it, two of which were written before Ctrl-C, and the files that are read."""
     table, paths, read = created(schema()), files(tmp_path), list[str]()
-    load = here._Worker.load
+    load = here._Steps.load
 
-    def loaded(worker: here._Worker, number: int, part: here.FileRange) -> here.Outcome:
+    def loaded(steps: here._Steps, number: int, part: here.FileRange) -> here.Outcome:
         if part.path == str(paths[2]) and len(read) == 2:
             raise KeyboardInterrupt
         read.append(part.path)
-        return load(worker, number, part)
+        return load(steps, number, part)
 
-    monkeypatch.setattr(here._Worker, "load", loaded)
+    monkeypatch.setattr(here._Steps, "load", loaded)
     result = backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson")
     assert (result.exit_code, result.stdout) == (130, "")
     assert "run the same command again to go on" in result.stderr

@@ -18,8 +18,8 @@ SPAWN = multiprocessing.get_context("spawn")
 """How the processes start: gRPC does not survive a fork."""
 
 
-class Workers:
-    """Processes that take one call after the other. Create them with :func:`workers_of`.
+class Processes:
+    """Processes that take one call after the other. Create them with :func:`processes_of`.
 
     Args:
         pool: the processes.
@@ -41,7 +41,7 @@ class Workers:
 
 
 @contextmanager
-def workers_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) -> Iterator[Workers]:
+def processes_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) -> Iterator[Processes]:
     """Starts processes for the length of a ``with`` block. An exception in it ends them at once, and so does Ctrl-C.
 
     Args:
@@ -59,7 +59,7 @@ def workers_of(count: int, begin: Callable[..., Any] = bool, *arguments: Any) ->
                 with _deaf():
                     for _ in range(count):
                         pool.submit(bool)  # starts a process, as long as none is idle
-                yield Workers(pool, count)
+                yield Processes(pool, count)
             except BaseException:
                 children = multiprocessing.active_children()
                 for child in children:

@@ -11,15 +11,15 @@ import time
 import pytest
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.job.workers import workers_of
+from pipeline.job.processes import processes_of
 from tests.support.waiting import eventually
 
 
 def test_each_call_has_a_result() -> None:
     """Several processes take them, and are gone with the block."""
-    with workers_of(2) as workers:
-        assert sorted(workers.each(operator.add, ((number, 1) for number in range(20)))) == list(range(1, 21))
-        assert len(set(workers.each(os.getppid, [()] * 8))) == 1
+    with processes_of(2) as processes:
+        assert sorted(processes.each(operator.add, ((number, 1) for number in range(20)))) == list(range(1, 21))
+        assert len(set(processes.each(os.getppid, [()] * 8))) == 1
         assert len(multiprocessing.active_children()) == 2
     assert not multiprocessing.active_children()
 
@@ -27,8 +27,8 @@ def test_each_call_has_a_result() -> None:
 def test_an_exception_of_a_call_ends_the_others() -> None:
     """It arrives as it was raised, and no long call is waited for."""
     began = time.monotonic()
-    with pytest.raises(TypeError), workers_of(2) as workers:
-        list(workers.each(time.sleep, [(300,), ("soon",)]))
+    with pytest.raises(TypeError), processes_of(2) as processes:
+        list(processes.each(time.sleep, [(300,), ("soon",)]))
     assert not multiprocessing.active_children()
     assert time.monotonic() - began < 200
 
@@ -37,20 +37,20 @@ def test_a_process_that_ends_is_a_problem_in_one_line() -> None:
     """Such as for lack of memory."""
     with (
         pytest.raises(ServerProblem, match=r"^one of this command's processes has ended, perhaps for lack of memory; "),
-        workers_of(2) as workers,
+        processes_of(2) as processes,
     ):
-        list(workers.each(os._exit, [(1,)]))
+        list(processes.each(os._exit, [(1,)]))
 
 
 PROGRAM = """
 import time
-from pipeline.job.workers import workers_of
+from pipeline.job.processes import processes_of
 
 if __name__ == "__main__":
-    with workers_of(2) as workers:
-        list(workers.each(time.sleep, [(0.01,)] * 4))
+    with processes_of(2) as processes:
+        list(processes.each(time.sleep, [(0.01,)] * 4))
         print("ready", flush=True)
-        list(workers.each(time.sleep, [(300,)] * 2))
+        list(processes.each(time.sleep, [(300,)] * 2))
 """
 
 
