@@ -1,9 +1,13 @@
 """Tables in memory: rows by key, families with policies and what these do not keep, and the mutations of a row.
 
-Rows sort by key, families in the order of their creation, columns by qualifier, cells newest first.
+Rows sort by key, families in the order of their creation, columns by qualifier, cells newest first. A row is stored as
+bytes: millions of rows fit on a laptop, and Python's garbage collector has nothing to follow.
 """
 
+import marshal
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -11,9 +15,6 @@ from grpc import StatusCode
 from sortedcontainers import SortedDict
 
 from pipeline.local.embedded.services import RequestRefused, invalid, not_built
-
-Row = dict[str, dict[bytes, dict[int, bytes]]]
-"""Values by family, by qualifier and by time in µs."""
 
 KeyRange = tuple[bytes, bytes | None]
 """The first key, and the end, which is exclusive; None for the end of the table."""
@@ -42,6 +43,12 @@ class StoredCell(NamedTuple):
     label: str = ""
 
 
+_cell = partial(tuple.__new__, StoredCell)
+
+Cells = dict[tuple[str, bytes, int], StoredCell]
+"""A row's cells by family, qualifier and time in µs."""
+
+
 class MemoryTable:
     """A table. Cells that a policy does not keep are gone when their row is read, or after as many writes as rows.
 
@@ -55,7 +62,7 @@ class MemoryTable:
         self.families = families
         self.protected = protected
         self._now_us = now_us
-        self._rows: SortedDict = SortedDict()
+        self._rows: SortedDict = SortedDict()  # each row's cells in order, as marshal writes them
         self._writes = 0  # since the last compaction
 
     def keys(self, ranges: Iterable[KeyRange], *, reverse: bool = False) -> Iterator[list[bytes]]:
@@ -70,34 +77,24 @@ class MemoryTable:
 
     def cells(self, key: bytes) -> list[StoredCell]:
         """Returns the cells of a row in order; none for a row that does not exist."""
-        if key not in self._rows:
-            return []
-        row = self._collected(key)
-        return [
-            StoredCell(family, qualifier, time_us, versions[time_us])
-            for family in self.families
-            if family in row
-            for qualifier, versions in sorted(row[family].items())
-            for time_us in (sorted(versions, reverse=True) if len(versions) > 1 else versions)
-        ]
+        stored = self._stored(key)
+        return self._collected(key, stored) if stored else []
 
     def size(self, key: bytes) -> int:
         """Returns the bytes of a row's values, with those that are not collected yet."""
-        families = self._rows.get(key, {}).values()
-        return sum(len(value) for columns in families for versions in columns.values() for value in versions.values())
+        return size_of(self._stored(key))
 
     def mutate(self, key: bytes, mutations: Sequence[Any]) -> None:
         """Applies mutations in order: all of them, or none if one is refused."""
         _check_key(key)
-        cells = [self._checked(mutation) for mutation in mutations]
-        row = self._rows.get(key, {})
-        for cell, mutation in zip(cells, mutations, strict=True):
+        written = [self._checked(mutation) for mutation in mutations]
+        cells: Cells = {cell[:3]: cell for cell in self._stored(key)}
+        for cell, mutation in zip(written, mutations, strict=True):
             if cell is None:
-                self._delete(row, mutation)
+                cells = _left(cells, mutation)
             else:
-                family, qualifier, time_us, value = cell
-                row.setdefault(family, {}).setdefault(qualifier, {})[time_us] = value
-        self._store(key, row, pruned=None not in cells)
+                cells[cell[:3]] = cell
+        self._store(key, cells)
         self._count_write()
 
     def read_modify_write(self, key: bytes, rules: Sequence[Any]) -> list[StoredCell]:
@@ -112,10 +109,7 @@ class MemoryTable:
             value = _modified(before.value if before else None, rule)
             time_us = max(self._server_time_us(), before.time_us if before else 0)
             written[column] = newest[column] = StoredCell(*column, time_us, value)
-        row = self._rows.get(key, {})
-        for family, qualifier, time_us, value, _ in written.values():
-            row.setdefault(family, {}).setdefault(qualifier, {})[time_us] = value
-        self._store(key, row, pruned=True)
+        self._store(key, {cell[:3]: cell for cell in (*self._stored(key), *written.values())})
         self._count_write()
         order = list(self.families)
         return sorted(written.values(), key=lambda cell: (order.index(cell.family), cell.qualifier))
@@ -123,9 +117,8 @@ class MemoryTable:
     def drop_family(self, family: str) -> None:
         """Removes a family and its cells."""
         del self.families[family]
-        for key, row in list(self._rows.items()):
-            if row.pop(family, None):
-                self._store(key, row)
+        for key in list(self._rows):
+            self._store(key, {cell[:3]: cell for cell in self._stored(key) if cell.family != family})
 
     def drop_rows(self, prefix: bytes) -> None:
         """Removes the rows whose keys begin with a prefix."""
@@ -141,47 +134,36 @@ class MemoryTable:
         if self._writes > max(_MIN_WRITES, len(self._rows)):
             self._writes = 0
             for key in list(self._rows):
-                self._collected(key)
+                self._collected(key, self._stored(key))
 
-    def _collected(self, key: bytes) -> Row:
+    def _stored(self, key: bytes) -> list[StoredCell]:
+        """Returns the cells of a row in order, with those that are not collected yet."""
+        row = self._rows.get(key)
+        return [*map(_cell, marshal.loads(row))] if row else []  # noqa: S302 - this process wrote them
+
+    def _collected(self, key: bytes, stored: list[StoredCell]) -> list[StoredCell]:
         """Returns what is left of a row after the removal of the cells that the policies do not keep."""
-        row: Row = self._rows[key]
-        removed = False
-        for family, columns in row.items():
-            rule = self.families[family].gc_rule
-            if rule.WhichOneof("rule"):
-                now_us, known = self._now_us(), dict[tuple[int, ...], set[int]]()
-                for versions in columns.values():
-                    times_us = tuple(versions)
-                    if times_us not in known:  # columns often have the same
-                        known[times_us] = expired(rule, sorted(times_us, reverse=True), now_us)
-                    for time_us in known[times_us]:
-                        del versions[time_us]
-                        removed = True
-        if removed:
-            self._store(key, row)
-        return row
+        columns: dict[tuple[str, bytes], tuple[int, ...]] = defaultdict(tuple)
+        for cell in stored:
+            columns[cell[:2]] += cell[2:3]
+        now_us, distinct = self._now_us(), {(family, times_us) for (family, _), times_us in columns.items()}  # are few
+        gone = {each: expired(self.families[each[0]].gc_rule, each[1], now_us) for each in distinct}
+        if any(gone.values()):
+            stored = [cell for cell in stored if cell.time_us not in gone[cell.family, columns[cell[:2]]]]
+            self._store(key, {cell[:3]: cell for cell in stored})
+        return stored
 
-    def _store(self, key: bytes, row: Row, *, pruned: bool = False) -> None:
-        """Stores a row, without empty columns and families; removes it if nothing is left.
-
-        Args:
-            key: the row's key.
-            row: the row.
-            pruned: whether nothing in it is empty.
-        """
-        if not pruned:
-            for family, columns in list(row.items()):
-                row[family] = {qualifier: versions for qualifier, versions in columns.items() if versions}
-                if not row[family]:
-                    del row[family]
-        if row:
-            self._rows[key] = row
+    def _store(self, key: bytes, cells: Cells) -> None:
+        """Stores a row, and removes the row if it has no cell."""
+        if cells:
+            order = {family: index for index, family in enumerate(self.families)}
+            in_order = sorted(cells.values(), key=lambda cell: (order[cell[0]], cell[1], -cell[2]))
+            self._rows[key] = marshal.dumps([*map(tuple, in_order)])
         else:
             self._rows.pop(key, None)
 
-    def _checked(self, mutation: Any) -> tuple[str, bytes, int, bytes] | None:
-        """Returns the family, qualifier, timestamp and value of a cell to be set; None for a deletion."""
+    def _checked(self, mutation: Any) -> StoredCell | None:
+        """Returns a cell to be set; None for a deletion."""
         kind = mutation.WhichOneof("mutation")
         if kind == "set_cell":
             cell = mutation.set_cell
@@ -197,7 +179,7 @@ class MemoryTable:
                 raise invalid(f"Column qualifiers must not exceed {MAX_QUALIFIER_BYTES} bytes")
             if len(value) > MAX_CELL_BYTES:
                 raise invalid(f"A cell must not exceed {MAX_CELL_BYTES} bytes")
-            return family, qualifier, time_us, value
+            return StoredCell(family, qualifier, time_us, value)
         if kind == "delete_from_column":
             self._check_family(mutation.delete_from_column.family_name)
             start_us, end_us = _bounds(mutation.delete_from_column.time_range)
@@ -211,20 +193,6 @@ class MemoryTable:
             raise not_built(f"mutation {kind}")
         return None
 
-    def _delete(self, row: Row, mutation: Any) -> None:
-        """Changes a row by a deletion that has been checked. Columns and families may become empty."""
-        kind = mutation.WhichOneof("mutation")
-        if kind == "delete_from_column":
-            deletion = mutation.delete_from_column
-            start_us, end_us = _bounds(deletion.time_range)
-            versions = row.get(deletion.family_name, {}).get(deletion.column_qualifier, {})
-            for time_us in [each for each in versions if start_us <= each and (not end_us or each < end_us)]:
-                del versions[time_us]
-        elif kind == "delete_from_family":
-            row.pop(mutation.delete_from_family.family_name, None)
-        else:
-            row.clear()
-
     def _check_family(self, family: str) -> None:
         if family not in self.families:
             raise RequestRefused(StatusCode.UNKNOWN, f'unknown family "{family}"')
@@ -232,6 +200,22 @@ class MemoryTable:
     def _server_time_us(self) -> int:
         now_us = self._now_us()
         return now_us - now_us % _GRAIN_US
+
+
+def _left(cells: Cells, mutation: Any) -> Cells:
+    """Returns what is left of a row after a deletion that has been checked."""
+    kind = mutation.WhichOneof("mutation")
+    if kind == "delete_from_row":
+        return {}
+    if kind == "delete_from_family":
+        return {place: cell for place, cell in cells.items() if cell.family != mutation.delete_from_family.family_name}
+    deletion = mutation.delete_from_column
+    column, (start_us, end_us) = (deletion.family_name, deletion.column_qualifier), _bounds(deletion.time_range)
+    return {
+        place: cell
+        for place, cell in cells.items()
+        if cell[:2] != column or cell.time_us < start_us or (end_us and end_us <= cell.time_us)
+    }
 
 
 def size_of(cells: Iterable[StoredCell]) -> int:
