@@ -43,9 +43,12 @@ class StoredCell(NamedTuple):
     label: str = ""
 
 
-_cell = partial(tuple.__new__, StoredCell)
+_stored_cell = partial(tuple.__new__, StoredCell)
 
-Cells = dict[tuple[str, bytes, int], StoredCell]
+Cell = tuple[str, bytes, int, bytes, str]
+"""A :class:`StoredCell` as a plain tuple."""
+
+Cells = dict[tuple[str, bytes, int], Cell]
 """A row's cells by family, qualifier and time in µs."""
 
 
@@ -78,16 +81,17 @@ class MemoryTable:
     def cells(self, key: bytes) -> list[StoredCell]:
         """Returns the cells of a row in order; none for a row that does not exist."""
         stored = self._stored(key)
-        return self._collected(key, stored) if stored else []
+        return [*map(_stored_cell, self._collected(key, stored))] if stored else []
 
     def size(self, key: bytes) -> int:
         """Returns the bytes of a row's values, with those that are not collected yet."""
-        return size_of(self._stored(key))
+        return sum(len(cell[3]) for cell in self._stored(key))
 
     def mutate(self, key: bytes, mutations: Sequence[Any]) -> None:
         """Applies mutations in order: all of them, or none if one is refused."""
         _check_key(key)
-        written = [self._checked(mutation) for mutation in mutations]
+        now_us = self._server_time_us()
+        written = [self._checked(mutation, now_us) for mutation in mutations]
         cells: Cells = {cell[:3]: cell for cell in self._stored(key)}
         for cell, mutation in zip(written, mutations, strict=True):
             if cell is None:
@@ -101,24 +105,25 @@ class MemoryTable:
         """Applies rules in order: all of them, or none if one is refused. Returns the cells that were written."""
         _check_key(key)
         newest = {cell[:2]: cell for cell in reversed(self.cells(key))}
-        written: dict[tuple[str, bytes], StoredCell] = {}
+        written: dict[tuple[str, bytes], Cell] = {}
         for rule in rules:
             column = rule.family_name, rule.column_qualifier
             self._check_family(rule.family_name)
             before = newest.get(column)
             value = _modified(before.value if before else None, rule)
             time_us = max(self._server_time_us(), before.time_us if before else 0)
-            written[column] = newest[column] = StoredCell(*column, time_us, value)
+            newest[column] = StoredCell(*column, time_us, value)
+            written[column] = (*column, time_us, value, "")
         self._store(key, {cell[:3]: cell for cell in (*self._stored(key), *written.values())})
         self._count_write()
         order = list(self.families)
-        return sorted(written.values(), key=lambda cell: (order.index(cell.family), cell.qualifier))
+        return [newest[column] for column in sorted(written, key=lambda each: (order.index(each[0]), each[1]))]
 
     def drop_family(self, family: str) -> None:
         """Removes a family and its cells."""
         del self.families[family]
         for key in list(self._rows):
-            self._store(key, {cell[:3]: cell for cell in self._stored(key) if cell.family != family})
+            self._store(key, {cell[:3]: cell for cell in self._stored(key) if cell[0] != family})
 
     def drop_rows(self, prefix: bytes) -> None:
         """Removes the rows whose keys begin with a prefix."""
@@ -136,12 +141,12 @@ class MemoryTable:
             for key in list(self._rows):
                 self._collected(key, self._stored(key))
 
-    def _stored(self, key: bytes) -> list[StoredCell]:
+    def _stored(self, key: bytes) -> list[Cell]:
         """Returns the cells of a row in order, with those that are not collected yet."""
         row = self._rows.get(key)
-        return [*map(_cell, marshal.loads(row))] if row else []  # noqa: S302 - this process wrote them
+        return marshal.loads(row) if row else []  # noqa: S302 - this process wrote them
 
-    def _collected(self, key: bytes, stored: list[StoredCell]) -> list[StoredCell]:
+    def _collected(self, key: bytes, stored: list[Cell]) -> list[Cell]:
         """Returns what is left of a row after the removal of the cells that the policies do not keep."""
         columns: dict[tuple[str, bytes], tuple[int, ...]] = defaultdict(tuple)
         for cell in stored:
@@ -149,7 +154,7 @@ class MemoryTable:
         now_us, distinct = self._now_us(), {(family, times_us) for (family, _), times_us in columns.items()}  # are few
         gone = {each: expired(self.families[each[0]].gc_rule, each[1], now_us) for each in distinct}
         if any(gone.values()):
-            stored = [cell for cell in stored if cell.time_us not in gone[cell.family, columns[cell[:2]]]]
+            stored = [cell for cell in stored if cell[2] not in gone[cell[0], columns[cell[:2]]]]
             self._store(key, {cell[:3]: cell for cell in stored})
         return stored
 
@@ -158,28 +163,27 @@ class MemoryTable:
         if cells:
             order = {family: index for index, family in enumerate(self.families)}
             in_order = sorted(cells.values(), key=lambda cell: (order[cell[0]], cell[1], -cell[2]))
-            self._rows[key] = marshal.dumps([*map(tuple, in_order)])
+            self._rows[key] = marshal.dumps(in_order)
         else:
             self._rows.pop(key, None)
 
-    def _checked(self, mutation: Any) -> StoredCell | None:
-        """Returns a cell to be set; None for a deletion."""
+    def _checked(self, mutation: Any, now_us: int) -> Cell | None:
+        """Returns a cell to be set, with the server's time unless it has its own; None for a deletion."""
         kind = mutation.WhichOneof("mutation")
         if kind == "set_cell":
             cell = mutation.set_cell
-            family, qualifier, time_us, value = (
-                cell.family_name, cell.column_qualifier, cell.timestamp_micros, cell.value,
-            )  # fmt: skip
-            self._check_family(family)
+            family, qualifier, value = cell.family_name, cell.column_qualifier, cell.value
+            time_us = cell.timestamp_micros
             if time_us == _SERVER_TIME:
-                time_us = self._server_time_us()
-            else:
+                time_us = now_us
+            if family not in self.families or time_us < 0 or time_us % _GRAIN_US:
+                self._check_family(family)
                 _check_time(time_us)
             if len(qualifier) > MAX_QUALIFIER_BYTES:
                 raise invalid(f"Column qualifiers must not exceed {MAX_QUALIFIER_BYTES} bytes")
             if len(value) > MAX_CELL_BYTES:
                 raise invalid(f"A cell must not exceed {MAX_CELL_BYTES} bytes")
-            return StoredCell(family, qualifier, time_us, value)
+            return family, qualifier, time_us, value, ""
         if kind == "delete_from_column":
             self._check_family(mutation.delete_from_column.family_name)
             start_us, end_us = _bounds(mutation.delete_from_column.time_range)
@@ -208,13 +212,13 @@ def _left(cells: Cells, mutation: Any) -> Cells:
     if kind == "delete_from_row":
         return {}
     if kind == "delete_from_family":
-        return {place: cell for place, cell in cells.items() if cell.family != mutation.delete_from_family.family_name}
+        return {place: cell for place, cell in cells.items() if cell[0] != mutation.delete_from_family.family_name}
     deletion = mutation.delete_from_column
     column, (start_us, end_us) = (deletion.family_name, deletion.column_qualifier), _bounds(deletion.time_range)
     return {
         place: cell
         for place, cell in cells.items()
-        if cell[:2] != column or cell.time_us < start_us or (end_us and end_us <= cell.time_us)
+        if cell[:2] != column or cell[2] < start_us or (end_us and end_us <= cell[2])
     }
 
 
