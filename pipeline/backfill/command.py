@@ -238,9 +238,9 @@ def _check_expired(outcome: "BackfillResult", plan: "Backfill", policies: Mappin
         fail_on_unreadable(outcome, ", and nothing was written")
     if expired := outcome.totals.get(metrics.EXPIRED_EVENTS, 0):
         raise click.ClickException(
-            expired_message(expired, outcome.totals.get(metrics.EVENTS, 0), plan.target.name, plan.expiry, policies)
-            + ", and their windows' aggregates would count only what is left; nothing was written. Pass "
-            "--accept-expired to write them anyway"
+            expired_message(
+                expired, outcome.totals.get(metrics.EVENTS, 0), plan.target.name, plan.expiry, policies, "written"
+            )
         )
 
 

@@ -36,6 +36,12 @@ class LostReading(NamedTuple):
     metric: str
     values: tuple[float, float]
 
+    @classmethod
+    def of_json(cls, found: Any) -> "LostReading":
+        """Returns what JSON tells of one."""
+        time_us, sensor_id, metric, values = found
+        return cls(time_us, sensor_id, metric, tuple(values))
+
 
 class Repeated(NamedTuple):
     """What comes again in files. Events of metadata alone, and windows with too many metrics for a row, do not count.
@@ -62,7 +68,7 @@ class Repeated(NamedTuple):
     def of_json(cls, found: Any) -> "Repeated":
         """Returns what JSON tells of one."""
         events, readings, lost, examples = found
-        return cls(events, readings, lost, tuple(LostReading(*example) for example in examples))
+        return cls(events, readings, lost, tuple(map(LostReading.of_json, examples)))
 
 
 class GatheredWindow(NamedTuple):

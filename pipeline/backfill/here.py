@@ -17,6 +17,7 @@ import os
 import pickle
 import struct
 import tempfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -29,9 +30,9 @@ from apache_beam.io.filesystems import FileSystems
 
 from pipeline.backfill.done import LETTERS, Done
 from pipeline.backfill.files import METER, REFUSED, REMARKS, FileRange, ReadFiles, ranges_of
-from pipeline.backfill.gather import Repeated, kind_of_batch, repeated_in
+from pipeline.backfill.gather import GatherFn, Repeated, kind_of_batch, repeated_in
 from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
-from pipeline.backfill.survey import NOTHING
+from pipeline.backfill.survey import NOTHING, Survey, SurveyFn
 from pipeline.backfill.transforms import (
     LISTED,
     REPEATED,
@@ -42,6 +43,7 @@ from pipeline.backfill.transforms import (
 )
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.writing.rewriter import Rewriter
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
@@ -62,6 +64,7 @@ _MOST_PARTITIONS = 512
 _BUFFER_BYTES = 16 << 20  # of all files to which a process appends
 _MOST_LISTED = 1000  # windows that wait to be listed
 _MOST_STATS = 50_000  # windows whose statistics wait in memory for the longer ones
+_MOST_EVENTS = 10_000  # that are surveyed together
 _MOST_LINES = 100  # refused records in memory
 _MOST_GROUPS = 2000  # rows of roll-ups that a process settles at once
 _BYTES_OF_PROCESS = 8 << 20  # of files, for which another process is worth its start
@@ -80,6 +83,7 @@ class Outcome:
         repeated: the events and readings that come again.
         of_files: the number of refused records of each file that has some.
         groups: the groups of roll-ups that are due.
+        survey: the survey of the events.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -88,6 +92,7 @@ class Outcome:
     repeated: Repeated = field(default_factory=Repeated)
     of_files: Counter[str] = field(default_factory=Counter)
     groups: set[GroupKey] = field(default_factory=set)
+    survey: Survey = NOTHING
 
     def add(self, other: "Outcome") -> None:
         """Adds another part."""
@@ -97,6 +102,7 @@ class Outcome:
         self.repeated = Repeated.total([self.repeated, other.repeated])
         self.of_files.update(other.of_files)
         self.groups |= other.groups
+        self.survey = Survey.merged([self.survey, other.survey])
 
     def as_json(self) -> list[Any]:
         """Returns the outcome for a file; :meth:`of_json` reads it."""
@@ -162,21 +168,57 @@ class _Steps:
         write = WriteRawRows(self._table[0], self._schema, bulk=True, kind=self._kind)
         return self._step("write", write.step)
 
-    def count(self, part: FileRange) -> Outcome:
-        """Counts the events of a part of a file that are older than the table keeps readings."""
-        backfill, outcome = self._backfill, Outcome()
+    def count(self, part: FileRange, surveys: bool) -> Outcome:
+        """Counts the events of a part of a file, and those that are older than the table keeps readings.
+
+        Args:
+            part: the part.
+            surveys: whether to survey the events as well. Writes sensors and readings to files on this disk.
+        """
+        backfill, outcome, waiting = self._backfill, Outcome(), list[Event]()
         decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], self._types)
         expired = Expired(backfill.expiry)
         with counted(metrics.NAMESPACE) as outcome.counts:
             decoder.start()
             for tag, value in self._read.bundle([part]):
+                notes = [value]
                 if tag is None:
-                    events, _ = decoder.decode([value], now := now_us())
+                    events, notes = decoder.decode(notes, now := now_us())
                     if events:
                         expired.count(events, now)
-                else:
-                    _note(outcome, tag, value)
+                        waiting += events if surveys else ()
+                    if len(waiting) >= _MOST_EVENTS:
+                        self._survey(waiting, outcome)
+                for each in notes:
+                    _note(outcome, tag, each)
+                if notes and tag != REMARKS:
+                    outcome.of_files[part.path] += len(notes)
             decoder.finish()
+        self._survey(waiting, outcome)
+        return outcome
+
+    def _survey(self, events: list[Event], outcome: Outcome) -> None:
+        """Surveys events, and removes them from the list."""
+        if not events:
+            return
+        sensors, readings = (_Files(self._folder, name, self._partitions) for name in ("sensors", "readings"))
+        for tag, value in self._step("survey", SurveyFn).bundle(events):
+            if tag is None:
+                outcome.survey = Survey.merged([outcome.survey, value])
+            else:
+                sensors.add(zlib.crc32(value), value)
+        for _, (group, data) in self._step("gather", partial(GatherFn, self._schema)).bundle(events):
+            readings.add(group, _GROUP.pack(group) + data)
+        sensors.close()
+        readings.close()
+        events.clear()
+
+    def repeated(self, partition: int) -> Outcome:
+        """Counts the sensors of a file of sensors, and what comes again in a file of readings."""
+        outcome, sensors = Outcome(), {sensor for _, sensor in _read_frames(self._folder / f"sensors-{partition}")}
+        outcome.survey = NOTHING._replace(sensors=len(sensors))
+        for spans in self._spans(partition):
+            outcome.repeated = Repeated.total([outcome.repeated, *map(repeated_in, spans)])
         return outcome
 
     def load(self, number: int, part: FileRange) -> Outcome:
@@ -216,13 +258,12 @@ class _Steps:
 
     def complete(self, partition: int) -> Outcome:
         """Completes the windows of a file of readings: all tiers of a group of sensors, then the next group."""
+        if not self._schema.tiers:
+            return self.repeated(partition)
         outcome = Outcome()
         with counted(metrics.NAMESPACE) as outcome.counts:
             for spans in self._spans(partition):
-                if self._schema.tiers:
-                    self._complete_group(spans, outcome)
-                else:
-                    outcome.repeated = Repeated.total([outcome.repeated, *map(repeated_in, spans)])
+                self._complete_group(spans, outcome)
         return outcome
 
     def _spans(self, partition: int) -> Iterator[Iterator[tuple[tuple[int, int], list[bytes]]]]:
@@ -448,14 +489,25 @@ def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Itera
         yield lambda method, calls: processes.each(_call, ((method, arguments) for arguments in calls))
 
 
-def count(backfill: Backfill) -> BackfillResult:
-    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
-    total = Outcome()
+def count(backfill: Backfill, *, surveys: bool = False) -> BackfillResult:
+    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing.
+
+    Args:
+        backfill: the backfill.
+        surveys: whether to survey the events as well.
+    """
+    total, processes, parts = Outcome(), processes_for(backfill.files), ranges_of(backfill.maker, backfill.paths)
+    partitions = _partitions(max(backfill.files.values()), processes)
     METER.begin(sum(backfill.files.values()), 1)
-    with _crew(backfill, Path(), 1, processes_for(backfill.files)) as each:
-        for outcome in each("count", ((part,) for part in ranges_of(backfill.maker, backfill.paths))):
+    with (
+        tempfile.TemporaryDirectory(prefix="tidetable-") as name,
+        _crew(backfill, Path(name), partitions, processes) as each,
+    ):
+        for outcome in each("count", ((part, surveys) for part in parts)):
             total.add(outcome)
-    return _result_of(total)._replace(processes=processes_for(backfill.files))
+        for outcome in each("repeated", ((number,) for number in range(partitions if surveys else 0))):
+            total.add(outcome)
+    return _result_of(total)._replace(processes=processes)
 
 
 def load(backfill: Backfill, done: Done) -> BackfillResult:
@@ -472,8 +524,7 @@ def load(backfill: Backfill, done: Done) -> BackfillResult:
     METER.begin(sum(left.values()), 2)
     with tempfile.TemporaryDirectory(prefix="tidetable-") as name:
         folder, most_bytes = Path(name), _ROUND_BYTES * processes
-        largest = max([*left.values(), most_bytes])
-        partitions = min(max(_PARTITIONS * processes, largest // _PARTITION_BYTES), _MOST_PARTITIONS)
+        partitions = _partitions(max([*left.values(), most_bytes]), processes)
         with _crew(backfill, folder, partitions, processes) as each:
             for paths in _rounds(left, most_bytes):
                 outcome = Outcome()
@@ -512,6 +563,11 @@ def processes_for(sizes: Mapping[str, int]) -> int:
     return max(1, min(len(os.sched_getaffinity(0)), len(sizes), of_bytes))
 
 
+def _partitions(largest: int, processes: int) -> int:
+    """Returns the number of files of readings, given the bytes of the largest file, or of a round."""
+    return min(max(_PARTITIONS * processes, largest // _PARTITION_BYTES), _MOST_PARTITIONS)
+
+
 def _rounds(sizes: Mapping[str, int], most_bytes: int) -> Iterator[list[str]]:
     paths, size = list[str](), 0
     for path, of_file in sizes.items():
@@ -527,4 +583,4 @@ def _rounds(sizes: Mapping[str, int], most_bytes: int) -> Iterator[list[str]]:
 def _result_of(outcome: Outcome) -> BackfillResult:
     refused, remarks = (heapq.nsmallest(MAX_REPORTED, some) for some in (outcome.refused, outcome.remarks))
     of_files = dict(outcome.of_files.most_common(MAX_FILES))
-    return BackfillResult(dict(outcome.counts), refused, remarks, NOTHING, outcome.repeated, of_files)
+    return BackfillResult(dict(outcome.counts), refused, remarks, outcome.survey, outcome.repeated, of_files)

@@ -36,7 +36,7 @@ from apache_beam.transforms.combiners import Count, Top
 
 from pipeline.backfill import here
 from pipeline.backfill.done import Done
-from pipeline.backfill.files import FILE, METER, READ, ReadFiles, check_file, find_files, identity, is_pattern
+from pipeline.backfill.files import FILE, READ, ReadFiles, check_file, find_files, identity, is_pattern
 from pipeline.backfill.gather import CountRepeated, GatherFn, GatherSpans, Repeated, kind_of_batch
 from pipeline.backfill.request import MAX_FILES, MAX_REPORTED, Backfill, BackfillResult, RecordNote, note_of
 from pipeline.backfill.survey import NOTHING, Survey, SurveyEvents, trials_of_events
@@ -123,7 +123,7 @@ def count(backfill: Backfill) -> BackfillResult:
 def survey(backfill: Backfill) -> BackfillResult:
     """Counts the events as :func:`count` does, and surveys what they contain."""
     if runs_here(backfill.options()):
-        METER.begin(sum(backfill.files.values()), 1)
+        return here.count(backfill, surveys=True)
     return _run(backfill, lambda pipeline, notes: _survey(pipeline, backfill, notes))
 
 

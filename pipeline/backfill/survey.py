@@ -73,13 +73,15 @@ class SurveyEvents(beam.PTransform):
     """Surveys ``Event`` elements: one :class:`Survey`."""
 
     def expand(self, events: PCollection) -> PCollection:
-        found = events | "Survey" >> beam.ParDo(_SurveyFn()).with_outputs(_SENSORS, main=_SURVEYS)
+        found = events | "Survey" >> beam.ParDo(SurveyFn()).with_outputs(_SENSORS, main=_SURVEYS)
         sensors = found[_SENSORS] | "Distinct" >> beam.Distinct() | "One" >> beam.Map(lambda _: _ONE_SENSOR)
         surveys = found[_SURVEYS] | "OfNoWindow" >> beam.WindowInto(GlobalWindows())
         return (surveys, sensors) | "All" >> beam.Flatten() | "Merge" >> beam.CombineGlobally(Survey.merged)
 
 
-class _SurveyFn(beam.DoFn):
+class SurveyFn(beam.DoFn):
+    """Surveys the events of a bundle: a :class:`Survey` without sensors, and the ids of the sensors in UTF-8."""
+
     def start_bundle(self) -> None:
         self._sensors: set[str] = set()
         self._first_us = self._last_us = 0
@@ -98,7 +100,7 @@ class _SurveyFn(beam.DoFn):
         found = {name: Metric(*of_name) for name, of_name in self._metrics.items()}
         yield _in_no_window(Survey(0, self._first_us, self._last_us, found))
         for sensor_id in self._sensors:
-            yield TaggedOutput(_SENSORS, _in_no_window(sensor_id))
+            yield TaggedOutput(_SENSORS, _in_no_window(sensor_id.encode()))
 
 
 def _in_no_window(value: Any) -> WindowedValue:

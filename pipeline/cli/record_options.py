@@ -79,10 +79,23 @@ accept_expired_option = click.option(
 )
 
 
-def expired_message(expired: int, events: int, name: TableName, expiry: Expiry, policies: Mapping[str, Policy]) -> str:
-    """Returns one line that says how many events are too old for the table."""
+def expired_message(
+    expired: int, events: int, name: TableName, expiry: Expiry, policies: Mapping[str, Policy], done: str
+) -> str:
+    """Returns one line that says how many events are too old for the table, and how to go on.
+
+    Args:
+        expired: the number of these events.
+        events: the number of all events.
+        name: the table.
+        expiry: the ages by which the table's families collect readings.
+        policies: the policies of the families.
+        done: the word for the action that did not take place: "written" or "published".
+    """
     kept = ", ".join(f"{family}: {format_policy(policies[family])}" for family in expiry.ages)
+    longer = " ".join(f"--gc {family}=POLICY" for family in expiry.ages)
     return (
-        f"{expired:,} of {events:,} events are too old for table {name} ({kept}): Bigtable would collect them soon "
-        "after they are written"
+        f"{expired:,} of {events:,} events are too old for table {name} ({kept}): Bigtable would collect them soon, "
+        f"and their windows would count only what is left; nothing was {done}. Keep readings longer with "
+        f"{name.create_command} {longer} --apply, or pass --accept-expired to have them {done} anyway"
     )

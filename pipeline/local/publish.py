@@ -192,10 +192,7 @@ def _check_expired(records: RecordFile, table: TableName, schema: TableSchema) -
                 events += 1
                 expired += expiry.expires(event.event_time.ToMicroseconds(), event.readings, now_us, event.metadata)
     if expired:
-        raise click.ClickException(
-            expired_message(expired, events, table, expiry, policies)
-            + "; nothing was published; set --accept-expired to publish them anyway"
-        )
+        raise click.ClickException(expired_message(expired, events, table, expiry, policies, "published"))
 
 
 def _publish(

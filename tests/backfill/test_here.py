@@ -89,15 +89,33 @@ def in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(here, "_ROUND_BYTES", 1)
 
 
-def test_every_way_writes_the_same_table(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process, two processes, one round a file, and the job: the same cells, counts and refused records."""
-    paths = files(tmp_path)
-    name = created(schema())
-    plan = Backfill(
+def plan_of(name: TableName, paths: list[Path]) -> Backfill:
+    return Backfill(
         {str(path): path.stat().st_size for path in paths}, EventMaker(FileColumns()), Target(name, schema()),
         Expiry.of(schema(), tables.describe(name)), timedelta(hours=1), timedelta(0), timedelta(minutes=1), None, str,
         ["--runner=DirectRunner"],
     )  # fmt: skip
+
+
+def test_every_way_finds_the_same_in_files(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dry run in one process, in two, a few events at a time, and as a job."""
+    paths = files(tmp_path, 3)
+    paths.append(tmp_path / "again.csv")
+    paths[-1].write_text(paths[0].read_text().replace(":00Z,0.0,", ":00Z,7.5,"))
+    plan = plan_of(created(schema()), paths)
+    job = run._run(plan, lambda pipeline, notes: run._survey(pipeline, plan, notes))
+    assert (job.survey.sensors, job.repeated.readings, job.repeated.lost, len(job.refused)) == (4, 132, 12, 4)
+    for processes, events in (1, here._MOST_EVENTS), (2, here._MOST_EVENTS), (1, 7):
+        monkeypatch.setattr(here, "processes_for", lambda _files, count=processes: count)
+        monkeypatch.setattr(here, "_MOST_EVENTS", events)
+        assert here.count(plan, surveys=True)._replace(processes=job.processes) == job
+
+
+def test_every_way_writes_the_same_table(bigtable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process, two processes, one round a file, and the job: the same cells, counts and refused records."""
+    paths = files(tmp_path)
+    name = created(schema())
+    plan = plan_of(name, paths)
     job, expected = loaded_by_beam(plan), cells(name)
     assert len(expected) > 400
     for processes, round_bytes in (1, here._ROUND_BYTES), (1, 1), (2, here._ROUND_BYTES):

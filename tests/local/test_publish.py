@@ -277,9 +277,9 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     result = publish(file, NO_TOPIC, *of_table)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
-        f"Error: 1 of 2 events are too old for table {table} (raw: maxage=90d): Bigtable would "
-        "collect them soon after they are written; nothing was published; set "
-        "--accept-expired to publish them anyway\n"
+        f"Error: 1 of 2 events are too old for table {table} (raw: maxage=90d): Bigtable would collect them soon, and "
+        "their windows would count only what is left; nothing was published. Keep readings longer with "
+        f"{table.create_command} --gc raw=POLICY --apply, or pass --accept-expired to have them published anyway\n"
     )
     result = publish(file, inbox.topic, *of_table, "--accept-expired")
     assert result.stdout.startswith("2 events in 2 messages published")
