@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pipeline.core.rows.records import AggregateRecord
 from pipeline.core.schema.table_schema import Tier
+from pipeline.core.statistics.window_stats import coverage
 
 
 class LeastData(NamedTuple):
@@ -43,11 +44,11 @@ def with_enough(records: Iterator[AggregateRecord], tier: Tier, least: LeastData
 
 def _with_enough(records: Iterable[AggregateRecord], tier: Tier, least: LeastData) -> Iterator[AggregateRecord]:
     for record in records:
+        span = tier.statistics.span(tier.window, record.start_us)
         metrics = {
             metric: summary
             for metric, summary in record.metrics.items()
-            if summary.count >= least.readings
-            and (tier.statistics.coverage(tier.window, record.start_us, summary.count) or 0.0) >= least.coverage
+            if summary.count >= least.readings and (coverage(summary.count, span) or 0.0) >= least.coverage
         }
         if metrics:
             yield record if len(metrics) == len(record.metrics) else replace(record, metrics=metrics)

@@ -577,10 +577,6 @@ class Statistics:
         end_us = window.end_of(start_us)
         return WindowSpan(start_us, end_us, self.every_us and (end_us - start_us) / self.every_us)
 
-    def coverage(self, window: Window, start_us: int, count: int) -> float | None:
-        """Returns :func:`coverage` of so many readings in the window that starts at ``start_us``."""
-        return coverage(count, self.span(window, start_us))
-
     def of(self, metric: str) -> tuple[Statistic, ...]:
         """Returns the statistics that are written for a metric, in the order of their cells."""
         return _of(self.globs, metric) if self.globs else DEFAULT_STATISTICS
