@@ -14,7 +14,6 @@ from pipeline.cloud.tables.alert_store import add_families
 from pipeline.cloud.tables.retention_notes import record_added_tiers, record_job
 from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import NEVER_US, Track, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.notation.times import format_time
@@ -22,6 +21,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.serve.parameters import as_range
 from tests.serve.browsing import opened, violations
 from tests.serve.serving import EVENTS, HOUR, MINUTE, NOW, SCHEMA, START, get, serving, table_of
+from tests.support.alerts import in_order
 from tests.support.rows import decoded
 from tests.support.tables import write
 
@@ -393,10 +393,8 @@ def address(bigtable):
         (WARM, "Roof&e=1", (9, 20.25)),
         (LOUD, "Roof&e=1", (3,)),
     ):
-        track = Track()
-        found = [Value(NOW - (60 - minutes) * MINUTE, each) for minutes, each in enumerate(values)]
-        changes = track.update(rule, found, NEVER_US, 1)
-        write(table, [decoded(alert_row(rule, sensor, changes.added, changes.withdrawn, track))])
+        found = in_order(rule, {NOW - (60 - minutes) * MINUTE: each for minutes, each in enumerate(values)})
+        write(table, [decoded(alert_row(rule, sensor, found))])
     with serving(table) as found:
         yield found
 
