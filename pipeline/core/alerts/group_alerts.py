@@ -281,13 +281,8 @@ class _Decision:
 
     def add_readings(self, part: bytes) -> None:
         """Looks at readings, and holds those that may move a state."""
-        rules, tracks = self._rules, self._tracks
-        wanted = {
-            sensor_id
-            for sensor_id, metrics, values in read_group_values(part)
-            if sensor_id in tracks
-            or ((checks := rules.checks(sensor_id, metrics)) and may_fire(checks, len(metrics), values))
-        }
+        rules, tracks, may_move = self._rules, self._tracks, self._may_move
+        wanted = {each[0] for each in read_group_values(part) if may_move(*each)}
         found: dict[str, list[Readings]] = {}
         for readings in read_group_readings(part) if wanted else ():
             if readings.sensor_id in wanted:
@@ -313,6 +308,23 @@ class _Decision:
                     self._tracks.wake_us = min(self._tracks.wake_us, self._now_us + _HOLD_US)
                     self._changed = True
         self._follow(updates)
+
+    def _may_move(self, sensor_id: str, metrics: tuple[str, ...], values: Sequence[float]) -> bool:
+        """Returns whether readings of a sensor may move a state, whatever their times."""
+        checks, width = self._rules.checks(sensor_id, metrics), len(metrics)
+        if sensor_id not in self._tracks:
+            return bool(checks) and may_fire(checks, width, values)
+        phases = self._tracks.phases(sensor_id)
+        if phases is None or any(phases.get(rule.id) == FIRING for rule in self._rules.on_silence):
+            return True
+        for column, _, _, of_metric in checks:
+            for rule in of_metric:
+                phase, condition = phases.get(rule.id, CALM), rule.condition
+                if phase == PENDING or condition is None or rule.per_us:
+                    return True
+                if any(map(condition.cleared if phase == FIRING else condition.fires, values[column::width])):
+                    return True
+        return False
 
     def add_windows(self, found: Iterable[tuple[Rule | None, str, Value]]) -> None:
         """Looks at statistics of sensors' windows that are over."""

@@ -1,28 +1,27 @@
 """The tracks of a group of sensors, as bytes that are kept in the state of a step.
 
-Most sensors have none: their readings fire nothing. Of the others, each is decoded only when something comes.
+Most sensors have none: their readings fire nothing. Of the others, each is decoded only when its state may change.
 
 Little-endian:
 
     state   version; the time of the watermark's timer and of the clock's; the watermark of the last look for silent
-            sensors; the number of the rules; number of rules; for each the size of the id and the id; records until the
-            end
-    record  sizes of the sensor's id and of its tracks; the id; the tracks
-    track   index of the rule; phase, plus 4 if the alert was told; the numbers of :class:`Track`; number of readings
-            that wait; for each the time and the value
+            sensors; the number of the rules; number of rules; number of sensors; size of the ids of rules and sensors;
+            these ids, separated by line feeds; for each sensor the size of its tracks; the tracks
+    track   index of the rule; phase, plus 4 if the alert was told; number of readings that wait; the numbers of
+            :class:`Track`; for each reading that waits the time and the value
 """
 
 import struct
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 from pipeline.core.alerts.machine import CALM, FIRING, NEVER_US, PENDING, Kind, Track, Value
 
 NEVER_DUE_US = 1 << 62
 
 _VERSION = 4
-_HEADER = struct.Struct("<BqqqqB")
-_RECORD = struct.Struct("<HI")
-_TRACK = struct.Struct("<BBqdqqdqqH")
+_HEADER = struct.Struct("<BqqqqBII")
+_TRACK = struct.Struct("<BBHqdqqdqq")
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
 _TOLD = 4
@@ -46,24 +45,19 @@ class GroupTracks:
     def __init__(self, data: bytes | None = None) -> None:
         self.due_us = self.wake_us = NEVER_DUE_US
         self.looked_us, self.rules_number = NEVER_US, -1
-        self._encoded: dict[str, bytes] = {}
+        self._encoded: dict[str, tuple[int, int]] = {}  # the places of tracks in the data
         self._decoded: dict[str, dict[str, Track]] = {}
         self._rules: list[str] = []
+        self._data = data or b""
         self.begins = data is None or data[0] != _VERSION
         if data is None or self.begins:
             return
-        _, self.due_us, self.wake_us, self.looked_us, self.rules_number, count = _HEADER.unpack_from(data)
-        begin = _HEADER.size
-        for _ in range(count):
-            end = begin + 1 + data[begin]
-            self._rules.append(data[begin + 1 : end].decode())
-            begin = end
-        while begin < len(data):
-            id_size, size = _RECORD.unpack_from(data, begin)
-            tracks = begin + _RECORD.size + id_size
-            sensor_id = data[tracks - id_size : tracks].decode()
-            begin = tracks + size
-            self._encoded[sensor_id] = data[tracks:begin]
+        _, self.due_us, self.wake_us, self.looked_us, self.rules_number, rules, count, size = _HEADER.unpack_from(data)
+        ids = data[_HEADER.size : _HEADER.size + size].decode().split("\n")
+        self._rules = ids[:rules]
+        sizes = struct.unpack_from(f"<{count}I", data, _HEADER.size + size)
+        ends = list(accumulate(sizes, initial=_HEADER.size + size + 4 * count))
+        self._encoded = dict(zip(ids[rules:], pairwise(ends), strict=False))
 
     def __contains__(self, sensor_id: str) -> bool:
         return sensor_id in self._encoded or sensor_id in self._decoded
@@ -77,8 +71,22 @@ class GroupTracks:
         """Returns the sensor's tracks by the names of their rules. Changes to it are kept."""
         found = self._decoded.get(sensor_id)
         if found is None:
-            tracks = _read(self._encoded.pop(sensor_id, b""), self._rules)
+            begin, end = self._encoded.pop(sensor_id, (0, 0))
+            tracks = _read(self._data[begin:end], self._rules)
             found = self._decoded[sensor_id] = {track.rule_id.partition("@")[0]: track for track in tracks}
+        return found
+
+    def phases(self, sensor_id: str) -> dict[str, Kind] | None:
+        """Returns the states of a sensor by the ids of their rules, without decoding them; None if readings wait."""
+        if sensor_id in self._decoded:
+            tracks = self._decoded[sensor_id].values()
+            return None if any(track.held for track in tracks) else {each.rule_id: each.phase for each in tracks}
+        begin, end = self._encoded.get(sensor_id, (0, 0))
+        data, rules, found = self._data, self._rules, dict[str, Kind]()
+        for place in range(begin, end, _TRACK.size):
+            if data[place + 2] or data[place + 3]:
+                return None
+            found[rules[data[place]]] = _PHASES[data[place + 1] & 3]
         return found
 
     def all(self) -> Iterator[tuple[str, str, Track]]:
@@ -91,35 +99,29 @@ class GroupTracks:
         """Encodes the tracks."""
         # When rules have changed, all tracks were decoded: then the list begins again.
         rules = {rule_id: index for index, rule_id in enumerate(self._rules if self._encoded else ())}
+        encoded = {sensor_id: self._data[begin:end] for sensor_id, (begin, end) in self._encoded.items()}
         for sensor_id, tracks in self._decoded.items():
             if tracks:
-                self._encoded[sensor_id] = b"".join(_written(track, rules) for track in tracks.values())
-        self._decoded.clear()
-        self._rules = list(rules)
-        header = self.due_us, self.wake_us, self.looked_us, self.rules_number, len(rules)
-        parts = [_HEADER.pack(_VERSION, *header), *(bytes([len(each)]) + each.encode() for each in rules)]
-        for sensor_id, encoded in self._encoded.items():
-            parts += (_RECORD.pack(len(sensor_id), len(encoded)), sensor_id.encode(), encoded)
-        return b"".join(parts)
+                encoded[sensor_id] = b"".join(_written(track, rules) for track in tracks.values())
+        ids = "\n".join([*rules, *encoded]).encode()
+        numbers = self.due_us, self.wake_us, self.looked_us, self.rules_number, len(rules), len(encoded), len(ids)
+        sizes = struct.pack(f"<{len(encoded)}I", *map(len, encoded.values()))
+        return b"".join((_HEADER.pack(_VERSION, *numbers), ids, sizes, *encoded.values()))
 
 
 def _written(track: Track, rules: dict[str, int]) -> bytes:
     index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase) | track.told * _TOLD
     numbers = track.since_us, track.value, track.time_us, track.newest_us, track.newest, track.version, track.written_us
     held = [_VALUE.pack(*value[:2]) for value in track.held]
-    return b"".join((_TRACK.pack(index, phase, *numbers, len(held)), *held))
+    return b"".join((_TRACK.pack(index, phase, len(held), *numbers), *held))
 
 
 def _read(data: bytes, rules: list[str]) -> Iterator[Track]:
     begin = 0
     while begin < len(data):
-        index, phase, *numbers, held = _TRACK.unpack_from(data, begin)
-        begin += _TRACK.size
-        end = begin + held * _VALUE.size
-        values = [Value(*each) for each in _VALUE.iter_unpack(data[begin:end])] if held else []
-        begin = end
+        index, phase, held, *numbers = _TRACK.unpack_from(data, begin)
+        begin += _TRACK.size + held * _VALUE.size
+        values = [Value(*each) for each in _VALUE.iter_unpack(data[begin - held * _VALUE.size : begin])]
         since_us, value, time_us, newest_us, newest, version, written_us = numbers
-        yield Track(
-            rules[index], _PHASES[phase & 3], since_us, value, time_us, newest_us, newest, version, phase >= _TOLD,
-            written_us, values,
-        )  # fmt: skip
+        of_state = since_us, value, time_us, newest_us, newest, version
+        yield Track(rules[index], _PHASES[phase & 3], *of_state, phase >= _TOLD, written_us, values)

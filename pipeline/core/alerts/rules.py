@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from datetime import timedelta
 from fnmatch import translate
 from functools import cached_property
@@ -121,7 +121,7 @@ class Rule:
         """A text that differs if the rule fires for anything else, whomever it tells; empty if it is gone."""
         if self.gone:
             return ""
-        parts = {**vars(self), "condition": self.condition and vars(self.condition)}
+        parts = {**vars(self), "condition": self.condition and astuple(self.condition)}
         kept = {key: parts[key] for key in sorted(_FIRES_BY & parts.keys())}
         return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:12]
 
