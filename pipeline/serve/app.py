@@ -1,7 +1,6 @@
 """The ASGI application: the API, its documentation, the page for the browser, and what protects them."""
 
 import hmac
-import ipaddress
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,16 +127,6 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
     ClientLeft: lambda *_: Response(status_code=_CLOSED),
 }
 """The answer to each exception."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach a server on this host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_token(path: Path) -> str:

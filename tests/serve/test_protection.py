@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pipeline.serve.app import is_loopback, read_token
+from pipeline.serve.app import read_token
 from tests.serve.serving import get, serving, table_of, token_file
 
 
@@ -54,18 +54,6 @@ def test_behind_a_proxy(table):
     """Behind a proxy any host name is answered."""
     with serving(table, "--behind-proxy") as address:
         assert get(f"{address}/api/v1/latest", host="sensors.example").status == 200
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback(host):
-    """These hosts are this machine."""
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["::", "10.0.0.1", "example.com", "localhost.example.com"])
-def test_beyond_loopback(host):
-    """These hosts are not this machine."""
-    assert not is_loopback(host)
 
 
 @pytest.mark.parametrize(
