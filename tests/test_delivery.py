@@ -1,14 +1,18 @@
 """``tidetable alerts deliver``, to a receiver on this machine."""
 
-import hashlib
-import hmac
+import base64
 import json
+import re
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -18,6 +22,7 @@ from google.cloud.pubsub_v1 import PublisherClient
 from pipeline import delivery
 from pipeline.cli.root import main
 from pipeline.cloud.pubsub.backlog import Backlog
+from pipeline.core.alerts.alert_delivery import signature
 from pipeline.core.alerts.alert_messages import alert_of, messages_of
 from pipeline.core.alerts.machine import FIRING, Transition
 from pipeline.core.alerts.rules import parse_rules
@@ -44,7 +49,7 @@ class _Receiver:
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers["Content-Length"]))
         self.requests.append((dict(request.headers), body))
-        answers = self.script.get(json.loads(body)["number"], [200])
+        answers = self.script.get(json.loads(body).get("number"), [200])
         status = answers.pop(0) if len(answers) > 1 else answers[0]
         if not status:  # never answers
             threading.Event().wait(2)
@@ -102,6 +107,16 @@ def _alert(number: int, sensor_id: str = "a") -> Message:
     return message
 
 
+def _of_the_page(name: str) -> Any:
+    """Returns a function of the page on alerts."""
+    page = (Path(__file__).parent.parent / "docs/alerts.md").read_text()
+    names: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE):
+        if f"def {name}(" in code:
+            exec(code, names)  # noqa: S102 (readers run it too)
+    return names[name]
+
+
 def _publish(inbox: Inbox, *messages: Message) -> None:
     publisher = PublisherClient()
     for message in messages:
@@ -147,14 +162,17 @@ def test_each_once_in_order(inbox, receiver):
 
 
 def test_signed(inbox, receiver, tmp_path):
-    """With a key, a receiver that has it can tell that the body is ours."""
+    """With a key, the page's function can tell that the body is ours, and a forged or old request that it is not."""
     (tmp_path / "key").write_text("s3cret\n")
     _publish(inbox, _alert(1))
     ran = _deliver(inbox, receiver, "--key-file", str(tmp_path / "key"))
     assert ran.exit_code == 0
     [(headers, body)] = receiver.requests
-    time_s, code = (part[2:] if part[0] == "t" else part[3:] for part in headers["X-Tidetable-Signature"].split(","))
-    assert hmac.new(b"s3cret", f"{time_s}.".encode() + body, hashlib.sha256).hexdigest() == code
+    header, is_ours = headers["X-Tidetable-Signature"], _of_the_page("is_ours")
+    assert is_ours(header, body, b"s3cret")
+    assert not is_ours(header, body + b" ", b"s3cret")
+    assert not is_ours(header, body, b"other")
+    assert not is_ours(signature(b"s3cret", int(time.time()) - 400, body), body, b"s3cret")
     assert "s3cret" not in ran.output
 
 
@@ -222,7 +240,32 @@ def test_nobody_answers(inbox, receiver):
 )
 def test_usage(options, problem):
     """What would show alerts or secrets to others is refused in one line, before anything is read."""
-    ran = CliRunner().invoke(main, ["alerts", "deliver", "--subscription", "projects/p-1234/subscriptions/s", *options])
+    ran = CliRunner().invoke(
+        main, ["alerts", "deliver", "--subscription", "projects/my-project/subscriptions/alerts", *options]
+    )
     assert ran.exit_code == 2
     assert problem in ran.stderr.splitlines()[-1]
     assert "secret" not in ran.stderr
+
+
+def test_the_function(receiver, monkeypatch):
+    """The page's function tells a chat of each alert, and by mail of those that should wake somebody."""
+    framework = ModuleType("functions_framework")
+    framework.cloud_event = lambda function: function
+    monkeypatch.setitem(sys.modules, "functions_framework", framework)
+    mails = []
+    server = SimpleNamespace(login=lambda *_: None, send_message=mails.append)
+    monkeypatch.setattr("smtplib.SMTP_SSL", lambda *_, **__: nullcontext(server))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    for name, value in {"CHAT_URL": receiver.url, "MAIL_FROM": "a@b.c", "MAIL_TO": "d@e.f"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MAIL_HOST", "mail")
+    monkeypatch.setenv("MAIL_PASSWORD", "s3cret")
+    on_alert = _of_the_page("on_alert")
+    summary = {**json.loads(_alert(1).data), "kind": "summary", "sensors": ["a", "b"], "severity": "page"}
+    del summary["sensor_id"]
+    for data in (_alert(1, "a\nb").data, json.dumps(summary).encode()):
+        on_alert(SimpleNamespace(data={"message": {"data": base64.b64encode(data)}}))
+    texts = ["firing: warm, t above 10: a b", "summary: warm, t above 10: a, b and others"]
+    assert [json.loads(body)["text"] for _, body in receiver.requests] == texts
+    assert [mail["Subject"] for mail in mails] == texts[1:]
