@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult
 
@@ -9,12 +10,12 @@ import click
 
 from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import InputText, Parsed, TextFile, table_options
+from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, table_options
 from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.alerts.rules import Rule, RulesError, parse_rules
 from pipeline.core.notation.text import counted, plain
-from pipeline.core.notation.urls import checked_url, is_loopback
+from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
@@ -133,7 +134,7 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
     help="The receiver, https://HOST/PATH.",
 )
 @click.option(
-    "--key-file", type=TextFile(), help="A file with the key that signs each request, in X-Tidetable-Signature."
+    "--key-file", type=InputPath(), help="A file with the key that signs each request, in X-Tidetable-Signature."
 )
 @click.option("--insecure-http", is_flag=True, help="Send by http:// beyond this machine, which others can read.")
 @click.option("--once", is_flag=True, help="Stop when no alert has come for three seconds.")
@@ -142,7 +143,7 @@ def deliver(
     ctx: click.Context,
     subscription: str,
     url: SplitResult,
-    key_file: InputText | None,
+    key_file: Path | None,
     insecure_http: bool,
     once: bool,
 ) -> None:
@@ -160,9 +161,10 @@ def deliver(
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     if url.scheme == "http" and not is_loopback(url.hostname or "") and not insecure_http:
         raise click.UsageError("--to sends alerts as others can read them; use https://, or add --insecure-http")
-    key = key_file.text.strip().encode() if key_file else None
-    if key_file and not key:
-        raise click.UsageError(f"{key_file.name} is empty; make a key with: openssl rand -hex 32")
+    try:
+        key = read_token(key_file).encode() if key_file else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key-file") from error
     from pipeline.delivery import AlertDelivery
 
     with open_backlog(subscription) as (backlog, stopped):

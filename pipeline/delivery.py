@@ -13,7 +13,7 @@ from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.core.alerts import alert_delivery as core
 from pipeline.core.alerts.alert_delivery import Answer
 from pipeline.core.events.message import Message
-from pipeline.core.notation.urls import is_loopback
+from pipeline.core.notation.web import is_loopback
 
 _MOST_HELD = 1000
 _MOST_TRIES = 8  # over two minutes

@@ -34,7 +34,7 @@ EXAMPLES = {
     "alerts show": "tidetable alerts show --toml",
     "alerts deliver": (
         "tidetable alerts deliver --subscription projects/my-project/subscriptions/alerts "
-        "--to https://example.com/alerts --key-file key"
+        "--to https://example.com/alerts"
     ),
     "run": (
         "tidetable run --input-subscription projects/my-project/subscriptions/events "

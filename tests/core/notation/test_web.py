@@ -1,8 +1,10 @@
-"""Hosts and URLs that people type."""
+"""What commands that speak HTTP are given."""
+
+import re
 
 import pytest
 
-from pipeline.core.notation.urls import checked_url, is_loopback
+from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -41,3 +43,23 @@ def test_bad_urls(text, problem):
     with pytest.raises(ValueError, match=problem) as refused:
         checked_url(text)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "does not contain one token of 16 to 1000 characters"),
+        (b"short\n", "does not contain one token"),
+        (b"two words of a token\n", "does not contain one token"),
+        (b"x" * 1001, "does not contain one token"),
+        ("schlüssel-schlüssel".encode(), "contains characters beyond ASCII"),
+    ],
+)
+def test_no_token(tmp_path, content, problem):
+    """A file that is not one token is refused with its path and the problem."""
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(str(path)) + " " + problem):
+        read_token(path)
+    with pytest.raises(ValueError, match="can't be read: No such file"):
+        read_token(tmp_path / "none")
