@@ -168,8 +168,8 @@ def deliver(
     from pipeline.delivery import AlertDelivery
 
     with open_backlog(subscription) as (backlog, stopped):
-        delivery = AlertDelivery(backlog, url, key, once, stopped)
-        delivery.run()
+        delivery = AlertDelivery(backlog, url, key, once)
+        delivery.run(stopped)
     counts = delivery.counts
     click.echo(f"alerts: {counts['delivered']:,} delivered, {counts['dropped']:,} dropped, {counts['left']:,} left")
     ctx.exit(130 if stopped() else 1 if counts["left"] else 0)

@@ -135,10 +135,8 @@ def _deliver_until(
     """Delivers until a condition holds, or for 30 seconds, as the command does until Ctrl-C."""
     end_s = time.monotonic() + 30
     with Backlog(inbox.subscription) as backlog:
-        found = delivery.AlertDelivery(
-            backlog, urlsplit(receiver.url), None, False, lambda: done(found) or time.monotonic() > end_s
-        )
-        found.run()
+        found = delivery.AlertDelivery(backlog, urlsplit(receiver.url), None, once=False)
+        found.run(lambda: done(found) or time.monotonic() > end_s)
     return found
 
 

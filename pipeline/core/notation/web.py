@@ -21,10 +21,17 @@ def is_loopback(host: str) -> bool:
 def checked_url(text: str) -> SplitResult:
     """Returns the URL. Raises ValueError with a message that does not repeat the URL, which may contain a secret."""
     url = urlsplit(text)
-    if url.scheme not in ("http", "https") or not url.hostname or url.port == 0 or not text.isprintable():
+    if (
+        url.scheme not in ("http", "https")
+        or not url.hostname
+        or url.port == 0
+        or not text.isprintable()
+        or " " in text
+    ):
         raise ValueError("expected https://HOST/PATH")
     if "@" in url.netloc:
         raise ValueError("remove the user and password, which whoever lists processes can read")
+    url.hostname.encode("idna")  # raises UnicodeError, a ValueError, for a name that no host can have
     return url
 
 

@@ -34,6 +34,7 @@ def test_urls(text):
         ("https://example.com/secret\r\nX: y", "expected https://HOST/PATH"),
         ("https://example.com:0/secret", "expected https://HOST/PATH"),
         ("https://example.com:99999/secret", "Port out of range"),
+        (f"https://{'x' * 64}.com/secret", "label (empty or )?too long"),
         ("https://me:secret@example.com/", "remove the user and password"),
         ("https://secret@example.com/", "remove the user and password"),
     ],
