@@ -1,6 +1,10 @@
 """``tidetable alerts``: the rules of a table's alerts, and their delivery."""
 
+import json
+import re
+import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +17,11 @@ from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, table_options
 from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.core.alerts.rules import Rule, RulesError, parse_rules
+from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
+from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.times import format_time
 from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 if TYPE_CHECKING:
@@ -22,6 +29,8 @@ if TYPE_CHECKING:
     from pipeline.core.schema.table_schema import TableSchema
 
 _LOOKED_AT = 10_000  # sensors
+
+_SENSORS_FILE = re.compile(r"""^([ \t]*)sensors_file[ \t]*=[ \t]*["']([^"'\n]+)["'][ \t]*(?:#.*)?$""", re.MULTILINE)
 
 _FILE = click.argument("file", type=TextFile())
 
@@ -41,7 +50,8 @@ def apply(file: InputText, table: TableName) -> None:
     """Store the rules of FILE in the table, in place of those that it has.
 
     Alerts of rules that are no longer there, or that fire for something else now, are resolved. The table gets a family
-    of alerts if it has none. A file without rules removes them all.
+    of alerts if it has none. A file without rules removes them all. A rule's sensors_file, with an id in each line, is
+    read beside FILE, and its ids are stored.
 
     \b
     Exit codes:
@@ -54,10 +64,10 @@ def apply(file: InputText, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        rules = _rules_of(file, schema)
+        rules, text = _rules_of(file, schema)
         _warn(rows, schema, rules)
     alert_store.add_families(table, schema)
-    alert_store.write_rules_text(table, file.text if rules else "")
+    alert_store.write_rules_text(table, text if rules else "")
     click.echo(f"table {table.table}: {counted(len(rules), 'rule')} stored; a running job takes them within a minute")
 
 
@@ -79,9 +89,50 @@ def check(file: InputText, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        rules = _rules_of(file, schema)
+        rules, _ = _rules_of(file, schema)
         _warn(rows, schema, rules)
     _print(rules)
+
+
+@alerts.command()
+@click.argument("rule")
+@click.argument("sensor", required=False, default="")
+@click.option(
+    "--for",
+    "duration",
+    type=Parsed("duration", parse_duration),
+    required=True,
+    help="Time for which messages wait, like 2h; 0 ends a mute.",
+)
+@table_options
+def mute(rule: str, sensor: str, duration: timedelta, table: TableName) -> None:
+    """Let the messages of RULE wait, about one SENSOR or about all.
+
+    Alerts fire, resolve and are recorded as ever. When the time is over, those are told that still fire. A running job
+    takes a mute within a minute.
+
+    \b
+    Exit codes:
+      0  the rule is muted, or not any more
+      1  the table can't be read or written, or stores no schema
+      2  wrong usage, or the table has no such rule
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+    from pipeline.cloud.scanning.row_reader import RowReader
+    from pipeline.cloud.tables import alert_store
+
+    with RowReader.open(table) as rows:
+        names = [known.name for known in alert_store.read_rules(rows, _schema_of(rows)).rules]
+    if rule not in names:
+        raise click.UsageError(f"table {table.table} has no rule {plain(rule)}; it has {_some(names) or 'none'}")
+    if sensor:
+        try:
+            checked_sensor_id(sensor)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    until = datetime.now(UTC) + duration
+    alert_store.mute(table, rule, sensor, int(until.timestamp() * 1_000_000) if duration else 0)
+    of = f"rule {rule}{f' of {sensor}' if sensor else ''}"
+    click.echo(f"{of}: messages wait until {until:%Y-%m-%dT%H:%M:%SZ}" if duration else f"{of}: messages wait no more")
 
 
 @alerts.command()
@@ -99,13 +150,14 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
         if toml:
             click.echo(alert_store.read_rules_text(rows), nl=False)
             return
-        rules = alert_store.read_rules(rows, _schema_of(rows)).rules
+        stored = alert_store.read_rules(rows, _schema_of(rows))
+        rules = stored.rules
     if as_json:
         for rule in rules:
             print_json_line(
                 {
                     "rule": rule.name,
-                    "sensors": rule.sensors,
+                    "sensors": rule.sensors if isinstance(rule.sensors, str) else list(rule.sensors),
                     "metadata": dict(rule.metadata),
                     "condition": rule.summary,
                     "severity": rule.severity,
@@ -114,6 +166,9 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
             )
     else:
         _print(rules)
+        for (name, sensor), until_us in sorted(stored.mutes.items()):
+            if until_us > time.time_ns() // 1000:
+                click.echo(plain(f"{name}{f' of {sensor}' if sensor else ''}: muted until {format_time(until_us)}"))
     if not rules:
         click.echo(f"table {table.table} has no rules of alerts", err=True)
 
@@ -186,12 +241,24 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
     return schema
 
 
-def _rules_of(file: InputText, schema: "TableSchema") -> tuple[Rule, ...]:
+def _rules_of(file: InputText, schema: "TableSchema") -> tuple[tuple[Rule, ...], str]:
+    """Returns the rules of a file, and its text with the ids of the files that it names."""
     try:
-        return parse_rules(file.text, file.name, schema)
+        text = _SENSORS_FILE.sub(lambda match: _ids_in(Path(file.name).parent / match[2], match[1]), file.text)
+        return parse_rules(text, file.name, schema), text
+    except OSError as error:
+        raise click.UsageError(f"{plain(str(error.filename))}: {error.strerror}; sensors_file names it") from error
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"a sensors_file of {file.name} is not UTF-8 text: one id in each line") from error
     except RulesError as error:
         first, *others = map(plain, error.problems)
         raise click.UsageError("\n".join([first, *(f"Error: {each}" for each in others)])) from error
+
+
+def _ids_in(path: Path, indent: str) -> str:
+    with path.open("rb") as content:
+        ids = content.read(MAX_BYTES).decode().split()
+    return f"{indent}sensors = {json.dumps(ids)}"
 
 
 def _warn(rows: "RowReader", schema: "TableSchema", rules: Iterable[Rule]) -> None:
@@ -218,5 +285,6 @@ def _some(names: list[str]) -> str:
 
 def _print(rules: Iterable[Rule]) -> None:
     for rule in rules:
-        of = [f"sensors {rule.sensors}", *(f"{name}={value}" for name, value in rule.metadata)]
+        whom = f"sensors {rule.sensors}" if isinstance(rule.sensors, str) else counted(len(rule.sensors), "sensor")
+        of = [whom, *(f"{name}={value}" for name, value in rule.metadata)]
         click.echo(plain(f"{rule.name}: {rule.summary}; {', '.join(of)}; severity {rule.severity}"))

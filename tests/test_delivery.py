@@ -103,8 +103,7 @@ def inbox(pubsub: str) -> Inbox:
 
 def _alert(number: int, sensor_id: str = "a") -> Message:
     (rule,) = parse_rules(_RULES, "rules", TableSchema.for_new_table())
-    transition = Transition(1_771_322_400_000_000 + number, FIRING, 12.5, 1_771_322_400_000_000)
-    (message,) = messages_of([alert_of(rule, sensor_id, transition, "sensors", number)])
+    (message,) = messages_of([alert_of(rule, sensor_id, Transition(number, FIRING, 12.5, number), "sensors")])
     return message
 
 

@@ -14,7 +14,6 @@ from pipeline.cloud.tables.alert_store import add_families
 from pipeline.cloud.tables.retention_notes import record_added_tiers, record_job
 from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import NEVER_US, Track, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.notation.times import format_time
@@ -22,6 +21,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.serve.parameters import as_range
 from tests.serve.browsing import opened, violations
 from tests.serve.serving import EVENTS, HOUR, MINUTE, NOW, SCHEMA, START, get, serving, table_of
+from tests.support.alerts import in_order
 from tests.support.rows import decoded
 from tests.support.tables import write
 
@@ -170,6 +170,17 @@ def test_aggregates(api):
     assert found[0]["metrics"] == {
         "t": {"count": 6, "sum": 15.0, "min": 0.0, "max": 5.0, "avg": 2.5, "stddev": pytest.approx(1.7078, abs=1e-4)}
     }
+
+
+def test_windows_that_lack_data(api):
+    """Metrics with too few readings are left out, on every page; a share of readings needs a rate."""
+    asked = f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=4&fill=null&min_count="
+    assert [[each.get("filled") for each in get(f"{asked}{n}").json["aggregates"]] for n in (6, 7)] == [
+        [None] * 4,
+        [True] * 4,
+    ]
+    answer = get(f"{asked}6&min_coverage=0.5")
+    assert (answer.status, "the table's schema has no [rate]" in answer.json["error"]) == (400, True)
 
 
 def test_windows_of_several_sensors_are_read_once(api):
@@ -382,10 +393,8 @@ def address(bigtable):
         (WARM, "Roof&e=1", (9, 20.25)),
         (LOUD, "Roof&e=1", (3,)),
     ):
-        track = Track()
-        found = [Value(NOW - (60 - minutes) * MINUTE, each) for minutes, each in enumerate(values)]
-        changes = track.update(rule, found, NEVER_US, 1)
-        write(table, [decoded(alert_row(rule, sensor, changes.added, changes.withdrawn, track))])
+        found = in_order(rule, {NOW - (60 - minutes) * MINUTE: each for minutes, each in enumerate(values)})
+        write(table, [decoded(alert_row(rule, sensor, found))])
     with serving(table) as found:
         yield found
 

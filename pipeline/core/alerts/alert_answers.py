@@ -31,7 +31,7 @@ def history(records: Iterable[AlertRecord], start_us: int, end_us: int, prefix: 
 
 
 def _answer(record: AlertRecord, transition: Transition) -> dict[str, Any]:
-    time_us, kind, value, since_us = transition
+    time_us, kind, value, since_us, _ = transition
     return {
         "rule": record.rule,
         "sensor_id": record.sensor_id,

@@ -74,7 +74,7 @@ class ToldAlerts:
         self._told: OrderedDict[str | tuple[str, ...], int] = OrderedDict()  # numbers by event_id and by series
 
     def __contains__(self, alert: ReceivedAlert) -> bool:
-        return alert.id in self._told or alert.number < self._told.get(alert.series, 0)
+        return alert.id in self._told or alert.number < self._told.get(alert.series, alert.number)
 
     def add(self, alert: ReceivedAlert) -> None:
         """Remembers an alert."""

@@ -77,7 +77,7 @@ def test_what_was_told(monkeypatch):
     assert ReceivedAlert(("t", "warm", "a"), 3, "three") in told
     assert ReceivedAlert(("t", "warm", "a"), 2, "two") in told
     assert ReceivedAlert(("t", "warm", "a"), 4, "four") not in told
-    assert ReceivedAlert(("t", "warm", "b"), 2, "of another sensor") not in told
+    assert ReceivedAlert(("t", "warm", "b"), -2, "of another sensor, before 1970") not in told
     for n in range(3):
         told.add(ReceivedAlert(("t", "warm", f"other-{n}"), 1, f"other-{n}"))
     assert ReceivedAlert(("t", "warm", "a"), 2, "two") not in told
