@@ -1,4 +1,4 @@
-"""``tidetable alerts``: the rules of a table's alerts."""
+"""``tidetable alerts``: the rules of a table's alerts, and their delivery."""
 
 import json
 import re
@@ -8,19 +8,21 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
 
 import click
 
-from pipeline.cli.console import print_json_line
+from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import InputText, Parsed, TextFile, table_options
-from pipeline.cloud.connection.names import TableName
+from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, table_options
+from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
 from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
+from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
@@ -35,7 +37,7 @@ _FILE = click.argument("file", type=TextFile())
 
 @click.group(cls=ExampleGroup)
 def alerts() -> None:
-    """Store, check and show the rules of a table's alerts.
+    """Store, check and show the rules of a table's alerts, and deliver alerts.
 
     A job with --alerts_topic watches readings by these rules. It takes a change within a minute, without a relaunch.
     """
@@ -169,6 +171,63 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
                 click.echo(plain(f"{name}{f' of {sensor}' if sensor else ''}: muted until {format_time(until_us)}"))
     if not rules:
         click.echo(f"table {table.table} has no rules of alerts", err=True)
+
+
+@alerts.command()
+@click.option(
+    "--subscription",
+    required=True,
+    type=Parsed("subscription", subscription_path),
+    help="A subscription of the alerts' topic, projects/PROJECT/subscriptions/SUBSCRIPTION, that nobody else reads.",
+)
+@click.option(
+    "--to",
+    "url",
+    required=True,
+    metavar="URL",
+    type=Parsed("url", checked_url),
+    help="The receiver, https://HOST/PATH.",
+)
+@click.option(
+    "--key-file", type=InputPath(), help="A file with the key that signs each request, in X-Tidetable-Signature."
+)
+@click.option("--insecure-http", is_flag=True, help="Send by http:// beyond this machine, which others can read.")
+@click.option("--once", is_flag=True, help="Stop when no alert has come for three seconds.")
+@click.pass_context
+def deliver(
+    ctx: click.Context,
+    subscription: str,
+    url: SplitResult,
+    key_file: Path | None,
+    insecure_http: bool,
+    once: bool,
+) -> None:
+    """Send each alert of a subscription to a URL, by an HTTP POST of its JSON, until Ctrl-C.
+
+    An alert is acknowledged when the receiver has answered 2xx. One that it refuses, or does not take within two
+    minutes, stays on the subscription, and is sent again later. One older than another that was sent is dropped.
+
+    \b
+    Exit codes:
+      0    with --once, nothing is left
+      1    with --once, some alerts are left; or the subscription does not exist, or the server is unavailable
+      2    wrong usage
+      130  Ctrl-C; pulled alerts are returned first
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+    if url.scheme == "http" and not is_loopback(url.hostname or "") and not insecure_http:
+        raise click.UsageError("--to sends alerts as others can read them; use https://, or add --insecure-http")
+    try:
+        key = read_token(key_file).encode() if key_file else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key-file") from error
+    from pipeline.delivery import AlertDelivery
+
+    with open_backlog(subscription) as (backlog, stopped):
+        delivery = AlertDelivery(backlog, url, key, once)
+        delivery.run(stopped)
+    counts = delivery.counts
+    click.echo(f"alerts: {counts['delivered']:,} delivered, {counts['dropped']:,} dropped, {counts['left']:,} left")
+    ctx.exit(130 if stopped() else 1 if counts["left"] else 0)
 
 
 def _schema_of(rows: "RowReader") -> "TableSchema":
