@@ -31,6 +31,7 @@ EXAMPLES = {
     "alerts": "tidetable alerts apply rules.toml",
     "alerts apply": "tidetable alerts apply rules.toml",
     "alerts check": "tidetable alerts check rules.toml",
+    "alerts mute": "tidetable alerts mute freezer-warm freezer-2 --for 2h",
     "alerts show": "tidetable alerts show --toml",
     "alerts deliver": (
         "tidetable alerts deliver --subscription projects/my-project/subscriptions/alerts "

@@ -35,17 +35,18 @@ OF_ONE_COMMAND = frozenset({"dead-letters", "out", "output", "schema", "sensors"
 OPTION_NAMES = frozenset(
     """
     alerts-topic all allowed-lateness app-profile at-most attribute band batch behind-proxy bigtable-instance
-    bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters decimal default-message-type
-    delimiter disk duration early-firing embedded end every fill fresh from gc host id-attribute input-subscription
-    input-topic insecure-http instance interval job-name json keep key key-file late late-firing latest-family
-    launch-checks layout limit listed live log-format long malformed max max-future max-num-workers max-points
-    max-record-bytes message message-decoder message-descriptors message-mapping meta-family metadata metadata-fields
-    metric metrics newest-every once out output port prefix prices project publish-time rate raw-family reason region
-    report restart results results-encoding results-subscription results-topic rollup rollup-groups rollups rule runner
-    sample schema sdk-container-image seed sensor sensor-column sensor-prefix sensors serve service-account-email
-    silent-for since statistics stats-family status-file subnetwork subscription table temp-location tier time-column
-    time-unit time-zone timeout timestamp-attribute to token-file toml top topic unit unknown-fields until values wait
-    window worker-machine-type y-max y-min
+    bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters decimal
+    default-message-type delimiter disk duration early-firing embedded end every fill for fresh from gc host
+    id-attribute input-subscription input-topic insecure-http instance interval job-name json keep key key-file late
+    late-firing latest-family launch-checks layout limit listed live log-format long malformed max max-future
+    max-num-workers max-points max-record-bytes message message-decoder message-descriptors message-mapping
+    meta-family metadata metadata-fields metric metrics min-count min-coverage newest-every once out output port
+    prefix prices project publish-time rate raw-family reason region report restart results results-encoding
+    results-subscription results-topic rollup rollup-groups rollups rule runner sample schema sdk-container-image
+    seed sensor sensor-column sensor-prefix sensors serve service-account-email silent-for since statistics
+    stats-family status-file subnetwork subscription table temp-location tier time-column time-unit time-zone
+    timeout timestamp-attribute to token-file toml top topic unit unknown-fields until values wait window
+    worker-machine-type y-max y-min
     """.split()  # noqa: SIM905 (a list would take a hundred lines)
 )
 

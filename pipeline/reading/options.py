@@ -16,6 +16,7 @@ from pipeline.cli.options import (
     COUNT,
     AskedRange,
     Command,
+    FloatRange,
     Parsed,
     asked_range_options,
     schema_options,
@@ -160,7 +161,7 @@ def least_options(command: Command) -> Command:
 
     @click.option(
         "--min-coverage",
-        type=click.FloatRange(0, 1),
+        type=FloatRange(0, 1),
         metavar="SHARE",
         default=0.0,
         help="Leave out metrics of a window with less than this share, from 0 to 1, of the readings that are expected. "

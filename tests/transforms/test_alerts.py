@@ -1,7 +1,9 @@
 """Steps of alerts: rules that change, and storms."""
 
 import json
+import struct
 import time
+from dataclasses import replace
 
 import apache_beam as beam
 import pytest
@@ -12,17 +14,20 @@ from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import FIRING, Transition
+from pipeline.core.alerts.group_alerts import WindowValue
+from pipeline.core.alerts.machine import FIRING, Transition, Value
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.proto.window_result_pb2 import MetricResult, WindowResult
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.alerts import AlertMessages, PublishAlerts, _SweepFn
 from tests.support.alerts import in_order
 from tests.support.rows import decoded
-from tests.support.tables import HOUR, T, created, write
+from tests.support.tables import HOUR, T, created, raw_row, window_row, write
 
 _RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
 
@@ -233,3 +238,66 @@ def test_only_committed_alerts_are_published():
     (summed,), (published,) = shuffle.inputs.values(), shuffle.outputs.values()
     assert any(summed in each.outputs.values() for each in steps if each.unique_name.endswith("Collect"))
     assert any(published in each.inputs.values() for each in steps if each.unique_name.endswith("WriteToPubSub"))
+
+
+def test_sensors_that_a_rule_names(table):
+    """Those without a row never sent; of the others, those are silent without a newer reading."""
+    write_rules_text(table.name, '[[rule]]\nname = "named"\nsensors = ["c", "a", "b"]\nsilent_for = "30m"\n')
+    newest = NewestReadings()
+    for sensor, minutes in {"a": 0, "b": 50, "d": 0}.items():
+        newest.add(sensor, T + minutes * 60_000_000, [("t", 1.0)])
+    write(table.name, map(decoded, newest.rows("latest")))
+    step = _step(table)
+    found = [silent.newest_us for _, silent in step.silent(T + HOUR, ())]
+    assert {sensor: at_us for each in found for sensor, at_us in each.items()} == {"a": T, "c": None}
+    step.teardown()
+
+
+@pytest.mark.parametrize("latest", [True, False])
+def test_the_newest_readings(bigtable, latest):
+    """They are those of the sensors' rows, or of the newest raw rows in a table that has no others."""
+    schema = TableSchema.for_new_table() if latest else TableSchema.default()
+    name, newest = created(schema), NewestReadings()
+    for second, value in enumerate((5.0, 6.0, 7.0)):
+        write(name, [raw_row(Event("a", T + second * 1_000_000, {"t": value}, {}), schema)])
+        newest.add("a", T + second * 1_000_000, [("t", value)])
+    write(name, map(decoded, newest.rows("latest") if latest else ()))
+    step = _step(WatchedTable(name, schema, 0, 0, T))
+    assert step.newest({"a", "b"}) == {"a": {"t": Value(T + 2_000_000, 7.0)}}
+    rule = Rule("still", metric="t", unchanged_for_us=HOUR, tolerance=1)
+    assert step.unchanged_since(rule, "a", 7.0, T + 2_000_000) == T + 1_000_000
+    assert step.unchanged_since(replace(rule, tolerance=2), "a", 7.0, T + 2_000_000) == T
+    step.teardown()
+
+
+def test_windows_that_are_late(table):
+    """A window is late if the table has a newer one that is over, or a newer version of it."""
+    start_us, window = T - T % HOUR, table.schema.tiers[0].window
+    rule = Rule("mean", metric="t", of="avg", tier="1h", condition=AlertCondition("above", 10, 10))
+    for sensor, hours in {"a": [0, 1], "b": [0], "c": [0, 2]}.items():  # that of c is not over
+        write(table.name, [window_row(window, sensor, start_us + hour * HOUR, {"t": 5.0}) for hour in hours])
+    step = AlertTableFn(table, 8, lambda: (start_us + 2.5 * HOUR) / 1e6)
+    step.setup()
+    newest = {sensor: Value(start_us + HOUR, 11.0, 2) for sensor in "abcd"}
+    assert step.newer_windows(rule, newest) == {"a"}
+    assert step.newer_windows(rule, {"b": Value(start_us + HOUR, 11.0, 1)}) == {"b"}
+    step.teardown()
+
+
+def test_windows_that_lack_data(table):
+    """A rule looks at windows with enough readings, and gets their number, share and version."""
+    rules = '[[rule]]\nname = "mean"\nmetric = "t"\nof = "avg"\ntier = "1h"\nabove = 10\n'
+    write_rules_text(table.name, rules + "min_count = 3\n" + rules.replace("mean", "max").replace("avg", "max"))
+    step, found = _step(table), list[WindowValue]()
+    for count in (2, 3):
+        metric = MetricResult(metric="t", count=count, coverage=0.5)
+        for name in ("avg", "max"):
+            metric.statistics.add(name=name, value=7.0)
+        times = {"window_start": "2026-02-17T10:00:00Z", "window_end": "2026-02-17T11:00:00Z"}
+        result = WindowResult(sensor_id="a", tier="1h", kind="late", metrics=[metric], version=count * 2, **times)
+        batch = b"\x01" + struct.pack("<I", result.ByteSize()) + result.SerializeToString()
+        for _, part in step.window_values(batch):
+            found += [WindowValue(*each) for each in json.loads(part[1:])]
+    seen = [(each.rule_id.partition("@")[0], each.value[1:]) for each in found]
+    assert seen == [("max", [7.0, 4, 2, 0.5]), ("mean", [7.0, 6, 3, 0.5]), ("max", [7.0, 6, 3, 0.5])]
+    step.teardown()

@@ -71,8 +71,8 @@ class Track:
         value: the first value that met the condition, or that has not moved.
         time_us: the time of the last transition.
         newest_us: the time of the newest value that the state has seen.
-        newest: that value.
-        version: the version of that value.
+        newest: the newest value that the state has seen.
+        version: the version of the newest value.
         told: whether the last message said that the alert fires.
         written_us: the time of the clock at which the last transition was written.
         held: readings that wait for others, since they may come in another order than that of their times.
