@@ -33,6 +33,7 @@ class _Json(BaseModel):
 
 
 _LAST: Mapping[str, str] = {}
+_UNITS = Field(description="The units of metrics that declare one, by metric.", examples=[{"pm10": "µg/m³"}])
 _TIME_ZONE = Field(description="The time zone of times in the request that have no offset.", examples=["UTC"])
 
 
@@ -68,6 +69,7 @@ class SchemaJson(_Json):
     tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
     rollups: list[RollupJson] = Field(description="What sensors are grouped by.")
+    units: dict[str, str] = _UNITS
     metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
 
@@ -98,6 +100,7 @@ class MetricsJson(_PageJson):
     """Names of metrics."""
 
     metrics: list[str]
+    units: dict[str, str] = _UNITS
 
 
 class PlacesJson(_Json):
@@ -124,6 +127,7 @@ class LatestJson(_SearchedJson):
     """The newest readings of sensors."""
 
     sensors: list[NewestJson]
+    units: dict[str, str] = _UNITS
     more: bool = Field(description="Whether other sensors follow.")
     count: int | None = Field(default=None, description="Only with silent_for: the number of silent sensors.")
 

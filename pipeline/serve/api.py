@@ -1,7 +1,7 @@
 """The HTTP API, version 1: sensors, newest readings, events, aggregates, alerts and the schema of one table."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -106,6 +106,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
         ],
         latest=found.latest is not None,
         rollups=[answers.RollupJson(**rollup_json(found, rollup)) for rollup in found.rollups],
+        units=dict(found.units),
         metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
@@ -186,6 +187,7 @@ async def latest(
                 lambda: latest_arrow(records),
             ),
             {} if last is None else {"after": last},
+            units=_units(table, {metric for record in records for metric in record.readings}),
             **facts,
         )
 
@@ -210,7 +212,7 @@ async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Resp
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return asked.page(table, names_form("metrics", "metric", sorted(found)))
+        return asked.page(table, names_form("metrics", "metric", sorted(found)), units=_units(table, found))
 
     return await asked.answer(read)
 
@@ -391,6 +393,10 @@ async def alerts(
 
 def _searched(search: str, page: Page[str, str]) -> dict[str, str | None]:
     return {"searched_to": page.last} if search else {}
+
+
+def _units(table: SensorTable, metrics: Container[str]) -> dict[str, str]:
+    return {metric: unit for metric, unit in table.schema.units.items() if metric in metrics}
 
 
 def _age(now_us: int, time_us: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ import { drawPlot } from "./plot.js";
 import { element, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
-import { bandOf, bounded, statisticsOf, steps, through } from "./windows.js";
+import { bandOf, bounded, statisticsOf, steps, through, unitOf } from "./windows.js";
 
 const PIXELS_A_READING = 4; // with fewer, windows are drawn without their readings
 const MOST_SENSORS = 6;
@@ -277,7 +277,7 @@ export function showChart(main, schema) {
         ? readingRecords(readings, metric)
         : windowRecords(found, metric, [...(band ?? []), ...(level ? [level] : [])]);
     });
-    drawGlance(glance, { metrics: all, windows: found, events, range, shown });
+    drawGlance(glance, { metrics: all, windows: found, events, range, shown, schema });
     const what = events.flat().length ? "readings" : tier ? `windows of ${tier.window}` : "readings";
     status.textContent = `${all.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
   }
@@ -364,20 +364,21 @@ export function showChart(main, schema) {
     const several = names.length > 1;
     const chosen = chosenLines(statistics);
     const levels = chosen.filter((name) => name !== "band");
+    const unit = (name) => unitOf(schema, shown.metric, name);
     names.forEach((subject, index) => {
       const line = (name) => steps(found[index] ?? [], shown.metric, name);
       if (chosen.includes("band") && statistics.band && !several) {
         const [{ times, values: low }, { values: high }] = bandOf(found[index] ?? [], shown.metric, statistics.band);
-        if (times.length) drawn.push({ band: [low, high], times, label: named("band", statistics), colour: 0, steps: true });
+        if (times.length) drawn.push({ band: [low, high], times, label: named("band", statistics), colour: 0, steps: true, unit: unit() });
       }
       for (const name of several && points ? [] : levels) {
         const { times, values } = line(name);
         const label = several ? `${subject} ${named(name, statistics)}` : named(name, statistics);
-        if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true });
+        if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true, unit: unit(name) });
       }
       if (points) {
         const { times, values } = through(points[index].points.map((point) => [Date.parse(point.time) / 1000, point.value]));
-        drawn.push({ values, times, label: several ? subject : "readings", colour: several ? index : 5, solid: !several });
+        drawn.push({ values, times, label: several ? subject : "readings", colour: several ? index : 5, solid: !several, unit: unit() });
       }
     });
     return drawn;
@@ -410,7 +411,10 @@ export function showChart(main, schema) {
     const rows = windowRows.length
       ? windowRows
       : (points ?? []).flatMap((each) => each.points.map((point) => [each.sensor_id, shownTime(Date.parse(point.time) / 1000), number(point.value)]));
-    const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...(windowRows.length ? columns : [shown.metric])];
+    const headed = (name, unit) => (unit ? `${name} (${unit})` : name);
+    const units = (name) => unitOf(schema, shown.metric, name);
+    const valuesHead = windowRows.length ? columns.map((name) => headed(name, units(name))) : [headed(shown.metric, units())];
+    const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...valuesHead];
     table.tHead.rows[0].replaceChildren(...head.map((text) => {
       const cell = element("th", text);
       cell.scope = "col";

@@ -1,7 +1,7 @@
 // Draws lines and a band with uPlot, which is loaded as a global.
 
 import { element } from "./rows.js";
-import { formatter, number, span } from "./times.js";
+import { formatter, number, span, withUnit } from "./times.js";
 
 const HEIGHT = 380;
 const DATE = "\n{YYYY}-{MM}-{DD}";
@@ -42,12 +42,14 @@ export function drawPlot(main, zoom) {
     const data = flat.length ? joined(flat) : [[]];
     const edges = flat.flatMap((each, index) => (each.edge ? [index + 1] : []));
     const axis = { stroke: style.getPropertyValue("--faint").trim(), grid: { stroke: style.getPropertyValue("--edge").trim(), width: 1 }, ticks: { show: false } };
+    const units = [...new Set(chart.series.map((each) => each.unit).filter(Boolean))];
+    const labelled = units.length ? { label: units.join(", "), labelSize: 20, labelFont: "14px system-ui, sans-serif" } : {};
     plot = new uPlot({
       width: width(),
       height: HEIGHT,
       tzDate: (time) => uPlot.tzDate(new Date(time * 1000), chart.zone),
       scales: { x: { time: true, range: chart.range } },
-      axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, size: 70, values: (_, values) => values.map(number) }],
+      axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, ...labelled, size: 70, values: (_, values) => values.map(number) }],
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       legend: { show: false },
       series: [{}, ...flat.map((each) => ({
@@ -61,7 +63,7 @@ export function drawPlot(main, zoom) {
       hooks: { setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
     }, data, place);
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", spoken(chart, flat));
+    place.setAttribute("aria-label", spoken(chart, flat, units));
     const times = element("li", "", "times");
     legend.replaceChildren(times, ...chart.series.map((each) => {
       const sample = element("span", "", each.band ? "line band" : "line");
@@ -86,7 +88,9 @@ export function drawPlot(main, zoom) {
       const of = flat.filter((each) => each.label === chart.series[index].label);
       const found = at === null ? [] : of.map((each) => nearest(each, at));
       const time = found.length && !of[0].steps && found[0].value !== null ? ` at ${formatter(chart.zone)(found[0].time).slice(11)}` : "";
-      item.lastChild.textContent = found.map(({ value }) => number(value)).join(" to ") + time;
+      const values = found.map(({ value }) => value);
+      const last = withUnit(values.pop(), chart.series[index].unit);
+      item.lastChild.textContent = found.length ? [...values.map(number), last].join(" to ") + time : "";
     });
   }
 
@@ -96,10 +100,10 @@ export function drawPlot(main, zoom) {
     zoom(Math.round(drawn.posToVal(left, "x")), Math.round(drawn.posToVal(left + selected, "x")));
   }
 
-  function spoken(chart, flat) {
+  function spoken(chart, flat, units) {
     const time = formatter(chart.zone);
     const values = flat.flatMap((each) => each.values).filter((value) => value !== null);
-    const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${number(Math.max(...values.slice(0, 1e5)))}` : "no values";
+    const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${withUnit(Math.max(...values.slice(0, 1e5)), units.join(", "))}` : "no values";
     return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}. A table of the values follows.`;
   }
 
