@@ -255,6 +255,7 @@ class AlertJson(_Json):
     event_time: str
     since: str = Field(description="The time from which the condition had held.")
     value: float | str | None = Field(description="The value that led to it; null for silence.")
+    unit: str | None = Field(description="The unit of the value, if the schema declares it.")
     severity: str
     age_s: float = Field(description="Seconds since the event time, by the server's clock.")
 
@@ -265,6 +266,28 @@ class AlertsJson(_RangeJson):
     alerts: list[AlertJson]
     more: bool = Field(description="Whether there are more than the limit.")
     count: int = Field(description="The number of all.")
+
+
+class RuleJson(_Json):
+    """A rule of alerts."""
+
+    rule: str
+    condition: str = Field(description="What it fires for, in a few words.", examples=["temperature above -15 for 10m"])
+    metadata: dict[str, str] = Field(description="What the sensor's newest metadata has to have.")
+    severity: str
+    metric: str | None = Field(description="Null for silence, as are the fields below.")
+    of: str | None = Field(description="A statistic of windows; null for readings.")
+    tier: str | None = Field(description="The windows; null for readings.")
+    kind: str | None = Field(description="above, below, outside or inside.")
+    low: float | None = Field(description="The lower limit.")
+    high: float | None = Field(description="The upper limit; the same if there is only one.")
+    unit: str | None = Field(description="The unit of the limits, if the schema declares it.")
+
+
+class RulesJson(_PageJson):
+    """Rules of alerts."""
+
+    rules: list[RuleJson]
 
 
 class FlatJson(_Json):

@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { download } from "./download.js";
 import { drawGlance } from "./glance.js";
 import { groupsAddress, labelOf, rollupOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
+import { limitsOf, showFiring, watch } from "./limits.js";
 import { drawPlot } from "./plot.js";
 import { element, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
@@ -20,6 +21,7 @@ export function showChart(main, schema) {
   const form = main.querySelector("form");
   const title = main.querySelector("h1");
   const trail = main.querySelector("[data-trail]");
+  const firing = main.querySelector("[data-firing]");
   const glance = main.querySelector("[data-glance]");
   const large = main.querySelector("[data-large]");
   const status = main.querySelector("[data-status]");
@@ -36,6 +38,7 @@ export function showChart(main, schema) {
   let drawn = () => []; // the records that are drawn
   let rollup = null; // of the groups that are shown; null for sensors
   let names = []; // of the sensors or groups
+  let metadataOf = new Map(); // sensor to the metadata of its newest event
   let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
 
   const change = (changes) => go("chart", { ...shown, ...changes });
@@ -143,6 +146,7 @@ export function showChart(main, schema) {
   async function showSensors(signal) {
     const located = await Promise.all(shown.sensor.map((sensor) => locate(sensor, signal)));
     placeOf = new Map(located.map(({ sensor, place }) => [sensor, place]));
+    metadataOf = new Map(located.map(({ sensor, event }) => [sensor, event?.metadata ?? {}]));
     const newest = located.flatMap(({ event }) => event ?? []);
     const named = await Promise.all(
       located.map(({ sensor, place }) => (place ? get("metrics", { sensor, metadata: place }, signal) : { metrics: [] })),
@@ -223,17 +227,19 @@ export function showChart(main, schema) {
     if (!shown.metric && !metrics.length && !rollup || !(range[0] < range[1])) {
       status.textContent = range[0] < range[1] ? "There are no readings." : "The range ends before it starts.";
       plot.clear();
-      glance.hidden = large.hidden = file.hidden = true;
+      glance.hidden = large.hidden = file.hidden = firing.hidden = true;
       return;
     }
     file.hidden = false;
+    const watched = await watch(rollup ? [] : shown.sensor, metadataOf, signal);
     glance.hidden = Boolean(shown.metric);
     large.hidden = !shown.metric;
-    if (shown.metric) await drawLarge(signal);
+    if (shown.metric) await drawLarge(watched, signal);
     else await drawAll(signal);
+    showFiring(firing, watched, names.length > 1, shown.zone);
   }
 
-  async function drawLarge(signal) {
+  async function drawLarge({ rules }, signal) {
     glance.replaceChildren();
     const tier = chosenTier();
     const pages = tier ? await windows(tier, shown.metric, signal) : [];
@@ -252,7 +258,8 @@ export function showChart(main, schema) {
       ...(names.length > 1 && points ? [] : windowRecords(found, shown.metric, columns)),
       ...readingRecords((points ?? []).map((each) => each.points), shown.metric),
     ];
-    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered });
+    const limits = limitsOf(rules, shown.metric, tier?.window, names.length > 1 && points ? [] : columns);
+    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered, limits });
     status.textContent = described(records, points, tier) + lost(points ?? pages);
     showValues(found, points, statistics);
   }

@@ -1,5 +1,6 @@
 // Draws lines and a band with uPlot, which is loaded as a global.
 
+import { drawLimits, rangeWith, textOf } from "./limits.js";
 import { element } from "./rows.js";
 import { formatter, number, span, withUnit } from "./times.js";
 
@@ -48,7 +49,7 @@ export function drawPlot(main, zoom) {
       width: width(),
       height: HEIGHT,
       tzDate: (time) => uPlot.tzDate(new Date(time * 1000), chart.zone),
-      scales: { x: { time: true, range: chart.range } },
+      scales: { x: { time: true, range: chart.range }, y: { range: (_, least, most) => rangeWith(chart.limits, least, most) } },
       axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, ...labelled, size: 70, values: (_, values) => values.map(number) }],
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       legend: { show: false },
@@ -60,7 +61,7 @@ export function drawPlot(main, zoom) {
         points: { show: !each.steps && each.values.length < width(), size: 4 },
       }))],
       bands: edges.length ? [{ series: [edges[1], edges[0]], fill: style.getPropertyValue("--band").trim() }] : [],
-      hooks: { setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
+      hooks: { draw: [(drawn) => drawLimits(drawn, chart.limits, style.getPropertyValue("--silent").trim())], setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
     }, data, place);
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", spoken(chart, flat, units));
@@ -71,6 +72,10 @@ export function drawPlot(main, zoom) {
       sample.style.borderTopStyle = !each.band && dashOf(each).length ? "dashed" : "solid";
       const item = element("li", sample);
       item.append(`${each.label} `, element("b"));
+      return item;
+    }), ...chart.limits.map((limit) => {
+      const item = element("li", element("span", "", "line limit"));
+      item.append(`${limit.rule}: ${textOf(limit)}`);
       return item;
     }));
     point(plot, chart, flat);
@@ -84,7 +89,7 @@ export function drawPlot(main, zoom) {
     times.textContent = at === null
       ? `${span(...chart.range, chart.zone)}, ${chart.zone}`
       : window ? span(window.start, window.end, chart.zone) : formatter(chart.zone)(at);
-    items.forEach((item, index) => {
+    items.slice(0, chart.series.length).forEach((item, index) => {
       const of = flat.filter((each) => each.label === chart.series[index].label);
       const found = at === null ? [] : of.map((each) => nearest(each, at));
       const time = found.length && !of[0].steps && found[0].value !== null ? ` at ${formatter(chart.zone)(found[0].time).slice(11)}` : "";
@@ -104,7 +109,8 @@ export function drawPlot(main, zoom) {
     const time = formatter(chart.zone);
     const values = flat.flatMap((each) => each.values).filter((value) => value !== null);
     const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${withUnit(Math.max(...values.slice(0, 1e5)), units.join(", "))}` : "no values";
-    return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}. A table of the values follows.`;
+    const limits = chart.limits.map((limit) => `; ${limit.rule} fires ${textOf(limit)}`).join("");
+    return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}${limits}. A table of the values follows.`;
   }
 
   return { draw, clear, width };

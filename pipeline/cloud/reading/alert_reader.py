@@ -1,0 +1,60 @@
+"""Reads a table's alerts together with its rules, which tell the units of values and the names that there are."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import chain
+
+from pipeline.cloud.reading.reader import SensorTable, alert_records, alert_records_of
+from pipeline.cloud.tables.alert_store import read_rules
+from pipeline.core.alerts.alert_rows import AlertRecord
+from pipeline.core.alerts.rule_set import RuleSet
+from pipeline.core.notation.text import shown
+
+
+class AlertReader:
+    """Reads the alerts of a table, and its rules once. Methods raise ServerProblem if the server refuses.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: SensorTable) -> None:
+        self._table = table
+
+    @cached_property
+    def rules(self) -> RuleSet:
+        """The rules that the table stores."""
+        return read_rules(self._table.rows, self._table.schema)
+
+    @cached_property
+    def units(self) -> Mapping[str, str]:
+        """The units of the values that rules look at, by the rule's name. Reads no rules if no metric has a unit."""
+        schema = self._table.schema
+        metrics = [(rule, rule.metric) for rule in self.rules.rules if rule.metric] if schema.units else []
+        return {rule.name: unit for rule, metric in metrics if (unit := schema.unit_of(metric, rule.of))}
+
+    def records(
+        self, rule: str | None = None, sensor_id: str | None = None, *, lately: bool = False
+    ) -> Iterator[AlertRecord]:
+        """Returns alerts as :func:`~pipeline.cloud.reading.reader.alert_records` does.
+
+        Args:
+            rule: the name of the only rule; None for all.
+            sensor_id: the only sensor, whose alerts of the rules that the table stores are read one by one.
+            lately: whether to read the last transitions only.
+
+        Raises:
+            ValueError: the table stores no rule of that name, and has no alert of one.
+        """
+        if sensor_id is None:
+            found = alert_records(self._table, rule, lately=lately)
+        else:
+            rules = self.rules.by_name if rule is None else [rule]
+            found = alert_records_of(self._table, sensor_id, rules, lately=lately)
+        first = next(found, None)
+        if first is not None:
+            return chain([first], found)
+        if rule is not None and rule not in self.rules.by_name and not any(alert_records(self._table, rule)):
+            names = ", ".join(self.rules.by_name) or "none"
+            raise ValueError(f"the table has no rule {shown(rule)} and no alert of one; its rules: {names}")
+        return iter(())
