@@ -3,7 +3,7 @@
 The job's own steps run in the worker code of Beam's SDK, bundle by bundle, as Dataflow runs them: on the model of the
 engine that tests have. Each of --sensors sends three metrics --every so many seconds, a hundred events in a message,
 and is in one of a hundred sites; all sensors are a fleet. Windows are an hour and a day long. One event of a hundred is
-two hours late, a share of --beyond is beyond a limit. Messages of ten seconds are a bundle. Beam's connector writes the
+two hours late, and a share --beyond of the sensors is beyond a limit all the time. Messages of ten seconds are a bundle. Beam's connector writes the
 rows of a stage. CPU time includes that of the table, which is in memory. The defaults of the job apply; no sensor is
 silent.
 
@@ -160,7 +160,7 @@ def fleet(sensors: int, minutes: int, every_s: int, beyond: float) -> Iterator[t
                 f"sensor-{number:07}",
                 time_us - before_s * SECOND - (2 * HOUR if rng.random() < 0.01 else SECOND) - number % of_step,
                 {name: round(rng.gauss(20, 10), 2) for name in ("battery", "humidity")}
-                | {"temperature": round(rng.gauss(20, 10), 2) + (1000 if rng.random() < beyond else 0)},
+                | {"temperature": round(rng.gauss(20, 10), 2) + (1000 if number * 7919 % 10_000 < beyond * 10_000 else 0)},
                 {"site": f"site-{number % 100}"},
             )
             for before_s in range(0, 10, every_s)

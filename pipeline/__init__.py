@@ -3,7 +3,7 @@
 ``from pipeline import SensorTable`` is the Python API. The packages, from the top down (a package imports from those
 below it; features, the first thirteen, do not import each other):
 
-    alerts        stores, checks and shows the rules of alerts
+    alerts        stores, checks and shows the rules of alerts, and delivers alerts
     backfill      writes readings from files to a table, as if they had been streamed
     dead_letters  lists, exports and replays dead letters
     forget        removes every row of a sensor
@@ -16,6 +16,7 @@ below it; features, the first thirteen, do not import each other):
     run           the streaming job as a command
     serve         an HTTP API over a table, and a page for the browser
     table         creates, adopts, compares, describes and deletes tables
+    delivery      sends alerts to a URL
     cli           the root of the ``tidetable`` command line, and what its commands share
     charts        draws time series, for a terminal or as a PNG
     job           ``python -m pipeline``: flags, launch checks, the graph, running and stopping it

@@ -1,18 +1,28 @@
-"""``tidetable alerts``: the rules of a table's alerts."""
+"""``tidetable alerts``: the rules of a table's alerts, and their delivery."""
 
+import json
+import re
+import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
 
 import click
 
-from pipeline.cli.console import print_json_line
+from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import InputText, TextFile, table_options
-from pipeline.cloud.connection.names import TableName
+from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, table_options
+from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.core.alerts.rules import Rule, RulesError, parse_rules
+from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
+from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
+from pipeline.core.notation.times import format_time
+from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 if TYPE_CHECKING:
     from pipeline.cloud.scanning.row_reader import RowReader
@@ -20,12 +30,14 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000  # sensors
 
+_SENSORS_FILE = re.compile(r"""^([ \t]*)sensors_file[ \t]*=[ \t]*["']([^"'\n]+)["'][ \t]*(?:#.*)?$""", re.MULTILINE)
+
 _FILE = click.argument("file", type=TextFile())
 
 
 @click.group(cls=ExampleGroup)
 def alerts() -> None:
-    """Store, check and show the rules of a table's alerts.
+    """Store, check and show the rules of a table's alerts, and deliver alerts.
 
     A job with --alerts_topic watches readings by these rules. It takes a change within a minute, without a relaunch.
     """
@@ -38,7 +50,8 @@ def apply(file: InputText, table: TableName) -> None:
     """Store the rules of FILE in the table, in place of those that it has.
 
     Alerts of rules that are no longer there, or that fire for something else now, are resolved. The table gets a family
-    of alerts if it has none. A file without rules removes them all.
+    of alerts if it has none. A file without rules removes them all. A rule's sensors_file, with an id in each line, is
+    read beside FILE, and its ids are stored.
 
     \b
     Exit codes:
@@ -51,10 +64,10 @@ def apply(file: InputText, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        rules = _rules_of(file, schema)
+        rules, text = _rules_of(file, schema)
         _warn(rows, schema, rules)
     alert_store.add_families(table, schema)
-    alert_store.write_rules_text(table, file.text if rules else "")
+    alert_store.write_rules_text(table, text if rules else "")
     click.echo(f"table {table.table}: {counted(len(rules), 'rule')} stored; a running job takes them within a minute")
 
 
@@ -76,9 +89,50 @@ def check(file: InputText, table: TableName) -> None:
 
     with RowReader.open(table) as rows:
         schema = _schema_of(rows)
-        rules = _rules_of(file, schema)
+        rules, _ = _rules_of(file, schema)
         _warn(rows, schema, rules)
     _print(rules)
+
+
+@alerts.command()
+@click.argument("rule")
+@click.argument("sensor", required=False, default="")
+@click.option(
+    "--for",
+    "duration",
+    type=Parsed("duration", parse_duration),
+    required=True,
+    help="Time for which messages wait, like 2h; 0 ends a mute.",
+)
+@table_options
+def mute(rule: str, sensor: str, duration: timedelta, table: TableName) -> None:
+    """Let the messages of RULE wait, about one SENSOR or about all.
+
+    Alerts fire, resolve and are recorded as ever. When the time is over, those are told that still fire. A running job
+    takes a mute within a minute.
+
+    \b
+    Exit codes:
+      0  the rule is muted, or not any more
+      1  the table can't be read or written, or stores no schema
+      2  wrong usage, or the table has no such rule
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+    from pipeline.cloud.scanning.row_reader import RowReader
+    from pipeline.cloud.tables import alert_store
+
+    with RowReader.open(table) as rows:
+        names = [known.name for known in alert_store.read_rules(rows, _schema_of(rows)).rules]
+    if rule not in names:
+        raise click.UsageError(f"table {table.table} has no rule {plain(rule)}; it has {_some(names) or 'none'}")
+    if sensor:
+        try:
+            checked_sensor_id(sensor)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    until = datetime.now(UTC) + duration
+    alert_store.mute(table, rule, sensor, int(until.timestamp() * 1_000_000) if duration else 0)
+    of = f"rule {rule}{f' of {sensor}' if sensor else ''}"
+    click.echo(f"{of}: messages wait until {until:%Y-%m-%dT%H:%M:%SZ}" if duration else f"{of}: messages wait no more")
 
 
 @alerts.command()
@@ -96,13 +150,14 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
         if toml:
             click.echo(alert_store.read_rules_text(rows), nl=False)
             return
-        rules = alert_store.read_rules(rows, _schema_of(rows)).rules
+        stored = alert_store.read_rules(rows, _schema_of(rows))
+        rules = stored.rules
     if as_json:
         for rule in rules:
             print_json_line(
                 {
                     "rule": rule.name,
-                    "sensors": rule.sensors,
+                    "sensors": rule.sensors if isinstance(rule.sensors, str) else list(rule.sensors),
                     "metadata": dict(rule.metadata),
                     "condition": rule.summary,
                     "severity": rule.severity,
@@ -111,8 +166,68 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
             )
     else:
         _print(rules)
+        for (name, sensor), until_us in sorted(stored.mutes.items()):
+            if until_us > time.time_ns() // 1000:
+                click.echo(plain(f"{name}{f' of {sensor}' if sensor else ''}: muted until {format_time(until_us)}"))
     if not rules:
         click.echo(f"table {table.table} has no rules of alerts", err=True)
+
+
+@alerts.command()
+@click.option(
+    "--subscription",
+    required=True,
+    type=Parsed("subscription", subscription_path),
+    help="A subscription of the alerts' topic, projects/PROJECT/subscriptions/SUBSCRIPTION, that nobody else reads.",
+)
+@click.option(
+    "--to",
+    "url",
+    required=True,
+    metavar="URL",
+    type=Parsed("url", checked_url),
+    help="The receiver, https://HOST/PATH.",
+)
+@click.option(
+    "--key-file", type=InputPath(), help="A file with the key that signs each request, in X-Tidetable-Signature."
+)
+@click.option("--insecure-http", is_flag=True, help="Send by http:// beyond this machine, which others can read.")
+@click.option("--once", is_flag=True, help="Stop when no alert has come for three seconds.")
+@click.pass_context
+def deliver(
+    ctx: click.Context,
+    subscription: str,
+    url: SplitResult,
+    key_file: Path | None,
+    insecure_http: bool,
+    once: bool,
+) -> None:
+    """Send each alert of a subscription to a URL, by an HTTP POST of its JSON, until Ctrl-C.
+
+    An alert is acknowledged when the receiver has answered 2xx. One that it refuses, or does not take within two
+    minutes, stays on the subscription, and is sent again later. One older than another that was sent is dropped.
+
+    \b
+    Exit codes:
+      0    with --once, nothing is left
+      1    with --once, some alerts are left; or the subscription does not exist, or the server is unavailable
+      2    wrong usage
+      130  Ctrl-C; pulled alerts are returned first
+    """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
+    if url.scheme == "http" and not is_loopback(url.hostname or "") and not insecure_http:
+        raise click.UsageError("--to sends alerts as others can read them; use https://, or add --insecure-http")
+    try:
+        key = read_token(key_file).encode() if key_file else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key-file") from error
+    from pipeline.delivery import AlertDelivery
+
+    with open_backlog(subscription) as (backlog, stopped):
+        delivery = AlertDelivery(backlog, url, key, once)
+        delivery.run(stopped)
+    counts = delivery.counts
+    click.echo(f"alerts: {counts['delivered']:,} delivered, {counts['dropped']:,} dropped, {counts['left']:,} left")
+    ctx.exit(130 if stopped() else 1 if counts["left"] else 0)
 
 
 def _schema_of(rows: "RowReader") -> "TableSchema":
@@ -126,12 +241,24 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
     return schema
 
 
-def _rules_of(file: InputText, schema: "TableSchema") -> tuple[Rule, ...]:
+def _rules_of(file: InputText, schema: "TableSchema") -> tuple[tuple[Rule, ...], str]:
+    """Returns the rules of a file, and its text with the ids of the files that it names."""
     try:
-        return parse_rules(file.text, file.name, schema)
+        text = _SENSORS_FILE.sub(lambda match: _ids_in(Path(file.name).parent / match[2], match[1]), file.text)
+        return parse_rules(text, file.name, schema), text
+    except OSError as error:
+        raise click.UsageError(f"{plain(str(error.filename))}: {error.strerror}; sensors_file names it") from error
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"a sensors_file of {file.name} is not UTF-8 text: one id in each line") from error
     except RulesError as error:
         first, *others = map(plain, error.problems)
         raise click.UsageError("\n".join([first, *(f"Error: {each}" for each in others)])) from error
+
+
+def _ids_in(path: Path, indent: str) -> str:
+    with path.open("rb") as content:
+        ids = content.read(MAX_BYTES).decode().split()
+    return f"{indent}sensors = {json.dumps(ids)}"
 
 
 def _warn(rows: "RowReader", schema: "TableSchema", rules: Iterable[Rule]) -> None:
@@ -158,5 +285,6 @@ def _some(names: list[str]) -> str:
 
 def _print(rules: Iterable[Rule]) -> None:
     for rule in rules:
-        of = [f"sensors {rule.sensors}", *(f"{name}={value}" for name, value in rule.metadata)]
+        whom = f"sensors {rule.sensors}" if isinstance(rule.sensors, str) else counted(len(rule.sensors), "sensor")
+        of = [whom, *(f"{name}={value}" for name, value in rule.metadata)]
         click.echo(plain(f"{rule.name}: {rule.summary}; {', '.join(of)}; severity {rule.severity}"))

@@ -1,6 +1,7 @@
 """Tests of ``tidetable alerts`` and ``tidetable read alerts``, on tables in the emulator."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,16 +11,18 @@ from click.testing import CliRunner, Result
 from pipeline import SensorTable, alert_records
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
+from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import FAMILY, alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import NEVER_US, Track, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
+from tests.support.alerts import in_order
 from tests.support.rows import decoded
-from tests.support.tables import T, created, write
+from tests.support.tables import HOUR, T, created, write
 
 _RULES = '[[rule]]\nname = "warm"\nsensors = "freezer-*"\nmetric = "t"\nabove = 10\nfor = "10m"\nseverity = "page"\n'
 
@@ -89,9 +92,8 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
     other = "freezer-2" + "x" * 247  # as long as an id may be
     for sensor, values in {"freezer-1": (11.5, 9), other: (11.5, 12)}.items():
-        track = Track()
-        changes = track.update(rule, [Value(T + i * 1_000_000, each) for i, each in enumerate(values)], NEVER_US, 1)
-        write(table, [decoded(alert_row(rule, sensor, changes.added, changes.withdrawn, track))])
+        found = in_order(rule, {T + i * 1_000_000: each for i, each in enumerate(values)})
+        write(table, [decoded(alert_row(rule, sensor, found))])
     now = [json.loads(line) for line in _run(table, "read", "alerts", "--json").stdout.splitlines()]
     assert now == [
         {
@@ -130,8 +132,37 @@ def test_no_such_rule(table: TableName, file: Path) -> None:
     assert result.stderr == "Error: the table has no rule 'wram' and no alert of one; its rules: warm\n"
     file.write_text("")
     rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
-    track = Track()
-    changes = track.update(rule, [Value(T, 11.5)], NEVER_US, 1)
-    write(table, [decoded(alert_row(rule, "freezer-1", changes.added, changes.withdrawn, track))])
+    write(table, [decoded(alert_row(rule, "freezer-1", in_order(rule, {T: 11.5})))])
     _run(table, "alerts", "apply", file)
     assert _run(table, "read", "alerts", "--rule", "warm").stdout.count("freezer-1") == 1  # the rule was removed
+
+
+def test_sensors_by_a_file(table: TableName, file: Path) -> None:
+    """The ids in a rule's file are stored with the rules; a file that is not there has a line."""
+    file.write_text(_RULES.replace('sensors = "freezer-*"', 'sensors_file = "ids.txt"  # one in each line'))
+    assert _run(table, "alerts", "apply", file).stderr.endswith(
+        "ids.txt: No such file or directory; sensors_file names it\n"
+    )
+    (file.parent / "ids.txt").write_text("freezer-2\nfreezer-1\n")
+    assert _run(table, "alerts", "apply", file).exit_code == 0
+    assert 'sensors = ["freezer-2", "freezer-1"]\n' in _run(table, "alerts", "show", "--toml").stdout
+    assert "; 2 sensors;" in _run(table, "alerts", "show").stdout
+
+
+def test_mutes(table: TableName, file: Path) -> None:
+    """A rule is muted for all sensors or for one, until a time or until it is unmuted."""
+    _run(table, "alerts", "apply", file)
+    assert "has no rule cold; it has warm" in _run(table, "alerts", "mute", "cold", "--for", "1h").stderr
+    assert _run(table, "alerts", "mute", "warm", "--for", "2h").stdout.startswith("rule warm: messages wait until 20")
+    assert _run(table, "alerts", "mute", "warm", "freezer-1", "--for", "1d").exit_code == 0
+    lines = _run(table, "alerts", "show").stdout.splitlines()
+    assert [line.partition(" until ")[0] for line in lines[1:]] == ["warm: muted", "warm of freezer-1: muted"]
+    with RowReader.open(table) as reader:
+        rules = read_rules(reader, TableSchema.for_new_table())
+    now_us = time.time_ns() // 1000
+    (rule,) = rules.rules
+    for sensor, hours in (("freezer-1", 24), ("freezer-2", 2)):
+        assert abs((rules.waits_until_us(rule, sensor, now_us) or 0) - now_us - hours * HOUR) < HOUR // 10
+    for sensor in ((), ("freezer-1",)):
+        assert "wait no more" in _run(table, "alerts", "mute", "warm", *sensor, "--for", "0").stdout
+    assert len(_run(table, "alerts", "show").stdout.splitlines()) == 1

@@ -32,6 +32,10 @@ EXAMPLES = {
     "alerts apply": "tidetable alerts apply rules.toml",
     "alerts check": "tidetable alerts check rules.toml",
     "alerts show": "tidetable alerts show --toml",
+    "alerts deliver": (
+        "tidetable alerts deliver --subscription projects/my-project/subscriptions/alerts "
+        "--to https://example.com/alerts"
+    ),
     "run": (
         "tidetable run --input-subscription projects/my-project/subscriptions/events "
         "--dead-letter-topic projects/my-project/topics/dead-letters"

@@ -118,11 +118,9 @@ class TableSteps:
         table = WatchedTable(
             name,
             schema,
-            settings.allowed_lateness // _MICROSECOND,
             settings.newest_every // _MICROSECOND,
             settings.max_future // _MICROSECOND,
             began_us or 0,
-            self.target.effective_retention,
         )
         watched: Watched = readings | "WatchAlerts" >> WatchAlerts(table, groups_for(schema.rate), clock, results)
         return watched

@@ -30,6 +30,7 @@ from pipeline.cli.output import Output
 from pipeline.cloud.connection.key_ranges import sampled_keys, split_points
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
+from pipeline.core.answers.enough_data import ANY_DATA, LeastData, with_enough
 from pipeline.core.queries.events import Query
 from pipeline.core.queries.many import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.queries.reads import ForeignRows
@@ -68,6 +69,7 @@ class Export:
         query: the events, or the starts and metrics of windows.
         tier: the tier of the windows; None to export events.
         printing: the format and the place.
+        least: the data that a metric needs in a window.
     """
 
     table: TableName
@@ -76,6 +78,7 @@ class Export:
     query: Query
     tier: Tier | None
     printing: Printing
+    least: LeastData = ANY_DATA
 
     @property
     def view(self) -> View[Any]:
@@ -198,13 +201,14 @@ class _ReadPartFn(TableReadingFn):
     def _records(self, part: EventPart, foreign: ForeignRows) -> Iterator[RawRecord | AggregateRecord]:
         sensors, tier = self._export.sensors, self._export.tier
         if tier is not None:
-            return chain.from_iterable(window_parts(tier, self._read, sensors, part.query, foreign.add, part.keys))
+            windows = window_parts(tier, self._read, sensors, part.query, foreign.add, part.keys)
+            return with_enough(chain.from_iterable(windows), tier, self._export.least)
         blocks = chain.from_iterable(blocks_of_part(self._export.schema, self._read, sensors, part, foreign.add))
         return chain.from_iterable(block.records() for block in blocks)
 
     def _tables(self, part: EventPart, foreign: ForeignRows) -> Iterator[pyarrow.Table]:
         sensors, tier, printing = self._export.sensors, self._export.tier, self._export.printing
-        if not printing.in_columns:
+        if not printing.in_columns or any(self._export.least):
             return tables_of(self._records(part, foreign), self._export.view, printing)
         if tier is not None:
             blocks = window_blocks(tier, self._read, sensors, part.query, foreign.add, part.keys)

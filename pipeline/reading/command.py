@@ -15,6 +15,7 @@ from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_op
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
+from pipeline.core.answers.enough_data import ANY_DATA, LeastData
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.points import FROM_READINGS, Points
 from pipeline.core.events.file_columns import SENSOR_ID
@@ -36,6 +37,7 @@ from pipeline.reading.options import (
     chosen_sensors,
     fill_option,
     fresh_option,
+    least_options,
     limit_of_many_option,
     limit_option,
     many_sensors,
@@ -286,6 +288,7 @@ def prefix(
 @metrics_option
 @fresh_option
 @fill_option
+@least_options
 @no_metadata_option
 @reading_options
 @format_options
@@ -299,6 +302,7 @@ def aggregates(
     metrics: tuple[str, ...],
     fresh: bool,
     fill: str,
+    least: LeastData,
     open_table: OpenTable,
     output: Printing,
 ) -> None:
@@ -324,25 +328,28 @@ def aggregates(
                 metrics=metrics or None,
                 fill=fill,
                 fresh=fresh,
+                min_coverage=least.coverage,
+                min_count=least.readings,
             )
         if chosen is not None and output.beam_flags is not None:
             query, of_tier = Query(start_us, end_us, metrics or None), tier_of(table.schema, tier)
-            _run_job(table, chosen, query, of_tier, output)
+            _run_job(table, chosen, query, of_tier, output, least)
             if lost := missing_before(records.incomplete_before_us, "windows"):
                 click.echo(lost, err=True)
             return
         seen, window, span_us = _Seen(), tier or table.schema.tiers[0].window, (start_us, end_us)
-        if chosen is not None and output.in_columns and not fresh and fill == Fill.NONE:
+        if chosen is not None and output.in_columns and not (fresh or any(least)) and fill == Fill.NONE:
             blocks = table.window_blocks_of(chosen, start_us, end_us, tier=tier, metrics=metrics or None)
             print_window_blocks(seen.through_blocks(blocks), window, output)
         else:
             print_records(seen.through(records), AGGREGATES, output, several=chosen is not None or len(sensors) > 1)
+        what = "aggregates with enough readings" if any(least) else "aggregates"
         absent = [
-            no_aggregates(table, sensor, window, metrics, span_us)
+            no_aggregates(table, sensor, window, metrics, span_us, what)
             for sensor in sensors
             if chosen is None and sensor not in seen.sensors
         ]
-        _report_missing(metrics, seen, "windows")
+        _report_missing(metrics, seen, "windows", "enough readings of " if any(least) else "")
         if lost := missing_before(records.incomplete_before_us, "windows"):
             click.echo(lost, err=True)
         if chosen is None:
@@ -350,7 +357,7 @@ def aggregates(
             return
         _exit_if_missing(table, chosen)
         if not seen.count:
-            click.echo(f"no aggregates of them in windows of {window.text} that start{between(span_us)}", err=True)
+            click.echo(f"no {what} of them in windows of {window.text} that start{between(span_us)}", err=True)
 
 
 @read.command()
@@ -501,14 +508,23 @@ class _Seen:
                 return
 
 
-def _run_job(table: "SensorTable", chosen: Chosen, query: Query, tier: Tier | None, output: Printing) -> None:
+def _run_job(
+    table: "SensorTable",
+    chosen: Chosen,
+    query: Query,
+    tier: Tier | None,
+    output: Printing,
+    least: LeastData = ANY_DATA,
+) -> None:
     """Exports by a job of Beam's, unless an id or a glob chooses no sensor. Exits with 1 if rows were left out."""
     from pipeline.job.flag_values import BadFlag  # slow to import, as the next
     from pipeline.reading import batch
 
     _exit_if_missing(table, chosen, tier)
     try:
-        written, foreign, where = batch.run(batch.Export(table.rows.name, table.schema, chosen, query, tier, output))
+        written, foreign, where = batch.run(
+            batch.Export(table.rows.name, table.schema, chosen, query, tier, output, least)
+        )
     except BadFlag as problem:
         raise click.UsageError(str(problem)) from problem
     what = counted(written, "event" if tier is None else "window")
@@ -535,7 +551,7 @@ def _report_absent(lines: Iterable[str], *, of_metrics: bool = False) -> None:
         sys.exit(1)
 
 
-def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events") -> None:
+def _report_missing(metrics: tuple[str, ...], seen: _Seen, what: str = "events", of: str = "") -> None:
     for metric in metrics:
         if seen.count and not {metric, qualifier_of("count", metric)} & seen.metrics:
-            click.echo(f"none of these {what} has {metric}", err=True)
+            click.echo(f"none of these {what} has {of}{metric}", err=True)

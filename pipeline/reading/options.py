@@ -22,6 +22,7 @@ from pipeline.cli.options import (
     table_options,
 )
 from pipeline.cloud.connection.names import TableName
+from pipeline.core.answers.enough_data import LeastData
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.queries.many import Chosen, is_glob
@@ -152,6 +153,25 @@ def range_options(command: Command) -> Command:
         return command(*args, start_us=start_us, end_us=end_us, **kwargs)
 
     return with_range
+
+
+def least_options(command: Command) -> Command:
+    """Adds ``--min-coverage`` and ``--min-count``; passes ``least``, a :class:`LeastData`."""
+
+    @click.option(
+        "--min-coverage",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        default=0.0,
+        help="Leave out metrics of a window with less than this share, from 0 to 1, of the readings that are expected. "
+        "Needs [rate] in the schema.",
+    )
+    @click.option("--min-count", type=COUNT, help="Leave out metrics of a window with fewer readings than this.")
+    @functools.wraps(command)
+    def with_least(*args: Any, min_coverage: float, min_count: int | None, **kwargs: Any) -> Any:
+        return command(*args, least=LeastData(min_coverage, min_count or 0), **kwargs)
+
+    return with_least
 
 
 def last_day(start_us: int | None, end_us: int | None) -> tuple[int, int]:

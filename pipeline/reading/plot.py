@@ -14,6 +14,7 @@ from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
 from pipeline.cli.options import AskedRange, Parsed
+from pipeline.core.answers.enough_data import LeastData
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import group_json
 from pipeline.core.notation.text import counted, json_number, plain
@@ -27,6 +28,7 @@ from pipeline.reading.options import (
     OpenTable,
     last_day,
     last_day_options,
+    least_options,
     metadata_of_one,
     metadata_option,
     reading_options,
@@ -68,6 +70,7 @@ class Curve:
         metadata: Mapping[str, str],
         max_events: int,
         asked: tuple[str, str] | None,
+        least: LeastData,
     ) -> "Curve":
         """Reads a metric: windows, and the events of a sensor if they are at most ``max_events``."""
         start_us, end_us = span_us
@@ -85,7 +88,15 @@ class Curve:
                 records = table.range(subject, start_us, end_us, metrics=[metric], limit=most, metadata=metadata)
                 if window:
                     first_us = window.start_of(start_us)
-                    windows = table.aggregates(subject, first_us, end_us, tier=window, metrics=[metric])
+                    windows = table.aggregates(
+                        subject,
+                        first_us,
+                        end_us,
+                        tier=window,
+                        metrics=[metric],
+                        min_coverage=least.coverage,
+                        min_count=least.readings,
+                    )
         names, band = _band_points(windows or (), metric, asked)
         lost = missing_before(windows.incomplete_before_us, "windows") if windows else ""
         newest = [Reading(record.event_time_us, record.readings[metric]) for record in records]
@@ -104,12 +115,13 @@ class Curve:
         for event in self.events:
             yield common | {"event_time": format_time(event.time_us), "value": event.value}
 
-    def summary(self, tier: Window | None) -> str:
+    def summary(self, tier: Window | None, least: LeastData) -> str:
         """Returns a line about the windows and events drawn, and why these."""
         if self.window is None:
             windows = "the table has no aggregates"
         elif not self.band:
-            windows = f"the range holds no aggregates of {self.window.text}"
+            enough = " with enough readings" if any(least) else ""
+            windows = f"the range holds no aggregates of {self.window.text}{enough}"
         else:
             which = (
                 "as requested"
@@ -215,6 +227,7 @@ def _band(text: str) -> tuple[str, str]:
 )
 @last_day_options
 @window_option
+@least_options
 @click.option(
     "--unit",
     "units",
@@ -242,6 +255,7 @@ def plot(
     metrics: tuple[str, ...],
     asked: AskedRange,
     tier: Window | None,
+    least: LeastData,
     units: tuple[tuple[str, str], ...],
     band: tuple[str, str] | None,
     y_min: float | None,
@@ -273,6 +287,8 @@ def plot(
     _check_limits(y_min, y_max, len(panels))
     if rollup is None and not sensors:
         raise click.UsageError("name a sensor, or with --rollup a group")
+    if rollup is not None and any(least):
+        raise click.UsageError("--min-coverage and --min-count are for sensors; remove them, or --rollup")
     _check_lines(panels, 1 if rollup else len(set(sensors)))
     if not as_json:
         check_installed("charts")
@@ -289,7 +305,7 @@ def plot(
             for each in drawn:
                 for metric in of_axis:
                     label = each if isinstance(each, str) else each.label
-                    series = Curve.read(table, each, metric, span_us, tier, fields, most, band)
+                    series = Curve.read(table, each, metric, span_us, tier, fields, most, band, least)
                     if series.band or series.events:
                         found[label, metric] = series
                     elif isinstance(each, str):
@@ -307,7 +323,7 @@ def plot(
                 print_json_line(line)
     for (sensor, metric), series in found.items():
         which = "" if len(drawn) == len(names) == 1 else f"{plain(metric)} of {plain(sensor)}, "
-        click.echo(f"drawn: {which}{series.summary(tier)}", err=True)
+        click.echo(f"drawn: {which}{series.summary(tier, least)}", err=True)
 
 
 def _groups(table: "SensorTable", name: str, values: Sequence[str]) -> list[SensorGroup]:

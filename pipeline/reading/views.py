@@ -323,15 +323,20 @@ def no_readings_of_many(
 
 
 def no_aggregates(
-    table: "SensorTable", sensor_id: str, window: Window, metrics: Sequence[str], span_us: tuple[int, int]
+    table: "SensorTable",
+    sensor_id: str,
+    window: Window,
+    metrics: Sequence[str],
+    span_us: tuple[int, int],
+    aggregates: str = "aggregates",
 ) -> str:
     """Returns the message for a sensor without aggregates of these metrics, in the range or at all.
 
-    Reads the sensor's oldest aggregate.
+    Reads the sensor's oldest aggregate. ``aggregates`` are the words for what is missing.
     """
     exists = next(table.aggregates(sensor_id, 0, LATEST_US + 1, tier=window, metrics=metrics or None), None) is not None
     what = f"{' or '.join(metrics)} of {sensor_id}" if metrics else sensor_id
-    text = f"no aggregates of {what} in windows of {window.text} that start{between(span_us)}"
+    text = f"no {aggregates} of {what} in windows of {window.text} that start{between(span_us)}"
     return text if exists else text + NEVER
 
 

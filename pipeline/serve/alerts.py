@@ -30,7 +30,7 @@ RuleName = Annotated[Text, Query(alias="rule", description="Only alerts of this 
 OfSensor = Annotated[
     Text, Query(alias="sensor", description="Only alerts of this sensor, under the rules that the table stores.")
 ]
-Watching = Annotated[Text, Query(alias="sensor", description="Only rules whose globs match this sensor's id.")]
+Watching = Annotated[Text, Query(alias="sensor", description="Only rules for sensors with this id.")]
 Since = Annotated[
     Text, Query(description="The start of a range: what fired and resolved in it, instead of what fires now.")
 ]
@@ -62,7 +62,7 @@ async def alerts(
     sensor = checked_sensor_id(sensor_id) if sensor_id else None
 
     def read(table: SensorTable) -> Response:
-        reader = AlertReader(table)
+        reader = AlertReader(table, asked.reads.rules)
         records = reader.records(rule or None, sensor, lately=span is None)
         if span is None:
             firing = firing_now(records, prefix, reader.units)
@@ -91,7 +91,7 @@ async def rules(asked: Asked, sensor_id: Watching = "") -> Response:
     """The rules that the table stores. One on metadata also needs a sensor whose newest metadata fits."""
 
     def read(table: SensorTable) -> Response:
-        reader = AlertReader(table)
+        reader = AlertReader(table, asked.reads.rules)
         watching = [rule for rule in reader.rules.rules if not sensor_id or rule.matches(sensor_id)]
         rows = [_rule_row(rule, reader.units.get(rule.name)) for rule in watching]
         records = (row | {"metadata": dict(rule.metadata)} for rule, row in zip(watching, rows, strict=True))
@@ -112,6 +112,7 @@ def _rule_row(rule: Rule, unit: str | None) -> dict[str, Any]:
         "kind": condition and condition.kind,
         "low": condition and condition.low,
         "high": condition and condition.high,
+        "per_s": rule.per_us / 1e6 or None,
         "unit": unit,
     }
 
@@ -130,7 +131,7 @@ def _alerts_arrow(found: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
 def _rules_arrow(rows: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
     import pyarrow as arrow
 
-    names = ("rule", "condition", "severity", "metric", "of", "tier", "kind", "low", "high", "unit")
-    types = {"low": arrow.float64(), "high": arrow.float64()}
+    names = ("rule", "condition", "severity", "metric", "of", "tier", "kind", "low", "high", "per_s", "unit")
+    types = dict.fromkeys(("low", "high", "per_s"), arrow.float64())
     schema = arrow.schema([(name, types.get(name, arrow.string())) for name in names])
     return arrow.Table.from_pylist(list(rows), schema)

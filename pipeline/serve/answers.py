@@ -275,12 +275,15 @@ class RuleJson(_Json):
     condition: str = Field(description="What it fires for, in a few words.", examples=["temperature above -15 for 10m"])
     metadata: dict[str, str] = Field(description="What the sensor's newest metadata has to have.")
     severity: str
-    metric: str | None = Field(description="Null for silence, as are the fields below.")
+    metric: str | None = Field(description="Null for silence.")
     of: str | None = Field(description="A statistic of windows; null for readings.")
     tier: str | None = Field(description="The windows; null for readings.")
-    kind: str | None = Field(description="above, below, outside or inside.")
+    kind: str | None = Field(
+        description="above, below, outside or inside; null for silence and for a value that stands."
+    )
     low: float | None = Field(description="The lower limit.")
     high: float | None = Field(description="The upper limit; the same if there is only one.")
+    per_s: float | None = Field(description="The seconds to which the limits of a change refer; null for other limits.")
     unit: str | None = Field(description="The unit of the limits, if the schema declares it.")
 
 

@@ -44,6 +44,8 @@ from pipeline.serve.parameters import (
     Metadata,
     Metric,
     Metrics,
+    MinCount,
+    MinCoverage,
     Prefix,
     Search,
     SensorId,
@@ -270,6 +272,8 @@ async def aggregates(
     tier: Tier = "",
     fill: Filling = Fill.NONE,
     fresh: Fresh = False,
+    min_coverage: MinCoverage = 0.0,
+    min_count: MinCount = 0,
     time_zone: TimeZone = "",
     limit: Limit = 1000,
 ) -> Response:
@@ -291,6 +295,8 @@ async def aggregates(
                 fill=fill,
                 fresh=fresh,
                 max_rows=MOST_ROWS,
+                min_coverage=min_coverage,
+                min_count=min_count,
             )
 
         first = found()

@@ -1,7 +1,6 @@
 """The ASGI application: the API, its documentation, the page for the browser, and what protects them."""
 
 import hmac
-import ipaddress
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,9 +25,6 @@ from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 _STATIC = Path(__file__).parent / "static"
 _DOCS = "/api/docs"
 _CLOSED = 499  # the code that servers log for a client that left
-
-_LEAST_TOKEN_LENGTH = 16
-_MOST_TOKEN_BYTES = 1000
 
 # Scripts, styles and requests of the server itself only. The API's page has a script and styles in its HTML.
 _POLICY = (
@@ -129,33 +125,6 @@ _ANSWERS: dict[type[Exception], Callable[[Request, Any], Response]] = {
     ClientLeft: lambda *_: Response(status_code=_CLOSED),
 }
 """The answer to each exception."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach a server on this host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def read_token(path: Path) -> str:
-    """Returns the token in a file. Raises ValueError if it is missing, or too short to be a secret."""
-    try:
-        with path.open("rb") as file:
-            token = file.read(_MOST_TOKEN_BYTES + 1).decode("ascii").strip()
-    except OSError as error:
-        raise ValueError(f"{path} can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} contains characters beyond ASCII; make a token with: openssl rand -hex 32") from error
-    if not token.isprintable() or " " in token or not _LEAST_TOKEN_LENGTH <= len(token) <= _MOST_TOKEN_BYTES:
-        raise ValueError(
-            f"{path} does not contain one token of {_LEAST_TOKEN_LENGTH} to {_MOST_TOKEN_BYTES} characters; "
-            "make one with: openssl rand -hex 32"
-        )
-    return token
 
 
 class Protection:

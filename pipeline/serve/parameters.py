@@ -82,6 +82,16 @@ Filling = Annotated[
         "window before (previous), or values between those of the windows around (linear)."
     ),
 ]
+MinCoverage = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=1,
+        description="The least share of the readings that the schema's [rate] expects. Metrics with less are left out "
+        "of a window, and windows without any metric left count as windows without a row.",
+    ),
+]
+MinCount = Annotated[int, Query(ge=0, description="The least number of readings, likewise.")]
 Fresh = Annotated[bool, Query(description="Whether to compute windows that are still open from their raw rows.")]
 AskedFormat = Annotated[
     Format | None,

@@ -3,8 +3,9 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
@@ -14,7 +15,6 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.alert_store import read_rules
 from pipeline.core.alerts.alert_rows import (
-    HISTORY,
     LATELY,
     AlertRecord,
     alert_key,
@@ -22,37 +22,29 @@ from pipeline.core.alerts.alert_rows import (
     parse_alert_key,
     parse_alert_row,
 )
-from pipeline.core.alerts.group_alerts import WindowValue, windows_part
-from pipeline.core.alerts.known_values import known_values
-from pipeline.core.alerts.machine import NEVER_US
+from pipeline.core.alerts.group_alerts import AlertKey, SilentSensors, StoredAlerts, WindowValue, windows_part
+from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.newest_metadata import NewestMetadata
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
-from pipeline.core.alerts.silence import SilentSensors
-from pipeline.core.alerts.stored_alerts import (
-    AlertKey,
-    StoredAlerts,
-    StoredSensors,
-    StoredValues,
-    ValuesWanted,
-)
 from pipeline.core.notation.times import parse_time
+from pipeline.core.queries.events import Query, events_of
 from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.results.window_results import read_batch
-from pipeline.core.rows.newest_row import latest_key, latest_range, parse_latest_row
+from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, version_us
+from pipeline.core.rows.newest_row import LatestRecord, latest_key, latest_range, parse_latest_key, parse_latest_row
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
+from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.proto.window_result_pb2 import WindowResult
 from pipeline.transforms.tables import RETRY_S, Clock, TableReadingFn
 from pipeline.transforms.windows_here import HERE
 
 _RULES_EVERY_S = 30.0
 _RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
-_SECOND_US = 1_000_000
-_LATELY_US = 7 * 86_400 * _SECOND_US  # Pub/Sub keeps messages for as long, unless it is told otherwise
+_LATELY_US = 7 * 86_400_000_000  # Pub/Sub keeps messages for as long, unless it is told otherwise
 _MOST_SILENT = 1_000  # sensors in an element
 _LEAST_SWEEP_US = 10_000_000
 
@@ -65,20 +57,16 @@ class WatchedTable(NamedTuple):
     Attributes:
         name: the table's name.
         schema: the table's schema.
-        lateness_us: the time by which a reading may be late.
         newest_behind_us: the time by which rows of newest readings may be behind.
         max_future_us: the time by which a reading may be ahead.
         began_us: the time at which the job began.
-        retention: the table's retention.
     """
 
     name: TableName
     schema: TableSchema
-    lateness_us: int
     newest_behind_us: int
     max_future_us: int
     began_us: int
-    retention: Retention
 
 
 class _JobAlerts:
@@ -89,6 +77,7 @@ class _JobAlerts:
         self.rules: RuleSet | None = None
         self.read_s = 0.0
         self.stored: dict[int, StoredAlerts] | None = None
+        self.sent = set[str]()  # of the sensors that rules name one by one
 
     def has_rules(self, least: int) -> bool:
         """Returns whether rules were read lately that have at least this number."""
@@ -153,6 +142,8 @@ class AlertTableFn(TableReadingFn):
             # Older ones are those of a cluster that is behind.
             if before is None or found.number > before.number:
                 shared.rules = found
+            elif found.number == before.number:
+                before.mutes = found.mutes
         except ServerProblem as problem:
             if before is None or before.number < least:
                 raise
@@ -165,34 +156,72 @@ class AlertTableFn(TableReadingFn):
         with shared.lock:
             if shared.stored is None:
                 shared.stored = self._stored()
-        return shared.stored.get(group, StoredAlerts([], {}))
+        return shared.stored.get(group, StoredAlerts([], []))
 
     def _stored(self) -> dict[int, StoredAlerts]:
-        open_alerts: dict[int, list[AlertRecord]] = {}
-        over: dict[int, dict[AlertKey, int]] = {}
-        unsure: dict[int, list[AlertRecord]] = {}
-        lately_us = self._table.began_us - _LATELY_US
+        found, lately_us = dict[int, StoredAlerts](), self._table.began_us - _LATELY_US
         for record in _alerts_of(self._read(RowSelection(alert_range(), LATELY))):
-            group = group_of(record.sensor_id.encode(), self._groups)
-            last_us = record.transitions[-1].time_us if record.transitions else NEVER_US
-            if record.is_open:
-                open_alerts.setdefault(group, []).append(record)
-            elif last_us >= lately_us:
-                over.setdefault(group, {})[record.rule, record.sensor_id] = last_us
-            if HERE.after_crash and (record.is_open or max(last_us, record.told_us) >= lately_us):
-                unsure.setdefault(group, []).append(record)
-        groups = open_alerts.keys() | over.keys() | unsure.keys()
-        found = ((open_alerts.get(group, []), over.get(group, {}), unsure.get(group, [])) for group in groups)
-        return {group: StoredAlerts(*each) for group, each in zip(groups, found, strict=True)}
+            is_unsure = HERE.after_crash and (record.is_open or record.last.time_us >= lately_us)
+            if record.is_open or is_unsure:
+                stored = found.setdefault(self._group_of(record.sensor_id), StoredAlerts([], []))
+                stored.open.extend([record] * record.is_open)
+                stored.unsure.extend([record] * is_unsure)
+        return found
+
+    def _group_of(self, sensor_id: str) -> int:
+        return group_of(sensor_id.encode(), self._groups)
 
     def records(self, keys: Sequence[AlertKey]) -> dict[AlertKey, AlertRecord]:
         """Returns the alerts that have rows, with one request for hundreds."""
         rows = self._rows_of((alert_key(*key) for key in keys), LATELY)
         return {(record.rule, record.sensor_id): record for record in _alerts_of(rows)}
 
-    def values(self, wanted: Sequence[ValuesWanted]) -> list[StoredValues]:
-        """Returns the answer to each question, with a request for many."""
-        return known_values(self._table.schema, self._table.retention, self._read, wanted, self._now_us())
+    def newest(self, sensors: Collection[str]) -> dict[str, dict[str, Value]]:
+        """Returns the newest readings of sensors, by metric: by their rows, or by raw rows if there are none."""
+        found, schema = dict[str, dict[str, Value]](), self._table.schema
+        if schema.latest is not None:
+            for record in self._newest_rows(sensors, CellSelection((schema.latest,), versions=1)):
+                found[record.sensor_id] = {name: Value(*at) for name, at in record.readings.items()}
+        elif schema.finds_sensors:
+            for sensor_id in sensors:
+                for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
+                    readings = event.readings.items()
+                    found[sensor_id] = {name: Value(event.event_time_us, value) for name, value in readings}
+        return found
+
+    def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> set[str]:
+        """Returns the sensors of which the table has a newer window that is over, or a newer version of this one."""
+        window, schema = rule.window, self._table.schema
+        tier = None if window is None else schema.tier(window)
+        if window is None or tier is None:
+            return set()
+        column, now_us, found = qualifier_of(str(rule.of), str(rule.metric)).encode(), self._now_us(), set[str]()
+        cells = CellSelection((tier.family,), (column,), versions=1)
+        over_us = window.start_of(now_us)  # before this, windows start that are over
+        ranges = (
+            aggregate_range(window, sensor_id, window.start_of(value.time_us - 1), over_us)
+            for sensor_id, value in newest.items()
+            if value.time_us <= over_us
+        )
+        for some in in_batches(ranges):
+            for row in self._read(RowSelection(some, cells)):
+                key = parse_aggregate_key(window, row.key)
+                value, end_us = newest[key.sensor_id], window.end_of(key.start_us)
+                version_of_row = max(cell.timestamp_us for cell in row.cells)
+                if end_us > value.time_us or version_of_row > version_us(key.start_us, value.version):
+                    found.add(key.sensor_id)
+        return found
+
+    def unchanged_since(self, rule: Rule, sensor_id: str, value: float, before_us: int) -> int:
+        """Returns the time since which a sensor's readings before a time have not moved from a value."""
+        since_us, metric, schema = before_us, str(rule.metric), self._table.schema
+        query = Query(before_us - rule.unchanged_for_us, before_us, metrics=(metric,))
+        events = events_of(schema, self._read, sensor_id, query, _left_out) if schema.finds_sensors else ()
+        for event in events:
+            if abs(event.readings.get(metric, value) - value) > rule.tolerance:
+                break
+            since_us = event.event_time_us
+        return since_us
 
     def window_values(self, batch: bytes) -> Iterator[tuple[int, bytes]]:
         """Yields the statistics that rules look at, by group, of a batch of results."""
@@ -202,26 +231,34 @@ class AlertTableFn(TableReadingFn):
             result = WindowResult.FromString(serialized)
             for rule in rules:
                 if rule.tier == result.tier and result.kind != "early" and rule.matches(result.sensor_id):
-                    value = _statistic(result, str(rule.metric), str(rule.of))
+                    value = self._value_of(rule, result)
                     if value is not None:
-                        group = group_of(result.sensor_id.encode(), self._groups)
-                        of = WindowValue(result.sensor_id, rule.id, parse_time(result.window_end), value)
-                        found.setdefault(group, []).append(of)
+                        of_group = found.setdefault(self._group_of(result.sensor_id), [])
+                        of_group.append(WindowValue(result.sensor_id, rule.id, value))
         for group, values in found.items():
             yield group, windows_part(values)
+
+    def _value_of(self, rule: Rule, result: WindowResult) -> Value | None:
+        """Returns what a rule looks at in a window; None if the window lacks data for it."""
+        for of_metric in result.metrics:
+            if of_metric.metric == rule.metric:
+                value = next((each.value for each in of_metric.statistics if each.name == rule.of), None)
+                value = float(of_metric.count) if rule.of == "count" else value
+                share = of_metric.coverage or None
+                if value is None or of_metric.count < rule.min_count or (share or 0.0) < rule.min_coverage:
+                    return None
+                return Value(parse_time(result.window_end), value, result.version, of_metric.count, share)
+        return None
 
     def _now_us(self) -> int:
         return int(self._clock() * 1_000_000)
 
-    def fits(self, sensor_id: str, rule: Rule) -> bool:
-        """Returns whether the newest metadata of a sensor is what the rule asks for."""
-        return not rule.metadata or rule.fits(self._metadata.of(sensor_id))
-
     def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
         """Returns the sensors that the rule asks for, given the times of their newest readings."""
-        if rule.metadata:
-            self._metadata.learn(newest_us)
-        return [sensor_id for sensor_id in newest_us if self.fits(sensor_id, rule)]
+        if not rule.metadata:
+            return list(newest_us)
+        self._metadata.learn(newest_us)
+        return [sensor_id for sensor_id in newest_us if rule.fits(self._metadata.of(sensor_id))]
 
     def sweep_every_us(self) -> int:
         """Returns the time between two looks for silent sensors: a tenth of the shortest silence."""
@@ -250,34 +287,53 @@ class AlertTableFn(TableReadingFn):
             def none_yet(rule: Rule = rule, after: str = "") -> SilentSensors:
                 return SilentSensors(rule.id, watermark_us, after, None, {})
 
-            for row in self._open().read(latest_range(_prefix(rule.sensors)), _older(family, until_us)):
-                try:
-                    record = parse_latest_row(row)
-                except ValueError:
-                    continue
-                sensor_id, newest_us = record.sensor_id, record.event_time_us
-                # The filter compares whole milliseconds.
-                if newest_us < until_us and rule.matches(sensor_id):
-                    group = group_of(sensor_id.encode(), self._groups)
-                    silent = found.setdefault(group, none_yet())
-                    silent.newest_us[sensor_id] = newest_us
-                    if len(silent.newest_us) == _MOST_SILENT:
-                        yield group, silent._replace(until=sensor_id)
-                        found[group] = none_yet(after=sensor_id)
+            for sensor_id, newest_us in self._silent_under(rule, family, until_us):
+                group = self._group_of(sensor_id)
+                silent = found.setdefault(group, none_yet())
+                silent.newest_us[sensor_id] = newest_us
+                if len(silent.newest_us) == _MOST_SILENT:
+                    yield group, silent._replace(until=sensor_id)
+                    found[group] = none_yet(after=sensor_id)
             for group in told:
                 found.setdefault(group, none_yet())
             yield from found.items()
 
-    def sensors(self, rule: Rule, sensors: Sequence[str]) -> StoredSensors:
-        """Returns what the table stores of sensors and their alerts of a rule."""
-        newest_us, family = dict[str, int](), self._table.schema.latest
-        for row in self._rows_of(map(latest_key, sensors), CellSelection((family,), versions=1)) if family else ():
+    def _silent_under(self, rule: Rule, family: str, until_us: int) -> Iterator[tuple[str, int | None]]:
+        """Yields the sensors without a reading since a time, in order, with their newest; None if they never sent."""
+        older, reader, known = _older(family, until_us), self._open(), self._of_job.sent
+        if isinstance(rule.sensors, str):
+            rows = reader.read(latest_range(_prefix(rule.sensors)), older)
+        else:
+            unknown = [sensor_id for sensor_id in rule.sensors if sensor_id not in known]
+            keys = CellSelection((family,), keys_only=True, versions=1)
+            known |= {parse_latest_key(row.key) for row in self._rows_of(map(latest_key, unknown), keys)}
+            ranges = in_batches(KeyRange(key, key + b"\x00") for key in map(latest_key, rule.sensors))
+            rows = chain.from_iterable(reader.read(some, older) for some in ranges)
+        silent = dict[str, int | None]()
+        for row in rows:
             with suppress(ValueError):  # another program's row
                 record = parse_latest_row(row)
-                newest_us[record.sensor_id] = record.event_time_us
+                # The filter compares whole milliseconds.
+                if record.event_time_us < until_us and rule.matches(record.sensor_id):
+                    if isinstance(rule.sensors, str):
+                        yield record.sensor_id, record.event_time_us
+                    silent[record.sensor_id] = record.event_time_us
+        if not isinstance(rule.sensors, str):
+            silent |= {sensor_id: None for sensor_id in rule.sensors if sensor_id not in known}
+            yield from sorted(silent.items())
+
+    def stored(self, rule: Rule, sensors: Sequence[str]) -> tuple[dict[str, int], set[str]]:
+        """Returns the times of the newest readings of sensors, and those sensors that have a row of the alert."""
+        family = self._table.schema.latest
+        cells = CellSelection((family,), versions=1) if family else None
+        newest_us = {each.sensor_id: each.event_time_us for each in self._newest_rows(sensors, cells)}
         alerts = (alert_key(rule.name, sensor_id) for sensor_id in sensors)
-        rows = self._rows_of(alerts, HISTORY._replace(keys_only=True))
-        return StoredSensors(newest_us, {parse_alert_key(row.key)[1] for row in rows})
+        return newest_us, {parse_alert_key(row.key)[1] for row in self._rows_of(alerts, LATELY)}
+
+    def _newest_rows(self, sensors: Iterable[str], cells: CellSelection | None) -> Iterator[LatestRecord]:
+        for row in self._rows_of(map(latest_key, sensors), cells) if cells else ():
+            with suppress(ValueError):  # another program's row
+                yield parse_latest_row(row)
 
     def _rows_of(self, keys: Iterable[bytes], cells: CellSelection) -> Iterator[Row]:
         for ranges in in_batches(KeyRange(key, key + b"\x00") for key in keys):
@@ -290,15 +346,6 @@ def _alerts_of(rows: Iterable[Row]) -> Iterator[AlertRecord]:
             yield parse_alert_row(row)
         except ValueError as error:
             _LOGGER.warning("Row %r is not one of an alert: %s", row.key, error)
-
-
-def _statistic(result: WindowResult, metric: str, name: str) -> float | None:
-    for of_metric in result.metrics:
-        if of_metric.metric == metric:
-            if name == "count":
-                return float(of_metric.count)
-            return next((each.value for each in of_metric.statistics if each.name == name), None)
-    return None
 
 
 def _left_out(_: object) -> None:

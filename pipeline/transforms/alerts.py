@@ -24,8 +24,7 @@ from apache_beam.typehints import KV
 from apache_beam.utils.timestamp import Timestamp
 
 from pipeline.core.alerts.alert_messages import Alert, messages_of
-from pipeline.core.alerts.evaluation import Found
-from pipeline.core.alerts.group_alerts import BEGIN, AlertState, GroupAlerts, silent_part
+from pipeline.core.alerts.group_alerts import BEGIN, AlertState, Found, GroupAlerts, silent_part
 from pipeline.core.alerts.silence_clock import Heard, SilenceClock
 from pipeline.core.panes.firing import END_US
 from pipeline.core.rows.rows import EncodedRows
@@ -42,11 +41,8 @@ _NO_GROUPS = b"[]"
 _ENDED = b""  # by a drain: what comes late must not begin anything again
 
 _TRACKS_SPEC = ReadModifyWriteStateSpec("tracks", BytesCoder())
-# They change places now and then.
-_NEWER_SPEC, _OLDER_SPEC = BagStateSpec("newer", BytesCoder()), BagStateSpec("older", BytesCoder())
-_DUE_SPEC = TimerSpec("alert_due", TimeDomain.WATERMARK)
-_TRACKS, _NEWER, _OLDER = map(beam.DoFn.StateParam, (_TRACKS_SPEC, _NEWER_SPEC, _OLDER_SPEC))
-_DUE = beam.DoFn.TimerParam(_DUE_SPEC)
+_DUE_SPEC, _WAKE_SPEC = TimerSpec("alert_due", TimeDomain.WATERMARK), TimerSpec("alert_wake", TimeDomain.REAL_TIME)
+_TRACKS, _DUE, _WAKE = beam.DoFn.StateParam(_TRACKS_SPEC), *map(beam.DoFn.TimerParam, (_DUE_SPEC, _WAKE_SPEC))
 
 _WAITING_SPEC = BagStateSpec("alerts", BytesCoder())
 _TOLD_SPEC = TimerSpec("alerts_told", TimeDomain.REAL_TIME)
@@ -158,19 +154,17 @@ class AlertMessages(beam.PTransform):
 class _AlertFn(StatefulFn, AlertTableFn):
     def setup(self) -> None:
         super().setup()
-        self._alerts = GroupAlerts(self._table.name.table, self._table.lateness_us, self)
+        self._alerts = GroupAlerts(self._table.name.table, self, getattr(self._table.schema, "units", {}))
 
     def process(
         self,
         element: tuple[int, bytes],
         tracks: ReadModifyWriteRuntimeState = _TRACKS,
-        newer: BagRuntimeState = _NEWER,
-        older: BagRuntimeState = _OLDER,
         due: RuntimeTimer = _DUE,
+        wake: RuntimeTimer = _WAKE,
     ) -> Iterable[Any]:
         group, part = element
-        state = _state_of(tracks, newer, older, due)
-        return self._outputs(group, self._alerts.process(group, part, state, self._now_us()))
+        return self._outputs(group, self._alerts.process(group, part, _state_of(tracks, due, wake), self._now_us()))
 
     @on_timer(_DUE_SPEC)
     def condition_held(
@@ -178,16 +172,32 @@ class _AlertFn(StatefulFn, AlertTableFn):
         group: Any = beam.DoFn.KeyParam,
         at: Any = beam.DoFn.TimestampParam,
         tracks: ReadModifyWriteRuntimeState = _TRACKS,
-        newer: BagRuntimeState = _NEWER,
-        older: BagRuntimeState = _OLDER,
         due: RuntimeTimer = _DUE,
+        wake: RuntimeTimer = _WAKE,
     ) -> Iterable[Any]:
         """Fires alerts whose conditions have held for long enough."""
         now_us = self._now_us()
-        if at.micros > now_us + _CLOCKS_DIFFER_US:
-            return ()  # a drain: whether the condition goes on, only the next job will see
-        state = _state_of(tracks, newer, older, due)
-        return self._outputs(group, self._alerts.pass_watermark(group, at.micros, state, now_us))
+        drains = at.micros > now_us + _CLOCKS_DIFFER_US  # whether a condition goes on, only the next job will see
+        if drains:
+            wake.clear()  # a drain would wait for it
+        state = _state_of(tracks, due, wake)
+        found = self._alerts.pass_watermark(group, at.micros, state, now_us, drains=drains)
+        return self._outputs(group, found)
+
+    @on_timer(_WAKE_SPEC)
+    def held(
+        self,
+        group: Any = beam.DoFn.KeyParam,
+        at: Any = beam.DoFn.TimestampParam,
+        tracks: ReadModifyWriteRuntimeState = _TRACKS,
+        due: RuntimeTimer = _DUE,
+        wake: RuntimeTimer = _WAKE,
+    ) -> Iterable[Any]:
+        """Decides about readings that were held, and tells what had to wait."""
+        now_us, state = self._now_us(), _state_of(tracks, due, wake)
+        if at.micros > now_us + _CLOCKS_DIFFER_US:  # a stop has set the clock forward: nothing fires later
+            state = state._replace(set_wake=lambda _: None)
+        return self._outputs(group, self._alerts.wake(group, state, now_us))
 
     def _outputs(self, group: int, found: Found) -> Iterator[Any]:
         if found.rows:
@@ -365,10 +375,13 @@ class _CollectAlertsFn(StatefulFn):
             yield PubsubMessage(message.data, dict(message.attributes))
 
 
-def _state_of(
-    tracks: ReadModifyWriteRuntimeState, newer: BagRuntimeState, older: BagRuntimeState, due: RuntimeTimer
-) -> AlertState:
-    return AlertState(tracks.read, tracks.write, (newer, older), lambda at_us: due.set(Timestamp(micros=at_us)))
+def _state_of(tracks: ReadModifyWriteRuntimeState, due: RuntimeTimer, wake: RuntimeTimer) -> AlertState:
+    return AlertState(
+        tracks.read,
+        tracks.write,
+        lambda at_us: due.set(Timestamp(micros=at_us)),
+        lambda at_us: set_clock_timer(wake, Timestamp(micros=at_us)),
+    )
 
 
 def _create(elements: Iterable[tuple[int, bytes]]) -> beam.PTransform:

@@ -88,7 +88,7 @@ resource "google_bigquery_table" "newest_results" {
   view {
     use_legacy_sql = false
     query          = <<-EOT
-      SELECT sensor_id, tier, window_start, window_end, kind, reading_count, metrics, event_id
+      SELECT sensor_id, tier, window_start, window_end, kind, reading_count, metrics, event_id, version
       FROM `${local.results_table}`
       WHERE TRUE
       QUALIFY ROW_NUMBER() OVER (PARTITION BY tier, sensor_id, window_start ORDER BY event_id DESC) = 1

@@ -83,6 +83,7 @@ _NEEDED = {
     "plan": ["--sensors", "1", "--every", "1s"],
     "run": ["--dead-letters=drop", "--input-subscription=projects/test-project/subscriptions/sub"],
     "serve": ["--host", "127.0.0.1"],
+    "alerts deliver": ["--subscription", "projects/test-project/subscriptions/sub", "--to", "https://127.0.0.1"],
     "dead-letters": ["--subscription", "projects/test-project/subscriptions/sub"],
 }
 
@@ -209,7 +210,7 @@ def arguments(bigtable: str, pubsub: str, tmp_path: Path) -> Callable[[_Taker, P
 
     def typed(taker: _Taker, file: Path) -> list[str]:
         path, name, param = taker
-        first = path.split()[0]
+        first = path if path in _NEEDED else path.split()[0]
         words = [*path.split(), *_NEEDED.get(first, []), *(where if first in _TABLE_OF else [])]
         if path in ("mapping check", "mapping draft"):
             words = path.split()

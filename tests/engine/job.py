@@ -54,7 +54,7 @@ _GLOBAL = (GlobalWindow(),)
 _build_graph = real_graph.build_graph
 # What stays in state after a drain, which is bounded.
 _SMALL = {("AggregateWindows", "schedule")}
-_OF_ALERTS = {("WatchAlerts", name) for name in ("tracks", "newer", "older", "swept", "silent_groups", "silence_clock")}
+_OF_ALERTS = {("WatchAlerts", name) for name in ("tracks", "swept", "silent_groups", "silence_clock")}
 
 
 def schema_of(*tiers, rollups=()):

@@ -40,7 +40,7 @@ def _firing(table):
 def test_transitions_are_told_and_written(table):
     """A reading beyond the limit fires at once, and one within it resolves; other sensors do not matter."""
     script = Script().watermark(0).arrive(event_at(1, 11), event_at(1, 50, "b"), event_at(1, 12, "a2"))
-    script.arrive(event_at(2, 12)).arrive(event_at(3, 9))
+    script.arrive(event_at(2, 12)).arrive(event_at(3, 9)).pass_time(3)
     _run(table, script, ("warm", "a", "firing"), ("warm", "a2", "firing"), ("warm", "a", "resolved"))
     assert _firing(table) == [("warm", "a2")]
 

@@ -137,8 +137,7 @@ class Stage:
 
     def _alert_fn(self):
         job, name, schema = self.job, self.target.name, self.target.schema
-        lateness_us = round(job.settings.allowed_lateness.total_seconds() * 1e6)
-        table = WatchedTable(name, schema, lateness_us, 0, 0, job.began_us, self.target.effective_retention)
+        table = WatchedTable(name, schema, 0, 0, job.began_us)
         fn = _AlertFn(table, job.world.groups, job.world.clock)
         alerts = _JobAlerts()
         alerts.rules, alerts.read_s = RuleSet([WARM]), math.inf

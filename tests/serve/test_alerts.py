@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 
 from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_rows import alert_row
-from pipeline.core.alerts.machine import NEVER_US, Track, Value
 from pipeline.core.alerts.rules import parse_rules
 from pipeline.core.notation.times import format_time
 from pipeline.core.schema.toml import parse_schema
 from tests.serve.browsing import opened, violations
 from tests.serve.serving import EVENTS, MINUTE, NOW, SCHEMA, get, serving, table_of
+from tests.support.alerts import in_order
 from tests.support.rows import decoded
 from tests.support.tables import write
 
@@ -49,6 +49,15 @@ of = "avg"
 tier = "1h"
 above = 20
 [[rule]]
+name = "steep"
+metric = "t"
+rate_of_change = "minute"
+above = 12
+[[rule]]
+name = "stuck"
+metric = "t"
+unchanged_for = "1h"
+[[rule]]
 name = "silent"
 silent_for = "1h"
 """
@@ -67,10 +76,8 @@ def address(bigtable):
         (WARM, "Roof&e=1", (9, 20.25)),
         (LOUD, "Roof&e=1", (3,)),
     ):
-        track = Track()
-        found = [Value(NOW - (60 - minutes) * MINUTE, each) for minutes, each in enumerate(values)]
-        changes = track.update(rule, found, NEVER_US, 1)
-        write(table, [decoded(alert_row(rule, sensor, changes.added, changes.withdrawn, track))])
+        found = in_order(rule, {NOW - (60 - minutes) * MINUTE: each for minutes, each in enumerate(values)})
+        write(table, [decoded(alert_row(rule, sensor, found))])
     with serving(table) as found:
         yield found
 
@@ -128,7 +135,7 @@ def test_alerts_of_one_sensor(address):
 def test_rules(address):
     """The rules of a sensor are those whose globs match it, each with its limits and their unit."""
     found = {each["rule"]: each for each in get(f"{address}/api/v1/rules?sensor=hall-1").json["rules"]}
-    assert list(found) == ["warm", "hot", "cellar", "mean", "silent"]
+    assert list(found) == ["warm", "hot", "cellar", "mean", "steep", "stuck", "silent"]
     assert found["hot"] == {
         "rule": "hot",
         "condition": "t outside -2 to 1000",
@@ -139,19 +146,21 @@ def test_rules(address):
         "kind": "outside",
         "low": -2,
         "high": 1000,
+        "per_s": None,
         "unit": "µg/m³",
         "metadata": {"site": "<b>north</b>"},
     }
     assert (found["mean"]["of"], found["mean"]["tier"], found["silent"]["low"]) == ("avg", "1h", None)
+    assert (found["steep"]["per_s"], found["steep"]["unit"], found["stuck"]["low"]) == (60, "µg/m³/min", None)
     table = pyarrow.ipc.open_stream(io.BytesIO(get(f"{address}/api/v1/rules?format=arrow").body)).read_all()
-    assert table.column("low").to_pylist() == [10, 0, -2, 11, 20, None]
+    assert table.column("low").to_pylist() == [10, 0, -2, 11, 20, 12, None, None]
 
 
 def test_no_such_rule(address):
     """A name that neither a rule nor an alert has is refused; a rule without alerts is not."""
     refused = get(f"{address}/api/v1/alerts?rule=wram")
     assert refused.status == 400
-    names = "warm, loud, hot, cellar, mean, silent"
+    names = "warm, loud, hot, cellar, mean, steep, stuck, silent"
     assert refused.json == {"error": f"the table has no rule 'wram' and no alert of one; its rules: {names}"}
     assert get(f"{address}/api/v1/alerts?rule=mean").json["alerts"] == []
 

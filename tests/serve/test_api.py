@@ -160,6 +160,17 @@ def test_aggregates(api):
     }
 
 
+def test_windows_that_lack_data(api):
+    """Metrics with too few readings are left out, on every page; a share of readings needs a rate."""
+    asked = f"{api}/aggregates?sensor=hall-1&{RANGE}&limit=4&fill=null&min_count="
+    assert [[each.get("filled") for each in get(f"{asked}{n}").json["aggregates"]] for n in (6, 7)] == [
+        [None] * 4,
+        [True] * 4,
+    ]
+    answer = get(f"{asked}6&min_coverage=0.5")
+    assert (answer.status, "the table's schema has no [rate]" in answer.json["error"]) == (400, True)
+
+
 def test_windows_of_several_sensors_are_read_once(api):
     """Their rows are read ahead, in threads, as soon as they are asked for."""
     answer = get(f"{api}/aggregates?sensor=hall-1&sensor=hall-2&{RANGE}").json

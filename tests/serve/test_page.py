@@ -158,6 +158,14 @@ def test_units(chromium, bigtable):
         expect(page.locator("[data-values] th").last).to_have_text("avg (°C)")
 
 
+def test_windows_that_lack_data(chromium, address):
+    """The address may ask for windows with enough readings; the chart then has no readings, however few there are."""
+    with opened(chromium, address, "#/chart?sensor=hall-2&metric=humidity&from=-5h&to=now&min_count=2") as page:
+        expect(status(page)).to_have_text(re.compile(r"^\d windows of 1h$"))
+        page.goto(f"{address}/#/chart?sensor=hall-2&metric=humidity&from=-5h&to=now&min_count=3")
+        expect(status(page)).to_have_text("No readings in this range.")
+
+
 def test_zoom(chromium, address):
     """By dragging, and by buttons. Close up, the readings themselves are drawn."""
     with opened(chromium, address, "#/chart?sensor=hall-1&metric=temperature&from=-2d") as page:

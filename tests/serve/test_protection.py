@@ -1,10 +1,7 @@
 """Who may ask, and what a browser may do with the answers."""
 
-import re
-
 import pytest
 
-from pipeline.serve.app import is_loopback, read_token
 from tests.serve.serving import get, serving, table_of, token_file
 
 
@@ -54,35 +51,3 @@ def test_behind_a_proxy(table):
     """Behind a proxy any host name is answered."""
     with serving(table, "--behind-proxy") as address:
         assert get(f"{address}/api/v1/latest", host="sensors.example").status == 200
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback(host):
-    """These hosts are this machine."""
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["::", "10.0.0.1", "example.com", "localhost.example.com"])
-def test_beyond_loopback(host):
-    """These hosts are not this machine."""
-    assert not is_loopback(host)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"", "does not contain one token of 16 to 1000 characters"),
-        (b"short\n", "does not contain one token"),
-        (b"two words of a token\n", "does not contain one token"),
-        (b"x" * 1001, "does not contain one token"),
-        ("schlüssel-schlüssel".encode(), "contains characters beyond ASCII"),
-    ],
-)
-def test_no_token(tmp_path, content, problem):
-    """A file that is not one token is refused with its path and the problem."""
-    path = tmp_path / "token"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(str(path)) + " " + problem):
-        read_token(path)
-    with pytest.raises(ValueError, match="can't be read: No such file"):
-        read_token(tmp_path / "none")

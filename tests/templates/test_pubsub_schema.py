@@ -49,11 +49,11 @@ def message(ours, schema):
 def full(ours):
     """Returns a message with every field set."""
     if ours is WindowResult:
-        metrics = [{"metric": "t", "count": 2, "statistics": [{"name": "avg", "value": 23.5}]}]
+        metrics = [{"metric": "t", "count": 2, "statistics": [{"name": "avg", "value": 23.5}], "coverage": 0.5}]
         texts = {
             field: f"a {field}" for field in ("sensor_id", "tier", "window_start", "window_end", "kind", "event_id")
         }
-        result = WindowResult(**texts, reading_count=2, metrics=metrics)
+        result = WindowResult(**texts, reading_count=2, metrics=metrics, version=4)
         assert {field.name for field, _ in result.ListFields()} == set(WindowResult.DESCRIPTOR.fields_by_name)
         return result
     event = SensorEvent(

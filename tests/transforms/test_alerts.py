@@ -12,15 +12,15 @@ from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import FIRING, NEVER_US, Track, Transition, Value
+from pipeline.core.alerts.machine import FIRING, Transition
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.rate import group_of
-from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import alert_table
 from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.alerts import AlertMessages, PublishAlerts, _SweepFn
+from tests.support.alerts import in_order
 from tests.support.rows import decoded
 from tests.support.tables import HOUR, T, created, write
 
@@ -32,7 +32,7 @@ def table(bigtable):
     """A table with a family of alerts."""
     name, schema = created(TableSchema.for_new_table()), TableSchema.for_new_table()
     add_families(name, schema)
-    return WatchedTable(name, schema, 600_000_000, 0, 3_600_000_000, T, Retention.of(schema))
+    return WatchedTable(name, schema, 0, 3_600_000_000, T)
 
 
 def _step(table: WatchedTable) -> AlertTableFn:
@@ -87,11 +87,11 @@ def test_rows_of_many_alerts_are_read_together(table):
     sensors = [f"s{number}" for number in range(1000)]
     firing = Transition(T, FIRING, 11.0, T)
     rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
-    write(table.name, [decoded(alert_row(rule, each, [firing], [], Track(version=7))) for each in sensors[::2]])
+    write(table.name, [decoded(alert_row(rule, each, [firing])) for each in sensors[::2]])
     step = _step(table)
     found = step.records([("warm", each) for each in sensors])
     assert sorted(found) == sorted(("warm", each) for each in sensors[::2])
-    assert all(record.transitions == (firing,) and record.version == 7 for record in found.values())
+    assert all(record.transitions == (firing,) for record in found.values())
     assert step._open().requests < 20
     step.teardown()
 
@@ -140,7 +140,7 @@ def test_a_look_tells_all_in_bounded_parts(table, monkeypatch):
         expected = sorted(each for each in sensors if group_of(each.encode(), 8) == group)
         assert [each for part in of_group for each in part.newest_us] == expected
         assert all(part.spans(each) for part in of_group for each in part.newest_us)
-    assert step.sensors(step.rules().rules[0], ["s1", "other"]) == ({"s1": T}, set())
+    assert step.stored(step.rules().rules[0], ["s1", "other"]) == ({"s1": T}, set())
     step.teardown()
 
 
@@ -185,14 +185,13 @@ class _State:
 
 def test_a_long_history_is_not_read_to_tell_what_fires(table):
     """A step that begins reads the last transitions of an alert."""
-    rule, track, times_us = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10)), Track(), range(1, 302)
-    values = [Value(T + each * 1_000_000, 11 if each % 2 else 9) for each in times_us]
-    changes = track.update(rule, values, NEVER_US, 1)
-    write(table.name, [decoded(alert_row(rule, "a", changes.added, [], track))])
+    rule, times_us = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10)), range(1, 302)
+    found = in_order(rule, {T + each * 1_000_000: 11 if each % 2 else 9 for each in times_us})
+    write(table.name, [decoded(alert_row(rule, "a", found))])
     step = _step(table)
     (record,) = [each for group in range(8) for each in step.restored(group).open]
     assert record.is_firing
-    assert record.transitions == tuple(changes.added[-200:])
+    assert record.transitions == tuple(found[-2:])
     step.teardown()
 
 
@@ -203,7 +202,7 @@ def test_a_storm_is_summed_up(number, kinds):
     for name, count in (("warm", number), ("cold", 1)):
         rule = Rule(name, metric="t")
         for sensor in range(count):
-            alert = alert_of(rule, f"s{sensor}", Transition(T, FIRING, 1.0, T), "table", 1)
+            alert = alert_of(rule, f"s{sensor}", Transition(T, FIRING, 1.0, T), "table")
             told.append((name, json.dumps(alert).encode()))
     _KEPT.clear()
     with beam.Pipeline(FnApiRunner()) as pipeline:

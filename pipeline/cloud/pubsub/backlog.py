@@ -126,6 +126,19 @@ class Backlog:
                         del self._leases[message_id]
                 self.acknowledged += len(chunk)
 
+    def forget(self, message: Message, seconds: int) -> None:
+        """Counts a message as new when it comes again. If it was not acknowledged, it does, after the seconds.
+
+        Raises:
+            ServerProblem: it may come later.
+        """
+        self._seen.discard(message.message_id)
+        with self._lock:
+            lease = self._leases.pop(message.message_id, None)
+        if lease:
+            with self._explained():
+                self._set_deadline([lease], seconds)
+
     def _pull(self, limit: int) -> list[Message]:
         """Pulls once and returns the new messages. Leases all pulled messages for a minute."""
         with self._explained():

@@ -18,6 +18,7 @@ from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_key, alert_range, parse_alert_row
+from pipeline.core.answers.enough_data import LeastData, with_enough
 from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.group_answers import groups_of_sensor, rank_by, ranked, sensors_of_group, together
 from pipeline.core.answers.read_arguments import (
@@ -410,6 +411,8 @@ class SensorTable:
         metrics: Iterable[str] | None = None,
         fill: Fill | str = Fill.NONE,
         fresh: bool = False,
+        min_coverage: float = 0.0,
+        min_count: int = 0,
         time_zone: str | None = None,
     ) -> AggregateRecords:
         """Returns the windows of chosen sensors, sensor by sensor in the order of keys, each oldest first.
@@ -419,7 +422,8 @@ class SensorTable:
         """
         window, read = parse_window(tier) if isinstance(tier, str) else tier, self.rows.read_selection
         span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
-        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, OPEN_FOR, MAX_ROWS)
+        least = LeastData(min_coverage, min_count)
+        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, OPEN_FOR, MAX_ROWS, least)
         of_tier = tier_of(self.schema, window)
         answers(self.schema, self._retention, read, query, self._leave_out)  # checks the query
         if fresh or query.fill != Fill.NONE:
@@ -437,7 +441,7 @@ class SensorTable:
             )
         else:
             parts = window_parts(of_tier, read, sensors, Query(*span, wanted), self._leave_out)
-            found = self._ahead.in_turn(parts, _WINDOWS)
+            found = with_enough(self._ahead.in_turn(parts, _WINDOWS), of_tier, least)
         return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))
 
     def window_blocks_of(
@@ -486,6 +490,8 @@ class SensorTable:
         fresh: bool = False,
         open_for: timedelta = OPEN_FOR,
         max_rows: int = MAX_ROWS,
+        min_coverage: float = 0.0,
+        min_count: int = 0,
         time_zone: str | None = None,
     ) -> AggregateRecords:
         """Returns the windows that start from ``start``, inclusive, to ``end``, exclusive, oldest first.
@@ -505,11 +511,15 @@ class SensorTable:
             fresh: whether to compute open windows from raw rows.
             open_for: the time after its end in which a window counts as open: allowed lateness, and time for its panes.
             max_rows: the most rows that a fresh answer reads; beyond, the iterator raises TooManyRows, a ValueError.
+            min_coverage: the least share, from 0 to 1, of the readings that the schema's ``[rate]`` expects. A metric
+                with less is left out of a window, and a window without any metric left is one without a row.
+            min_count: the least number of readings, likewise.
             time_zone: the zone of texts without an offset; by default that of the tier.
         """
         window = parse_window(tier) if isinstance(tier, str) else tier
         span, wanted = within_keys(start, end, time_zone, window), named_metrics(metrics)
-        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows)
+        least = LeastData(min_coverage, min_count)
+        query = WindowQuery(window, *span, wanted, Fill(fill), fresh, open_for, max_rows, least)
         of_sensor = answers(self.schema, self._retention, self.rows.read_selection, query, self._leave_out)
         found = self._merged(sensors, of_sensor, lambda record: record.start_us)
         return AggregateRecords(found, lambda: incomplete_before(self.schema, self._retention(), query))

@@ -1,4 +1,7 @@
-"""Stores the rules of a table's alerts in the table itself: one row of TOML, beside the schema's.
+"""Stores the rules of a table's alerts in the table itself: one row of TOML, beside the schema's, and one of mutes.
+
+A column of the row of mutes is a rule's name, or that, ``#`` and a sensor. Its value is the time in µs until which
+messages wait.
 
 All functions raise :class:`~pipeline.cloud.connection.errors.ServerProblem` if the server refuses or is out of reach.
 """
@@ -23,11 +26,16 @@ from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
-RULES_KEY = b"schema#alerts"
+RULES_KEY, MUTES_KEY = b"schema#alerts", b"schema#mutes"
 
 _COLUMN = b"rules.toml"
 _SELECTION = RowSelection(
     KeyRange(RULES_KEY, RULES_KEY + b"\x00"), CellSelection((SCHEMA_FAMILY,), (_COLUMN,), versions=1), page_rows=1
+)
+_BOTH = RowSelection(
+    tuple(KeyRange(key, key + b"\x00") for key in (RULES_KEY, MUTES_KEY)),
+    CellSelection((SCHEMA_FAMILY,), versions=1),
+    page_rows=2,
 )
 _POLICY = parse_policy("maxage=730d")
 _CELL_US = 1000  # the granularity of timestamps
@@ -41,12 +49,30 @@ def read_rules_text(reader: RowReader) -> str:
 
 def read_rules(reader: RowReader, schema: TableSchema) -> RuleSet:
     """Returns the rules that the table stores. Raises ServerProblem too if they do not fit the schema."""
-    cell = _cell(reader)
+    cells = {(row.key, cell.qualifier): cell for row in reader.read_selection(_BOTH) for cell in row.cells}
+    cell = cells.get((RULES_KEY, _COLUMN))
     try:
         rules = parse_rules(_text(cell), RULES_KEY.decode(), schema)
     except RulesError as error:
         raise ServerProblem(f"table {reader.name}: {error.problems[0]}; apply rules that fit its schema") from error
-    return RuleSet(rules, cell.timestamp_us if cell else 0)
+    mutes = dict[tuple[str, str], int]()
+    for (key, column), muted in cells.items():
+        if key == MUTES_KEY and muted.value.isdigit():
+            rule, _, sensor_id = column.decode(errors="backslashreplace").partition("#")
+            mutes[rule, sensor_id] = int(muted.value)
+    return RuleSet(rules, cell.timestamp_us if cell else 0, mutes)
+
+
+def mute(name: TableName, rule: str, sensor_id: str, until_us: int) -> None:
+    """Mutes a rule until a time, for one sensor, or for all if the sensor is empty. A time in the past unmutes it."""
+    column = f"{rule}#{sensor_id}" if sensor_id else rule
+    cell = {"family_name": SCHEMA_FAMILY, "column_qualifier": column.encode()}
+    mutations = [Mutation(delete_from_column=cell)]
+    if until_us > time.time_ns() // 1000:
+        at_us = time.time_ns() // 1_000_000 * 1000
+        mutations += [Mutation(set_cell={**cell, "timestamp_micros": at_us, "value": str(until_us).encode()})]
+    with explained(name), bigtable_client() as client:
+        client.mutate_row(request={**name.target, "row_key": MUTES_KEY, "mutations": mutations})
 
 
 def write_rules_text(name: TableName, text: str) -> None:

@@ -43,7 +43,7 @@ def history(
 
 
 def _answer(record: AlertRecord, transition: Transition, units: Mapping[str, str]) -> dict[str, Any]:
-    time_us, kind, value, since_us = transition
+    time_us, kind, value, since_us, _ = transition
     return {
         "rule": record.rule,
         "sensor_id": record.sensor_id,

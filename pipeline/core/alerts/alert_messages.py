@@ -34,32 +34,42 @@ class Alert(NamedTuple):
     content: str
 
 
-def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, number: int) -> Alert:
+def alert_of(rule: Rule, sensor_id: str, transition: Transition, table: str, unit: str | None = None) -> Alert:
     """Returns what is told about a transition.
 
     Args:
         rule: the rule.
         sensor_id: the sensor.
-        transition: the transition.
+        transition: the transition. Its time is the alert's number.
         table: the id of the table.
-        number: the alert's number, which grows with each alert of the rule and the sensor.
+        unit: the unit of the rule's metric, if the schema has one.
     """
-    time_us, kind, value, since_us = transition
-    parts = (table, rule.name, sensor_id, number, kind, time_us)
+    time_us, kind, value, since_us, of_window = transition
+    parts = (table, rule.name, sensor_id, kind, time_us)
     event_id = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-    content = {
+    content: dict[str, Any] = {
         "rule": rule.name,
         "kind": kind,
         "sensor_id": sensor_id,
         "event_time": format_time(time_us),
         "since": format_time(since_us),
         "value": None if value is None else json_number(value),
+        "unit": unit,
         "condition": rule.summary,
         "severity": rule.severity,
         "table": table,
-        "number": number,
+        "number": time_us,
         "event_id": event_id,
     }
+    if of_window is not None and (window := rule.window) is not None:
+        content["window"] = {
+            "tier": rule.tier,
+            "start": format_time(window.start_of(of_window.time_us - 1)),
+            "end": format_time(of_window.time_us),
+            "zone": window.zone,
+            "count": of_window.readings,
+            "coverage": of_window.coverage,
+        }
     return Alert(rule.name, event_id, kind, json.dumps(content))
 
 

@@ -1,8 +1,9 @@
 """Conditions on a value: when an alert fires, and when it clears."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 FIRES, BETWEEN, CLEARS = 1, 0, -1
@@ -14,6 +15,7 @@ _CLEARS_BY = {
     "outside": "clears_inside",
     "inside": "clears_outside",
 }
+_OPPOSITES = {"above": "below", "below": "above", "outside": "inside", "inside": "outside"}
 KINDS = tuple(_CLEARS_BY)
 KEYS = (*KINDS, *_CLEARS_BY.values())
 """The keys of a rule that define its condition."""
@@ -37,9 +39,20 @@ class AlertCondition:
 
     def classify(self, value: float) -> int:
         """Returns the class of a value: :data:`FIRES`, :data:`BETWEEN` or :data:`CLEARS`."""
-        if self._fires(value):
-            return FIRES
-        return CLEARS if self.clears is None or self._clears(*self.clears, value) else BETWEEN
+        return FIRES if self.fires(value) else CLEARS if self.cleared(value) else BETWEEN
+
+    @cached_property
+    def fires(self) -> Callable[[float], bool]:
+        """Whether a value fires."""
+        return _test(self.kind, self.low, self.high)
+
+    @cached_property
+    def cleared(self) -> Callable[[float], bool]:
+        """Whether a value clears."""
+        if self.clears is None:
+            fires = self.fires
+            return lambda value: not fires(value)
+        return _test(_OPPOSITES[self.kind], *self.clears)
 
     @property
     def calm(self) -> tuple[float, float]:
@@ -53,29 +66,20 @@ class AlertCondition:
                 return self.low, self.high
         return math.inf, -math.inf
 
-    def _fires(self, value: float) -> bool:
-        match self.kind:
-            case "above":
-                return value > self.low
-            case "below":
-                return value < self.low
-            case "outside":
-                return not self.low <= value <= self.high
-        return self.low <= value <= self.high
-
-    def _clears(self, low: float, high: float, value: float) -> bool:
-        match self.kind:
-            case "above":
-                return value < low
-            case "below":
-                return value > low
-            case "outside":
-                return low <= value <= high
-        return not low <= value <= high
-
     def __str__(self) -> str:
         limits = f"{self.low:g}" if self.low == self.high else f"{self.low:g} to {self.high:g}"
         return f"{self.kind} {limits}"
+
+
+def _test(kind: str, low: float, high: float) -> Callable[[float], bool]:
+    match kind:
+        case "above":
+            return lambda value: value > low
+        case "below":
+            return lambda value: value < low
+        case "outside":
+            return lambda value: not low <= value <= high
+    return lambda value: low <= value <= high
 
 
 def condition_of(rule: Mapping[str, Any]) -> AlertCondition:

@@ -1,70 +1,63 @@
 """The tracks of a group of sensors, as bytes that are kept in the state of a step.
 
-Most sensors have none: their readings fire nothing. Of the others, each is decoded only when something comes.
+Most sensors have none: their readings fire nothing. Of the others, each is decoded only when its state may change.
 
 Little-endian:
 
-    state   version, which is one more while the bags of readings have changed places; the watermark; the time of the
-            timer; the start of the newer readings that are kept; the end of the last windows; the watermark of the last
-            look for silent sensors; the number of the rules; records until the end
-    record  sizes of the sensor's id and of its tracks; the id; the tracks as JSON, by the name of their rules
+    state   version; the time of the watermark's timer and of the clock's; the watermark of the last look for silent
+            sensors; the number of the rules; number of rules; number of sensors; size of the ids of rules and sensors;
+            these ids, separated by line feeds; for each sensor the size of its tracks; the tracks
+    track   index of the rule; phase, plus 4 if the alert was told; number of readings that wait; the numbers of
+            :class:`Track`; for each reading that waits the time and the value
 """
 
-import json
 import struct
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import Any
+from itertools import accumulate, pairwise
 
-from pipeline.core.alerts.machine import NEVER_US, State, Track, Transition, Value
+from pipeline.core.alerts.machine import CALM, FIRING, NEVER_US, PENDING, Kind, Track, Value
 
 NEVER_DUE_US = 1 << 62
 
-_VERSION = 2
-_HEADER = struct.Struct("<Bqqqqqq")
-_RECORD = struct.Struct("<HI")
-_VALUES = [field.name for field in fields(Track)].index("values")
+_VERSION = 4
+_HEADER = struct.Struct("<BqqqqBII")
+_TRACK = struct.Struct("<BBHqdqqdqq")
+_VALUE = struct.Struct("<qd")
+_PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
+_TOLD = 4
 
 
 class GroupTracks:
     """The tracks of a group of sensors.
 
     Args:
-        data: the bytes of :meth:`to_bytes`; None for a group that begins.
+        data: the bytes of :meth:`to_bytes`; None for a group that begins. It begins too if another release wrote them:
+            the table has what they say.
 
     Attributes:
-        watermark_us: the watermark as far as the group knows.
         due_us: the watermark at which an alert fires next unless a reading contradicts; or :data:`NEVER_DUE_US`.
-        newer_us: the time since which the newer of two bags of readings is filled.
-        over_us: the greatest end of a window that is over, as far as the group knows.
+        wake_us: the time of the clock at which held readings are due, or messages that wait; or :data:`NEVER_DUE_US`.
         looked_us: the watermark of the last look for silent sensors.
         rules_number: the number of the rules that the tracks are of.
-        turned: whether the two bags of readings have changed places.
         begins: whether the group begins.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
-        self.watermark_us = self.newer_us = self.over_us = self.looked_us = NEVER_US
-        self.due_us = NEVER_DUE_US
-        self.rules_number, self.turned = -1, False
-        self.begins = data is None
-        self._encoded: dict[str, bytes] = {}
+        self.due_us = self.wake_us = NEVER_DUE_US
+        self.looked_us, self.rules_number = NEVER_US, -1
+        self._encoded: dict[str, tuple[int, int]] = {}  # the places of tracks in the data
         self._decoded: dict[str, dict[str, Track]] = {}
-        if data is None:
+        self._rules: list[str] = []
+        self._data = data or b""
+        self.begins = data is None or data[0] != _VERSION
+        if data is None or self.begins:
             return
-        version, *times_us, self.rules_number = _HEADER.unpack_from(data)
-        self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us = times_us
-        self.turned = version == _VERSION + 1
-        if version != _VERSION + self.turned:
-            raise ValueError("another release wrote these alerts; drain the job that wrote them and start a new one")
-        begin = _HEADER.size
-        while begin < len(data):
-            id_size, tracks_size = _RECORD.unpack_from(data, begin)
-            begin += _RECORD.size
-            tracks = begin + id_size
-            sensor_id = data[begin:tracks].decode()
-            begin = tracks + tracks_size
-            self._encoded[sensor_id] = data[tracks:begin]
+        _, self.due_us, self.wake_us, self.looked_us, self.rules_number, rules, count, size = _HEADER.unpack_from(data)
+        ids = data[_HEADER.size : _HEADER.size + size].decode().split("\n")
+        self._rules = ids[:rules]
+        sizes = struct.unpack_from(f"<{count}I", data, _HEADER.size + size)
+        ends = list(accumulate(sizes, initial=_HEADER.size + size + 4 * count))
+        self._encoded = dict(zip(ids[rules:], pairwise(ends), strict=False))
 
     def __contains__(self, sensor_id: str) -> bool:
         return sensor_id in self._encoded or sensor_id in self._decoded
@@ -78,51 +71,57 @@ class GroupTracks:
         """Returns the sensor's tracks by the names of their rules. Changes to it are kept."""
         found = self._decoded.get(sensor_id)
         if found is None:
-            encoded = self._encoded.pop(sensor_id, None)
-            found = {} if encoded is None else {rule: _track(each) for rule, each in json.loads(encoded).items()}
-            self._decoded[sensor_id] = found
+            begin, end = self._encoded.pop(sensor_id, (0, 0))
+            tracks = _read(self._data[begin:end], self._rules)
+            found = self._decoded[sensor_id] = {track.rule_id.partition("@")[0]: track for track in tracks}
         return found
 
-    def fires(self, sensor_id: str, name: str) -> bool:
-        """Returns whether the alert of a rule on silence fires, without decoding any track."""
+    def phases(self, sensor_id: str) -> dict[str, Kind] | None:
+        """Returns the states of a sensor by the ids of their rules, without decoding them; None if readings wait."""
         if sensor_id in self._decoded:
-            return name in self._decoded[sensor_id] and self._decoded[sensor_id][name].state.firing
-        # A track begins with its state. What is not a name has no colon after it.
-        return f'"{name}":[[true,'.encode() in self._encoded.get(sensor_id, b"")
+            tracks = self._decoded[sensor_id].values()
+            return None if any(track.held for track in tracks) else {each.rule_id: each.phase for each in tracks}
+        begin, end = self._encoded.get(sensor_id, (0, 0))
+        data, rules, found = self._data, self._rules, dict[str, Kind]()
+        for place in range(begin, end, _TRACK.size):
+            if data[place + 2] or data[place + 3]:
+                return None
+            found[rules[data[place]]] = _PHASES[data[place + 1] & 3]
+        return found
 
-    def firing(self, name: str) -> Iterator[str]:
-        """Yields the sensors whose alerts of a rule on silence fire."""
-        return (sensor_id for sensor_id in self.sensors() if self.fires(sensor_id, name))
-
-    def sensors(self) -> Iterator[str]:
-        """Yields the sensors that have tracks."""
-        yield from list({**self._encoded, **self._decoded})
+    def all(self) -> Iterator[tuple[str, str, Track]]:
+        """Yields each track with its sensor and the name of its rule. Tracks may be removed meanwhile."""
+        for sensor_id in [*self._encoded, *self._decoded]:
+            for name, track in list(self.of(sensor_id).items()):
+                yield sensor_id, name, track
 
     def to_bytes(self) -> bytes:
         """Encodes the tracks."""
+        # When rules have changed, all tracks were decoded: then the list begins again.
+        rules = {rule_id: index for index, rule_id in enumerate(self._rules if self._encoded else ())}
+        encoded = {sensor_id: self._data[begin:end] for sensor_id, (begin, end) in self._encoded.items()}
         for sensor_id, tracks in self._decoded.items():
             if tracks:
-                content = {rule: _content(track) for rule, track in tracks.items()}
-                self._encoded[sensor_id] = json.dumps(content, separators=(",", ":")).encode()
-        self._decoded.clear()
-        times_us = self.watermark_us, self.due_us, self.newer_us, self.over_us, self.looked_us
-        parts = [_HEADER.pack(_VERSION + self.turned, *times_us, self.rules_number)]
-        for sensor_id, encoded in self._encoded.items():
-            parts += (_RECORD.pack(len(sensor_id), len(encoded)), sensor_id.encode(), encoded)
-        return b"".join(parts)
+                encoded[sensor_id] = b"".join(_written(track, rules) for track in tracks.values())
+        ids = "\n".join([*rules, *encoded]).encode()
+        numbers = self.due_us, self.wake_us, self.looked_us, self.rules_number, len(rules), len(encoded), len(ids)
+        sizes = struct.pack(f"<{len(encoded)}I", *map(len, encoded.values()))
+        return b"".join((_HEADER.pack(_VERSION, *numbers), ids, sizes, *encoded.values()))
 
 
-def _content(track: Track) -> list[Any]:
-    content = list(vars(track).values())
-    content[_VALUES] = [part for value in track.values for part in value]
-    return content
+def _written(track: Track, rules: dict[str, int]) -> bytes:
+    index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase) | track.told * _TOLD
+    numbers = track.since_us, track.value, track.time_us, track.newest_us, track.newest, track.version, track.written_us
+    held = [_VALUE.pack(*value[:2]) for value in track.held]
+    return b"".join((_TRACK.pack(index, phase, len(held), *numbers), *held))
 
 
-def _track(content: list[Any]) -> Track:
-    track = Track(*content)
-    firing, pending = content[0]
-    track.state = State(firing, None if pending is None else Value(*pending))
-    numbers = content[_VALUES]
-    track.values = [Value(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
-    track.history = [Transition(*each) for each in track.history]
-    return track
+def _read(data: bytes, rules: list[str]) -> Iterator[Track]:
+    begin = 0
+    while begin < len(data):
+        index, phase, held, *numbers = _TRACK.unpack_from(data, begin)
+        begin += _TRACK.size + held * _VALUE.size
+        values = [Value(*each) for each in _VALUE.iter_unpack(data[begin - held * _VALUE.size : begin])]
+        since_us, value, time_us, newest_us, newest, version, written_us = numbers
+        of_state = since_us, value, time_us, newest_us, newest, version
+        yield Track(rules[index], _PHASES[phase & 3], *of_state, phase >= _TOLD, written_us, values)

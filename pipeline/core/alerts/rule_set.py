@@ -1,6 +1,7 @@
 """Rules compiled for readings: which of them a sensor's readings concern, found once for each kind of sensor."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.core.accumulation.reading_columns import time_of_key
@@ -32,7 +33,8 @@ class RuleSet:
 
     Args:
         rules: the rules.
-        number: a number that grows whenever rules are stored.
+        number: the time at which rules were stored in µs, which grows whenever they are.
+        mutes: the times in µs until which messages of a rule wait, by its name and a sensor; for all, the sensor is "".
 
     Attributes:
         rules: the rules.
@@ -44,30 +46,26 @@ class RuleSet:
         on_silence: the rules on silence.
     """
 
-    def __init__(self, rules: Sequence[Rule] = (), number: int = 0) -> None:
-        self.rules, self.number = tuple(rules), number
+    def __init__(
+        self, rules: Sequence[Rule] = (), number: int = 0, mutes: Mapping[tuple[str, str], int] | None = None
+    ) -> None:
+        self.rules, self.number, self.mutes = tuple(rules), number, mutes or {}
         self.by_name = {rule.name: rule for rule in rules}
         self.by_id = {rule.id: rule for rule in rules}
-        self.on_readings = tuple(rule for rule in rules if rule.condition is not None and rule.of is None)
+        self.on_readings = tuple(rule for rule in rules if rule.metric is not None and rule.of is None)
         self.on_windows = tuple(rule for rule in rules if rule.of is not None)
         self.on_silence = tuple(rule for rule in rules if rule.silent_for_us)
-        self._listens_to_all = any(rule.sensors == "*" for rule in self.on_silence)
-        self._listens: dict[str, bool] = {}
         self._known: dict[str, _ByMetrics] = {}
         self._kinds: dict[tuple[int, ...], _ByMetrics] = {}  # by the places of the rules
         everywhere = all(rule.sensors == "*" for rule in self.on_readings)
         self._of_all = _ByMetrics(self.on_readings) if everywhere else None
 
-    def listens(self, sensor_id: str) -> bool:
-        """Returns whether a rule on silence is about the sensor."""
-        if self._listens_to_all:
-            return True
-        listens = self._listens.get(sensor_id)
-        if listens is None:
-            if len(self._listens) >= _MOST_KNOWN:
-                self._listens.clear()
-            listens = self._listens[sensor_id] = any(rule.matches(sensor_id) for rule in self.on_silence)
-        return listens
+    def waits_until_us(self, rule: Rule, sensor_id: str, now_us: int) -> int | None:
+        """Returns the time until which messages about a sensor wait, muted or in quiet hours; None if they do not."""
+        ends_us = [rule.quiet_until_us(now_us)] if rule.quiet else []
+        if self.mutes:
+            ends_us += [self.mutes.get((rule.name, sensor)) for sensor in ("", sensor_id)]
+        return max((each for each in ends_us if each is not None and each > now_us), default=None)
 
     def checks(self, sensor_id: str, metrics: tuple[str, ...]) -> tuple[MetricCheck, ...]:
         """Returns what to check in events of a sensor that have these metrics."""
@@ -82,15 +80,13 @@ class RuleSet:
             self._known[sensor_id] = of_sensor
         return of_sensor[metrics]
 
-    def look(self, part: bytes) -> tuple[bool, bool]:
-        """Looks at encoded readings. Returns whether any rule looks at them, and whether one may fire."""
-        concerned, any_silent = False, bool(self.on_silence)
+    def may_fire(self, part: bytes) -> bool:
+        """Returns whether a rule may fire for one of the encoded readings."""
         for sensor_id, metrics, values in read_group_values(part):
             checks = self.checks(sensor_id, metrics)
-            concerned = concerned or bool(checks) or (any_silent and self.listens(sensor_id))
             if checks and may_fire(checks, len(metrics), values):
-                return concerned, True
-        return concerned, False
+                return True
+        return False
 
     def values_of(self, readings: Readings) -> dict[str, list[Value]]:
         """Returns the values that each rule looks at, by the rule's name."""
@@ -135,7 +131,9 @@ def _checks(rules: Sequence[Rule], metrics: tuple[str, ...]) -> list[MetricCheck
     for column, metric in enumerate(metrics):
         of_metric = tuple(rule for rule in rules if rule.metric == metric)
         if of_metric:
-            ranges = [rule.condition.calm for rule in of_metric if rule.condition is not None]
+            # A rule that follows readings looks at all of them.
+            nothing = math.inf, -math.inf
+            ranges = [nothing if rule.follows or not rule.condition else rule.condition.calm for rule in of_metric]
             checks.append(
                 MetricCheck(column, max(low for low, _ in ranges), min(high for _, high in ranges), of_metric)
             )

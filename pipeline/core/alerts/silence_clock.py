@@ -13,6 +13,7 @@ from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.panes.grouped_readings import read_group_readings
 
 _MINUTE_US = 60_000_000
+_SOON_US = 2 * _MINUTE_US  # with readings, whose age tells whether a backlog waits
 _LEAST_US, _MOST_US = 10 * _MINUTE_US, 60 * _MINUTE_US
 _MOST_HEARD = 60
 
@@ -81,16 +82,17 @@ class SilenceClock(NamedTuple):
         return self._replace(since_us=now_us if was_away else self.since_us, ticked_us=now_us)
 
     def time_us(self, every_us: int, shortest_us: int) -> int | None:
-        """Returns the time for a look at the last tick; None if the watermark tells it, or nothing does.
+        """Returns the time for a look at the last tick; None if the watermark tells it, or nothing does yet.
 
         Args:
             every_us: the time between two looks.
             shortest_us: the shortest silence of a rule.
         """
         period_us = min(max(shortest_us, _LEAST_US), _MOST_US)
-        if self.ticked_us - self.since_us < period_us:
+        from_us = max(self.ticked_us - period_us, self.since_us)
+        ages_us = sorted(each.age_us for each in self.heard if each.at_us > from_us)
+        if self.ticked_us - self.since_us < (_SOON_US if ages_us else _LEAST_US):
             return None
-        ages_us = sorted(each.age_us for each in self.heard if each.at_us > self.ticked_us - period_us)
         # Most of what comes from a backlog is old, while a few sensors are always late.
         time_us = self.ticked_us - (ages_us[len(ages_us) * 3 // 4] if ages_us else 0)
         stands = time_us > self.watermark_us + max(2 * every_us, _MINUTE_US)

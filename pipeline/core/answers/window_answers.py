@@ -6,6 +6,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import NamedTuple
 
+from pipeline.core.answers.enough_data import ANY_DATA, LeastData, check_least, with_enough
 from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.read_arguments import OPEN_FOR
 from pipeline.core.completion.stored_windows import Completion
@@ -37,6 +38,7 @@ class WindowQuery(NamedTuple):
         fresh: whether to compute open windows from raw rows.
         open_for: the time after its end in which a window counts as open.
         max_rows: the most rows that a fresh answer reads.
+        least: the data that a metric needs in a window; without it, the metric counts as missing.
     """
 
     window: Window | None
@@ -47,6 +49,7 @@ class WindowQuery(NamedTuple):
     fresh: bool = False
     open_for: timedelta = OPEN_FOR
     max_rows: int = 0
+    least: LeastData = ANY_DATA
 
 
 def incomplete_before(schema: TableSchema, retention: Retention, query: WindowQuery) -> int | None:
@@ -79,11 +82,12 @@ def answers(
     """Returns the function that answers for each sensor.
 
     Raises:
-        ValueError: at once, if the table lacks the tier, or for too many windows to fill.
+        ValueError: at once, if the table lacks the tier or a needed ``[rate]``, or for too many windows to fill.
         TooManyRows: while reading, if a fresh answer needs more rows than the query allows, over all sensors.
     """
     tier = tier_of(schema, query.window)
     start_us, end_us, metrics = query.start_us, query.end_us, query.metrics
+    check_least(tier, query.least)
     if query.fill != Fill.NONE:
         check_fill(tier.window, start_us, end_us)
     if query.fresh:
@@ -98,6 +102,7 @@ def answers(
             found = fresh.of(tier, sensor_id, start_us, end_us, metrics)
         else:
             found = windows_of(tier, read, sensor_id, start_us, end_us, metrics, page_rows, on_foreign)
+        found = with_enough(found, tier, query.least)
         if query.fill == Fill.NONE:
             return found
         empty = AggregateRecord(sensor_id, 0, tier.window, 0, {}, filled=True)

@@ -13,6 +13,10 @@ Both parts are state or settings, so no clock of a worker can turn them back. A 
 committed: the step that publishes gets results of committed firings only, and publishes the same ones again if it is
 repeated. What a window counts would not do as a number: a reading's second value changes the sum and not the count, and
 an earlier reading changes the ``increase`` of the window after it.
+
+What a window counts is the version of its row, by which the table keeps the fuller one (see
+:func:`pipeline.core.rows.aggregate_rows.version_us`). A result has it beside the id, to compare with rows that other
+programs write, which have no number.
 """
 
 import json
@@ -30,7 +34,7 @@ from pipeline.core.notation.text import json_number
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, named_values
 from pipeline.core.schema.table_schema import Tier
-from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.statistics.window_stats import WindowStats, coverage
 from pipeline.core.windows import Window
 from pipeline.proto.window_result_pb2 import WindowResult
 
@@ -140,17 +144,19 @@ def result_json(data: bytes) -> dict[str, Any]:
         found = parse_json(data) if data[:1] == b"{" else _mapped(WindowResult.FromString(data))
         metrics = {
             each["metric"]: {"count": int(each["count"])}
+            | ({"coverage": json_number(float(each["coverage"]))} if each.get("coverage") else {})
             | {one["name"]: json_number(float(one["value"])) for one in each["statistics"]}
             for each in found["metrics"]
         }
         named = {name: found[name] for name in ("sensor_id", "tier", "window_start", "window_end", "kind", "event_id")}
-        reading_count = int(found["reading_count"])
+        reading_count, version = int(found["reading_count"]), int(found.get("version", 0))
         if reading_count < 1 or not all(isinstance(text, str) for text in (*named.values(), *metrics)):
             raise ValueError
     except (DecodeError, KeyError, TypeError, ValueError):
         raise ValueError(f"the message is no {RESULT_TYPE}") from None
     event_id = named.pop("event_id")
-    return {**named, "reading_count": reading_count, "metrics": metrics, "event_id": event_id}
+    later = {"version": version} if version else {}  # earlier releases published none
+    return {**named, "reading_count": reading_count, "metrics": metrics, "event_id": event_id, **later}
 
 
 def _result_bytes(result: PaneResult, tier: Tier, number: str) -> bytes:
@@ -165,9 +171,12 @@ def _result_bytes(result: PaneResult, tier: Tier, number: str) -> bytes:
         kind=kind,
         reading_count=stats.events,
         event_id=aggregate_key(window, sensor_id, start_us).decode() + number,
+        version=stats.size,
     )
+    span = tier.statistics.span(window, start_us)
     for metric, named, values in named_values(window, start_us, stats, tier.statistics):
-        of_metric = message.metrics.add(metric=metric, count=stats.metrics[metric].count)
+        count = stats.metrics[metric].count
+        of_metric = message.metrics.add(metric=metric, count=count, coverage=coverage(count, span))
         add = of_metric.statistics.add
         for each, value in zip(named, values, strict=True):
             # What the row does not tell is None or NaN. What only serves merging is bytes.
@@ -182,7 +191,10 @@ def _bounds(window: Window, start_us: int) -> tuple[str, str]:
 
 
 def _mapped(result: WindowResult) -> dict[str, Any]:
-    """Returns a result in protobuf's JSON mapping, with the names of the protobuf file and every field."""
+    """Returns a result in protobuf's JSON mapping, with the names of the protobuf file.
+
+    It has every field but a coverage that is not known.
+    """
     return {
         "sensor_id": result.sensor_id,
         "tier": result.tier,
@@ -195,10 +207,12 @@ def _mapped(result: WindowResult) -> dict[str, Any]:
                 "metric": each.metric,
                 "count": str(each.count),
                 "statistics": [{"name": one.name, "value": _mapped_number(one.value)} for one in each.statistics],
+                **({"coverage": each.coverage} if each.coverage else {}),
             }
             for each in result.metrics
         ],
         "event_id": result.event_id,
+        "version": str(result.version),
     }
 
 

@@ -127,9 +127,7 @@ class TableSchema:
         return replace(cls.default(), latest="latest")
 
     def __post_init__(self) -> None:
-        # Only this statistic depends on the rate, so that nothing else changes with it.
-        every_us = self.rate.every_us if self.rate and "coverage" in self.statistics.names else None
-        statistics = replace(self.statistics, every_us=every_us)
+        statistics = replace(self.statistics, every_us=self.rate.every_us if self.rate else None)
         tiers = (Tier(canonical(tier.window), tier.family, statistics) for tier in self.tiers)
         object.__setattr__(self, "tiers", tuple(sorted(tiers, key=_by_length)))
         self._check_families()

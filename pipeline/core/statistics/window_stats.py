@@ -378,8 +378,9 @@ def _of_course(name: str, compute: Callable[[Course, int, int], float]) -> _Valu
     return value
 
 
-def _coverage(stats: MetricStats, span: WindowSpan) -> float | None:
-    return span.expected and min(stats.count / span.expected, 1.0)
+def coverage(count: int, span: WindowSpan) -> float | None:
+    """Returns the share of the expected readings that came, at most 1; None if their number is not known."""
+    return span.expected and min(count / span.expected, 1.0)
 
 
 def _of_value(_mean: float, _count: int, value: float) -> float:
@@ -428,7 +429,7 @@ _OTHERS = (
     Statistic("increase", _of_course("rises", lambda course, *_: increase(course)), _parse_sum, _of_value, "rises"),
     Statistic("rate", _of_course("rises", rate), _parse_sum, _of_value, "rises"),
     Statistic("time_weighted_mean", _of_course("held", held_mean), parse_value, _of_sum, "held"),
-    Statistic("coverage", _coverage),
+    Statistic("coverage", lambda stats, span: coverage(stats.count, span)),
     # For merging only.
     Statistic("sketch", _part("sketch"), Sketch.from_bytes, part="sketch", listed=False),
     Statistic("rises", _part("rises"), Course.from_bytes, _of_value, "rises", listed=False),

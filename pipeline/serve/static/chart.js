@@ -113,6 +113,8 @@ export function showChart(main, schema) {
       zone: zoneIsKnown(zone) ? zone : ownZone(),
       line: parameters.getAll("line"),
       metadata: parameters.getAll("metadata"),
+      min_coverage: parameters.get("min_coverage") ?? "",
+      min_count: parameters.get("min_count") ?? "",
     };
     const subject = JSON.stringify(rollup ? [next.rollup, groups, next.from, next.to] : [sensors, next.metadata]);
     shown = next;
@@ -246,8 +248,8 @@ export function showChart(main, schema) {
     const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
     const records = found.map((each) => each.map(({ record }) => record));
     const count = records.flat().reduce((sum, record) => sum + (record.metrics[shown.metric]?.count ?? record.reading_count), 0);
-    const few = count * PIXELS_A_READING <= plot.width() * names.length;
-    const points = rollup ? null : !tier || few || pages.some((page) => page.incomplete_before) ? await readings(signal) : null;
+    const few = count * PIXELS_A_READING <= plot.width() * names.length || pages.some((page) => page.incomplete_before);
+    const points = !rollup && (!tier || (few && !leavesOut())) ? await readings(signal) : null;
     const statistics = statisticsOf(records.flat(), shown.metric);
     offerLines(statistics);
     const charted = series(found, points, statistics);
@@ -273,7 +275,7 @@ export function showChart(main, schema) {
     const found = pages.map((page) => bounded(page.aggregates, range, tier.seconds));
     const records = found.flat().map(({ record }) => record);
     const few = records.reduce((sum, record) => sum + record.reading_count, 0) <= FEW_EVENTS * names.length;
-    const events = few && !rollup ? await eventsOf(signal) : [];
+    const events = few && !rollup && !(tier && leavesOut()) ? await eventsOf(signal) : [];
     const all = [...new Set([...metrics, ...records.flatMap((record) => Object.keys(record.metrics))])].sort();
     drawn = () => all.flatMap((metric) => {
       const readings = events.map((each) => each
@@ -318,13 +320,17 @@ export function showChart(main, schema) {
     return named ?? fine ?? tiers.at(-1) ?? null;
   }
 
+  // Whether the address asks for windows with enough data alone: readings would show what they leave out.
+  const leavesOut = () => Boolean(shown.min_coverage || shown.min_count);
+
   // All windows that overlap the range, and one more, where the last one ends. Calendars' windows may be a tenth longer.
   async function windows(tier, metric, signal) {
     const longest = 1.1 * tier.seconds;
     const [start, end] = [range[0] - longest, range[1] + longest].map(iso);
     const asked = { start, end, tier: tier.window, metric, fill: "null", limit: 10000 };
     if (!rollup) {
-      return Promise.all(shown.sensor.map((sensor) => get("aggregates", { ...asked, sensor, fresh: "true" }, signal)));
+      const more = { fresh: "true", min_coverage: shown.min_coverage, min_count: shown.min_count };
+      return Promise.all(shown.sensor.map((sensor) => get("aggregates", { ...asked, sensor, ...more }, signal)));
     }
     return Promise.all(shown.group.map(async (group) => {
       const page = await get("rollups/windows", { ...asked, rollup: shown.rollup, group }, signal);

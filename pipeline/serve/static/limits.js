@@ -23,9 +23,11 @@ export async function watch(sensors, metadataOf, signal) {
 }
 
 // The limits that a chart of a metric marks: of rules on readings, and of those on windows and statistics that it shows.
+// A limit of a change is none of the values.
 export function limitsOf(rules, metric, tier, statistics) {
   return rules
-    .filter((rule) => rule.metric === metric && (rule.of === null || (rule.tier === tier && statistics.includes(rule.of))))
+    .filter((rule) => rule.metric === metric && rule.low !== null && rule.per_s === null)
+    .filter((rule) => rule.of === null || (rule.tier === tier && statistics.includes(rule.of)))
     .map((rule) => ({ ...rule, values: [...new Set([rule.low, rule.high])] }));
 }
 

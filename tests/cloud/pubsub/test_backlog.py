@@ -53,6 +53,20 @@ def test_acknowledged_messages_are_removed(inbox: Inbox) -> None:
     assert numbers(pull_all(inbox)) == [4, 5, 6, 7, 8, 9]
 
 
+def test_forgotten_messages_come_again(inbox: Inbox) -> None:
+    """A message that is forgotten leaves its lease, and is new when it comes again."""
+    publish(inbox, 2)
+    with Backlog(inbox.subscription) as one:
+        (_,) = one.pages(1, first=1, wait_seconds=5)
+        (page,) = one.pages(2, first=1, wait_seconds=5)
+        one.forget(page[0], 0)
+        (again,) = one.pages(2, first=1, wait_seconds=5)
+        assert again[0].message_id == page[0].message_id
+        one.acknowledge(again)
+        one.forget(again[0], 0)
+    assert len(pull_all(inbox)) == 1
+
+
 def test_page_sizes(inbox: Inbox) -> None:
     """The limit is exact. Pages start small and grow, so that few messages are leased needlessly."""
     publish(inbox, 100)

@@ -6,11 +6,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import CALM, FIRING, PENDING, RESOLVED, Value, transitions
-from pipeline.core.alerts.rules import Rule
-from tests.support.alerts import MINUTE_US, START_US, WatchedGroup
+from pipeline.core.alerts.machine import CALM, FIRING, PENDING, REORDER_US, RESOLVED, Value
+from pipeline.core.alerts.rules import QuietTime, Rule
+from tests.support.alerts import HELD_US, MINUTE_US, START_US, WatchedGroup, in_order
 
 _SENSORS = ("freezer-1", "freezer-2", "fridge-1")
+_SECOND_US = 1_000_000
 
 
 def _rule(above: float = 10, for_us: int = 0, sensors: str = "freezer-*", clears: float | None = None) -> Rule:
@@ -24,86 +25,81 @@ _READINGS = st.tuples(
     st.lists(st.tuples(st.integers(0, 8), _VALUES), min_size=1, max_size=3),
 )
 _HAPPENS = st.sampled_from(["restart", "kill", "again", "later", "soon", "watermark", "", ""])
-_Part = tuple[str, list[tuple[int, float]]]
-
-
-def _of_one(*history: tuple[str, int, float]) -> list[tuple[str, _Part]]:
-    """Returns the history of a sensor, a reading at a time; where the watermark passes, it is another's reading."""
-    return [(what, (_SENSORS[what == "watermark"], [(step, value)])) for what, step, value in history]
+_LIMITS = st.tuples(st.sampled_from([0, 2 * MINUTE_US]), st.sampled_from([None, 8.0]), st.booleans())
+_FOLLOWING = [
+    Rule("rate", metric="t", condition=AlertCondition("above", 3, 3), per_us=MINUTE_US),
+    Rule("still", metric="t", unchanged_for_us=3 * MINUTE_US, tolerance=2),
+]
 
 
 @given(
-    st.lists(st.tuples(_HAPPENS, _READINGS), max_size=12),
-    st.sampled_from([0, 2 * MINUTE_US]),
-    st.sampled_from([None, 8.0]),
-    st.booleans(),
+    st.lists(st.tuples(_HAPPENS, st.lists(st.tuples(st.sampled_from(_SENSORS), _VALUES), min_size=1)), max_size=9),
+    st.tuples(st.sampled_from([0, 2 * MINUTE_US]), st.sampled_from([None, 8.0]), st.booleans()),
+    st.randoms(use_true_random=False),
 )
-# Nothing is told again at a restart.
-@example(_of_one(("", 0, 11), ("restart", 0, 11), ("", 1, 12), ("restart", 2, 9)), 0, None, False)
-# What comes after a restart is older than what the row tells.
-@example(_of_one(("", 3, 11), ("restart", 0, 11), ("restart", 1, 5)), 2 * MINUTE_US, None, False)
-# A reading that fires nothing shows that what was over when the job began did not take place.
-@example(_of_one(("", 0, 11), ("", 1, 5), ("restart", 0, 5)), 0, None, False)
-# A late reading makes an alert fire earlier than was told: its end is told after that all the same.
-@example(_of_one(("", 1, 11), ("watermark", 6, 5), ("", 0, 11), ("", 3, 5)), 2 * MINUTE_US, None, False)
-# A reading is corrected again and again while rows are being written.
-@example(_of_one(*[("", 0, 11), ("", 0, 5)] * 2, ("", 1, 11), ("", 2, 5)), 0, None, True)
-def test_any_history_leads_to_what_the_definition_says(
-    history: list[tuple[str, _Part]], for_us: int, clears: float | None, is_slow: bool
-) -> None:
-    """Whatever comes late, twice or with another value, over pauses, restarts and kills, rows are those of readings.
+def test_readings_in_the_order_of_their_times(history, limits, random) -> None:
+    """What happens is what the definition says, if those that come together are in any order, and twice.
 
-    Messages tell the same state, each transition once, in the order of their times and numbers.
+    So it is over pauses, restarts and kills, while rows are being written.
     """
-    rule = _rule(for_us=for_us, clears=clears)
-    table, watermark_us, values = WatchedGroup(rule), 0, {sensor: dict[int, float]() for sensor in _SENSORS}
-    table.is_slow = is_slow
-    for happens, (sensor, readings) in history:
-        part = {START_US + step * 50_000_000: value for step, value in readings}
+    for_us, clears, is_slow = limits
+    rules = [_rule(for_us=for_us, clears=clears), *_FOLLOWING]
+    table, at_us, values = WatchedGroup(*rules), START_US, {sensor: dict[int, float]() for sensor in _SENSORS}
+    table.is_slow, watermark_us = is_slow, 0
+    for happens, readings in history:
         table.happen(happens)
-        for _ in range(2 if happens == "again" else 1):
-            table.read(sensor, *part.items())
-        values[sensor] |= part
+        found: dict[str, list[tuple[int, float]]] = {}
+        for sensor, value in readings:
+            at_us += 50 * _SECOND_US
+            values[sensor][at_us] = value
+            found.setdefault(sensor, []).append((at_us, value))
+        for sensor, part in found.items():
+            for _ in range(2 if happens == "again" else 1):
+                random.shuffle(part)
+                table.read(sensor, *part)
+        table.pass_time(HELD_US)
+        table.check()
+        if happens == "watermark":  # nothing comes that is older
+            at_us = watermark_us = at_us + 10 * MINUTE_US
+            table.pass_watermark(watermark_us)
+        expected = {("warm", each): in_order(rules[0], values[each], watermark_us) for each in _SENSORS[:2]}
+        records = {key: [*each.transitions] for key, each in table.all_records().items() if key[0] == "warm"}
+        assert records == {key: transitions for key, transitions in expected.items() if transitions}
+
+
+@given(st.lists(st.tuples(_HAPPENS, _READINGS, st.booleans()), max_size=12), st.sampled_from([0, 2 * MINUTE_US]))
+@example([("", ("freezer-1", [(3, 11.0)]), False), ("", ("freezer-1", [(0, 5.0)]), True)], 0)
+def test_any_order_and_any_delay(history, for_us: int) -> None:
+    """Whatever comes late, twice or never until the end: the newest reading tells whether an alert fires.
+
+    Messages tell the same state, with growing numbers, and history is never rewritten.
+    """
+    table, waiting, newest = WatchedGroup(_rule(for_us=for_us), *_FOLLOWING), [], dict[str, tuple[int, float]]()
+    for happens, (sensor, readings), is_late in history:
+        table.happen(happens)
+        part = {START_US + step * 50 * _SECOND_US: value for step, value in readings}
+        part = {time_us: table.raw.get((sensor, time_us), value) for time_us, value in part.items()}
+        table.store(sensor, *part.items())
+        newest[sensor] = max([newest.get(sensor, (0, 0.0)), *part.items()])
+        waiting.append((sensor, list(part.items())))
+        if not is_late:
+            for late in [*waiting] if happens == "again" else [waiting.pop()]:
+                table.arrive(*late[:1], *late[1])
         if happens == "watermark":
-            watermark_us = max([watermark_us, *part])
-        table.pass_watermark(watermark_us)
+            table.pass_watermark(START_US + 9 * 50 * _SECOND_US)
+        before = {key: record.transitions for key, record in table.all_records().items()}
         table.check()
-        found = {record.sensor_id: list(record.transitions) for record in table.all_records() if record.transitions}
-        expected = {
-            each: transitions(rule, [Value(*pair) for pair in sorted(values[each].items())], watermark_us)[0]
-            for each in _SENSORS
-            if rule.matches(each)
-        }
-        assert found == {each: of_sensor for each, of_sensor in expected.items() if of_sensor}
-
-
-@given(
-    st.lists(st.tuples(_HAPPENS, st.sampled_from(_SENSORS[:2]), st.integers(0, 5), _VALUES), max_size=12),
-    st.sampled_from([0, 2 * MINUTE_US]),
-    st.sampled_from([None, 8.0]),
-    st.booleans(),
-)
-def test_any_history_of_windows(
-    history: list[tuple[str, str, int, float]], for_us: int, clears: float | None, is_slow: bool
-) -> None:
-    """However results of windows that are over come late, twice, corrected or after a restart, rows are as by order."""
-    rule = replace(_rule(for_us=for_us, clears=clears), of="avg", tier="1m")
-    table, values = WatchedGroup(rule), {sensor: dict[int, float]() for sensor in _SENSORS[:2]}
-    table.is_slow, table.now_us = is_slow, START_US + 10 * MINUTE_US
-    for happens, sensor, step, value in history:
-        table.happen(happens)
-        table.pass_watermark(table.now_us)
-        for _ in range(2 if happens == "again" else 1):
-            table.result(rule, sensor, START_US + step * MINUTE_US, value)
-        values[sensor][START_US + step * MINUTE_US] = value
-        table.pass_watermark(table.now_us)
+        table.pass_time(HELD_US)
         table.check()
-        found = {record.sensor_id: list(record.transitions) for record in table.all_records() if record.transitions}
-        expected = {
-            each: transitions(rule, [Value(*pair) for pair in sorted(of_sensor.items())], table.now_us)[0]
-            for each, of_sensor in values.items()
-        }
-        assert found == {each: of_sensor for each, of_sensor in expected.items() if of_sensor}
+        for key, transitions in before.items():
+            assert table.all_records()[key].transitions[: len(transitions)] == transitions
+    for sensor, readings in waiting:
+        table.arrive(sensor, *readings)
+    table.pass_time(HELD_US)
+    table.pass_watermark(START_US + 3600 * _SECOND_US)
+    table.check()
+    firing = {sensor for (name, sensor), each in table.all_records().items() if name == "warm" and each.is_firing}
+    assert firing == {each for each, (_, value) in newest.items() if value > 10 and each.startswith("freezer")}
 
 
 _RULES = [
@@ -116,7 +112,7 @@ _RULES = [
 
 
 @given(st.lists(st.tuples(st.one_of(st.sampled_from(range(len(_RULES))), _HAPPENS), _READINGS), max_size=12))
-def test_rules_that_change_at_any_time(history: list[tuple[str | int, _Part]]) -> None:
+def test_rules_that_change_at_any_time(history) -> None:
     """However rules change, are removed and put back, rows, messages and a new job agree."""
     table, newest_us = WatchedGroup(*_RULES[0]), START_US
     for happens, (sensor, readings) in history:
@@ -130,6 +126,7 @@ def test_rules_that_change_at_any_time(history: list[tuple[str | int, _Part]]) -
         if happens == "watermark":
             table.pass_watermark(newest_us)
         table.check()
+    table.pass_time(HELD_US)
     told, records = len(table.told), table.all_records()
     table.restart()
     assert (len(table.told), table.all_records()) == (told, records)
@@ -137,28 +134,62 @@ def test_rules_that_change_at_any_time(history: list[tuple[str | int, _Part]]) -
     for value, firing in ((12.0, {"freezer-1"}), (5.0, set())):
         newest_us += 10 * MINUTE_US
         table.read("freezer-1", (newest_us, value))
+        table.pass_time(HELD_US)
         table.check()
         assert table.firing() & {"freezer-1"} == firing
 
 
-def test_calm_sensors_touch_nothing() -> None:
-    """Readings that fire nothing leave no tracks, and read nothing."""
+def test_what_costs_nothing() -> None:
+    """Readings that move no state are not read about, and rewrite nothing: within the limits, beyond them, and late."""
     table = WatchedGroup(_rule())
-    before = table.data
     table.read("freezer-1", (START_US, 5))
     table.read("fridge-1", (START_US, 50))
-    assert table.data is before
-    assert not table.reads
+    assert (table.reads, table.writes) == (0, 1)  # that of the beginning
+    table.read("freezer-1", (START_US + MINUTE_US, 11))
+    table.pass_time(HELD_US)
+    reads, writes = table.reads, table.writes
+    for second in range(100):
+        table.read("freezer-1", (START_US + 2 * MINUTE_US + second * _SECOND_US, 12))
+    table.read("freezer-1", (START_US + MINUTE_US, 5), (START_US, 5))
+    assert (table.reads, table.writes) == (reads, writes)
+    assert len(table.data or b"") < 200  # with the names of a rule and a sensor
+
+
+def test_a_late_reading() -> None:
+    """One that is behind the newest by more than half a minute changes nothing; until then, order is that of times."""
+    for behind_us, kinds in ((REORDER_US + 1000, []), (REORDER_US, [FIRING, RESOLVED])):
+        table = WatchedGroup(_rule())
+        table.read("freezer-1", (START_US + MINUTE_US, 5))
+        table.read("freezer-1", (START_US + MINUTE_US - behind_us, 11))
+        table.pass_time(HELD_US)
+        assert table.kinds() == kinds
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
+    for minute, value in ((0, 11), (3, 11), (2, 5)):  # the last one overtook the reading that contradicts
+        table.read("freezer-1", (START_US + minute * MINUTE_US, value))
+    table.pass_time(HELD_US)
+    assert not table.told
+
+
+def test_a_message_about_a_reading() -> None:
+    """A message has the value with its unit."""
+    table = WatchedGroup(_rule())
+    table.read("freezer-1", (START_US, 11))
+    table.pass_time(HELD_US)
+    (told,) = table.told
+    assert (told["value"], told["unit"], told["number"]) == (11, "°C", START_US)
+    assert "window" not in told
 
 
 def test_a_changed_rule_ends_its_alerts() -> None:
     """If a rule fires for something else, or is removed, its alerts end; what still holds fires under the new one."""
     table = WatchedGroup(_rule())
     table.read("freezer-1", (START_US, 11))
+    table.pass_time(HELD_US)
     table.use(_rule(above=20))
     table.read("freezer-1", (START_US + 1_000_000, 12))
     assert not table.firing()
     table.read("freezer-1", (START_US + 2_000_000, 22))
+    table.pass_time(HELD_US)
     assert table.firing() == {"freezer-1"}
     table.use()
     table.read("freezer-2", (START_US, 5))
@@ -167,11 +198,15 @@ def test_a_changed_rule_ends_its_alerts() -> None:
 
 
 def test_the_end_of_a_rule_has_its_severity() -> None:
-    """Whoever was told that it fires is told of its end too, also by the next job."""
-    rule = Rule("warm", "freezer-*", severity="page", metric="t", condition=AlertCondition("above", 10, 10))
+    """Whoever was told that it fires is told of its end, also by the next job. A change of severity ends nothing."""
+    rule = replace(_rule(), severity="page")
     for restarts in (False, True):
         table = WatchedGroup(rule)
         table.read("freezer-1", (START_US, 11))
+        table.pass_time(HELD_US)
+        table.use(replace(rule, severity="warning"))
+        table.read("freezer-1", (START_US + 1_000_000, 12))
+        assert table.firing() == {"freezer-1"}
         if restarts:
             table.restart()
         table.use()
@@ -179,62 +214,34 @@ def test_the_end_of_a_rule_has_its_severity() -> None:
         assert [each["severity"] for each in table.told] == ["page", "page"]
 
 
-def test_a_change_of_severity_ends_nothing() -> None:
-    """Alerts go on if only their severity changes."""
-    table = WatchedGroup(_rule())
-    table.read("freezer-1", (START_US, 11))
-    table.use(Rule("warm", "freezer-*", severity="page", metric="t", condition=AlertCondition("above", 10, 10)))
-    table.read("freezer-1", (START_US + 1_000_000, 12))
-    assert table.firing() == {"freezer-1"}
-    assert len(table.told) == 1
-
-
-def test_the_end_of_a_rule_whose_condition_held_by_the_watermark() -> None:
-    """The alert ends after it fired, though its last reading is older."""
+def test_a_condition_that_holds_by_the_watermark() -> None:
+    """It fires without a reading, stays over a restart, and ends with its rule after it fired."""
     table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
     table.read("freezer-1", (START_US, 11))
+    table.pass_time(HELD_US)
     table.pass_watermark(START_US + 5 * MINUTE_US)
     assert table.firing() == {"freezer-1"}
+    table.restart()
+    table.read("freezer-1", (START_US + MINUTE_US, 12))
+    table.pass_time(HELD_US)
+    assert table.kinds() == [FIRING]
     table.use()
     table.read("freezer-2", (START_US, 5))
     assert not table.firing()
+    (record,) = table.all_records().values()
+    assert [each.kind for each in record.transitions] == [PENDING, FIRING, RESOLVED]
 
 
-def test_what_a_drain_fired() -> None:
-    """A drain may show that a condition has held before all readings came: the next job withdraws it by those."""
-    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
-    table.now_us += 3600_000_000
+def test_a_drain() -> None:
+    """What is held is decided; a condition that is about to hold is left to the next job."""
+    table = WatchedGroup(_rule(), replace(_rule(for_us=2 * MINUTE_US), name="lasting"))
     table.read("freezer-1", (START_US, 11))
-    table.pass_watermark(START_US + 3 * MINUTE_US)
-    assert table.firing() == {"freezer-1"}
+    table.drain()
+    assert [each["rule"] for each in table.told] == ["warm"]
     table.restart()
-    table.read("freezer-1", (START_US + MINUTE_US, 5))
-    assert not table.firing()
-    assert table.kinds() == [FIRING, RESOLVED]
-    assert [each.kind for record in table.all_records() for each in record.transitions] == [PENDING, CALM]
-
-
-def test_what_the_watermark_showed_stays_over_a_restart() -> None:
-    """The watermark of a new job may be behind, and resolves nothing."""
-    table = WatchedGroup(_rule(for_us=2 * MINUTE_US))
-    table.read("freezer-1", (START_US, 11))
-    table.pass_watermark(START_US + 5 * MINUTE_US)
-    table.restart()
-    table.read("freezer-1", (START_US + MINUTE_US, 12))
-    assert table.kinds() == [FIRING]
-
-
-def test_where_the_table_does_not_tell_values_its_alerts_stay() -> None:
-    """Without the readings of the time before, nothing of that time is withdrawn."""
-    for is_over in (True, False):
-        table = WatchedGroup(_rule())
-        table.read("freezer-1", (START_US, 11), *[(START_US + MINUTE_US, 5)] * is_over)
-        before = table.all_records()
-        table.restart()
-        table.raw.clear()
-        table.complete_us = START_US + 2 * MINUTE_US
-        table.read("freezer-1", (START_US + MINUTE_US // 2, 12))
-        assert table.all_records() == before
+    table.read("freezer-1", (START_US + 2 * MINUTE_US, 12))
+    table.pass_time(HELD_US)
+    assert [each["rule"] for each in table.told] == ["warm", "lasting"]
 
 
 def test_rules_of_one_name_follow_each_other() -> None:
@@ -242,50 +249,124 @@ def test_rules_of_one_name_follow_each_other() -> None:
     table = WatchedGroup(_rule())
     for step, above in enumerate((10, 10.5, 10, 10.5, 10.5)):
         table.use(_rule(above))
-        table.read("freezer-1", (START_US + step, 11.4))
-        assert table.firing() == {"freezer-1"}
+        table.read("freezer-1", (START_US + step * _SECOND_US, 11.4))
+        table.pass_time(HELD_US)
         table.check()
         table.restart()
     assert table.kinds() == [FIRING, *[RESOLVED, FIRING] * 3]
-    (record,) = table.all_records()
-    assert [each.time_us - START_US for each in record.alerts] == [0, 0, 1, 1, 2, 2, 3]
+    assert table.firing() == {"freezer-1"}
 
 
-def test_windows_in_progress_do_not_count() -> None:
-    """Of the windows that the table has, those count that end by the last result: later ones may be incomplete."""
+def _window(minute: int, value: float, version: int = 1) -> Value:
+    return Value(START_US + minute * MINUTE_US, value, version, 3, 0.5)
+
+
+def test_windows() -> None:
+    """The newest window that is over moves the state, and a correction of it; older ones and older versions do not."""
     rule = replace(_rule(), of="avg", tier="1m")
     table = WatchedGroup(rule)
-    end_us = [START_US + step * MINUTE_US for step in range(6)]
-    table.windows = {("freezer-1", end_us[1]): 5, ("freezer-1", end_us[3]): 5, ("freezer-2", end_us[3]): 11}
-    table.result(rule, "freezer-1", end_us[2], 11)
-    assert table.firing() == {"freezer-1"}
-    table.result(rule, "fridge-1", end_us[4], 5)
+
+    def kinds(*values: Value) -> list[str]:
+        for value in values:
+            table.result(rule, "freezer-1", value)
+            table.check()
+        return table.kinds()
+
+    assert kinds(_window(1, 5), _window(2, 11)) == [FIRING]
+    (told,) = table.told
+    assert told["window"] == {
+        "tier": "1m", "start": "2026-02-17T10:01:00Z", "end": "2026-02-17T10:02:00Z", "zone": "UTC",
+        "count": 3, "coverage": 0.5,
+    }  # fmt: skip
+    assert kinds(_window(1, 5, 2), _window(2, 12, 2)) == [FIRING]
+    assert kinds(_window(2, 9, 3)) == [FIRING, RESOLVED]
+    assert kinds(_window(2, 11, 2)) == [FIRING, RESOLVED]  # which the correction has overtaken
+    assert kinds(_window(3, 5), _window(2, 11, 4)) == [FIRING, RESOLVED]
     table.restart()
-    table.result(rule, "freezer-2", end_us[2], 12)
+    assert kinds(_window(2, 11, 5)) == [FIRING, RESOLVED]
+    assert kinds(_window(4, 12)) == [FIRING, RESOLVED, FIRING]
+
+
+def test_a_value_that_does_not_move() -> None:
+    """It fires since the first reading that tells it, also if that came to the job before, and ends when it moves."""
+    rule = Rule("still", metric="t", unchanged_for_us=8 * MINUTE_US, tolerance=0.1)
+    table = WatchedGroup(rule)
+    for minute in range(6):
+        table.read("freezer-1", (START_US + minute * MINUTE_US, 5.0 + (not minute)))
+    table.restart()
+    for minute in range(6, 10):
+        assert not table.told
+        table.read("freezer-1", (START_US + minute * MINUTE_US, 5.05))
+    (told,) = table.told
+    assert (told["since"], told["event_time"]) == ("2026-02-17T10:01:00Z", "2026-02-17T10:09:00Z")
+    assert told["condition"] == "t does not move by more than 0.1 for 8m"
+    table.restart()
+    table.read("freezer-1", (START_US + 11 * MINUTE_US, 4.99))
+    assert table.firing()
+    table.read("freezer-1", (START_US + 12 * MINUTE_US, 5.3))
+    assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_a_rate_of_change() -> None:
+    """It is that between two readings that follow each other, whatever comes late."""
+    rule = Rule("rate", metric="t", condition=AlertCondition("above", 2, 2), per_us=MINUTE_US)
+    table = WatchedGroup(rule)
+    for minute, value in ((0, 5), (2, 9), (1, 99), (4, 14), (5, 15)):
+        table.read("freezer-1", (START_US + minute * MINUTE_US, value))
+    assert [(each["kind"], each["value"], each["event_time"][14:16]) for each in table.told] == [
+        (FIRING, 2.5, "04"),
+        (RESOLVED, 1, "05"),
+    ]
+    table.read("other", (START_US, 5), (START_US + MINUTE_US, 50))
+    assert table.firing() == {"other"}
+    assert all(len(track.rule_id) < 20 for tracks in table.tracks.values() for track in tracks.values())
+
+
+def test_rules_that_compare_readings_ask_for_metadata() -> None:
+    """A sensor whose metadata differs fires nothing."""
+    rule = replace(_FOLLOWING[0], metadata=(("site", "north"),))
+    table = WatchedGroup(rule, replace(_rule(sensors="*"), metadata=(("site", "north"),)))
+    for sensor in _SENSORS:
+        table.read(sensor, (START_US, 5), (START_US + MINUTE_US, 50))
+    table.pass_time(HELD_US)
     assert table.firing() == {"freezer-1", "freezer-2"}
-    (record,) = [each for each in table.all_records() if each.sensor_id == "freezer-2"]
-    assert [(each.time_us, each.value) for each in record.transitions] == [(end_us[2], 12)]
-    table.result(rule, "freezer-1", end_us[3], 5)
-    assert table.firing() == {"freezer-2"}
 
 
-def test_a_new_rule_leaves_the_time_of_the_old_one_alone() -> None:
-    """A reading that comes late after the rule has changed is of the old rule's time."""
+def test_quiet_hours_and_mutes() -> None:
+    """Messages wait until the quiet hours or a mute end, and only what still fires is told then."""
+    quiet = QuietTime(9 * 60, 10 * 60 + 30, "UTC")  # it is ten o'clock
+    for ends_us, of in ((START_US + 30 * MINUTE_US, quiet), (START_US + 20 * MINUTE_US, None)):
+        for restarts in (False, True):
+            table = WatchedGroup(replace(_rule(), quiet=(of,) if of else ()))
+            if of is None:
+                table.mutes[("warm", "freezer-1")] = table.mutes[("warm", "freezer-2")] = ends_us
+                table.use(_rule())
+            for sensor in _SENSORS[:2]:
+                table.read(sensor, (START_US, 11))
+            table.pass_time(HELD_US)
+            table.read("freezer-2", (START_US + MINUTE_US, 5))
+            table.pass_time(HELD_US)
+            assert table.firing() == {"freezer-1"}
+            assert not table.told
+            if restarts:
+                table.restart()
+            table.pass_time(ends_us - table.now_us - 1)
+            assert not table.told
+            table.pass_time(1)
+            table.check()
+            assert [each["sensor_id"] for each in table.told] == ["freezer-1"]
+            table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
+            table.pass_time(HELD_US)
+            assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_another_release() -> None:
+    """The state of another release is as good as none: the table tells what fires."""
     table = WatchedGroup(_rule())
-    table.read("freezer-1", (START_US, 11), (START_US + 2 * MINUTE_US, 5))
-    table.use(_rule(10.5))
-    table.read("freezer-1", (START_US + 3 * MINUTE_US, 12))
-    before = table.all_records()
-    table.read("freezer-1", (START_US + MINUTE_US, 12))
-    assert table.all_records() == before
-
-
-def test_what_readings_cost_the_state() -> None:
-    """Each is written once, and stays for the allowed lateness and a minute, but not for more than twice as long."""
-    table, before = WatchedGroup(_rule()), 0
-    for minute in range(60):
-        table.now_us += MINUTE_US
-        table.read("freezer-1", (START_US + minute * MINUTE_US, 5.0))
-        assert min(minute + 1, 11) <= len(table.kept) <= 24
-        assert table.added == before + 2, "two attempts of a bundle, of one reading"
-        before = table.added
+    table.read("freezer-1", (START_US, 11))
+    table.pass_time(HELD_US)
+    table.data = b"\x02" + (table.data or b"")[1:]
+    table.read("freezer-1", (START_US + MINUTE_US, 5))
+    table.pass_time(HELD_US)
+    assert table.kinds() == [FIRING, RESOLVED]
+    assert [each.kind for record in table.all_records().values() for each in record.transitions if each.kind != CALM]

@@ -1,9 +1,13 @@
 """Tests of rules: what is accepted, and the line for what is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.core.alerts.conditions import BETWEEN, CLEARS, FIRES, condition_of
 from pipeline.core.alerts.rules import MAX_RULES, RulesError, parse_rules
+from pipeline.core.notation.times import format_time, parse_time
+from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
 
 _SCHEMA = TableSchema.for_new_table()
@@ -31,6 +35,10 @@ def _warm(more: str = "", above: str = "above = 1") -> str:
     return f'[[rule]]\nname = "warm"\nmetric = "temperature"\n{above}\n{more}\n'
 
 
+_OF_RATE = replace(_SCHEMA, rate=Rate(60_000_000))
+_MEAN = 'of = "avg"\ntier = "1h"\n'
+
+
 def test_rules() -> None:
     """Rules on readings, on windows and on silence say in a few words when they fire."""
     text = _FREEZER + '[[rule]]\nname = "mean"\nmetric = "t"\nof = "avg"\ntier = "60m"\nbelow = 30\n'
@@ -45,10 +53,43 @@ def test_rules() -> None:
     assert not silent.fits({"site": "south"})
 
 
+def test_conditions_in_words() -> None:
+    """Each kind of rule says what it looks at."""
+    text = _warm('sensors = ["b", "a", "a"]\nrate_of_change = "minute"\nfor = "1m"')
+    text += _warm(f"{_MEAN}min_count = 3\nmin_coverage = 0.75").replace("warm", "mean")
+    text += _warm(above='unchanged_for = "2h"').replace("warm", "still")
+    rate, mean, still = parse_rules(text, "", _OF_RATE)
+    assert rate.expected == ("a", "b")
+    assert rate.matches("a")
+    assert not rate.matches("c")
+    assert rate.summary == "change of temperature per minute above 1 for 1m"
+    assert mean.summary == "avg of temperature in 1h above 1 with at least 3 readings and coverage of at least 0.75"
+    assert still.summary == "temperature does not move for 2h"
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "end"),
+    [
+        ("22:00-06:00", "21:59", None),
+        ("22:00-06:00", "22:00", "06:00"),
+        ("22:00-06:00", "05:59", "06:00"),
+        ("22:00-06:00", "06:00", None),
+        ("09:30-10:00@Asia/Kolkata", "04:15", "04:30"),
+        ("00:00-00:00", "12:00", "00:00"),
+    ],
+)
+def test_quiet_hours(text: str, at: str, end: str | None) -> None:
+    """They begin and end at a minute of a zone's day, perhaps the next one."""
+    (rule,) = parse_rules(_warm(f'quiet = ["{text}"]'), "", _SCHEMA)
+    until_us = rule.quiet_until_us(parse_time(f"2026-02-17T{at}:30Z"))
+    assert (until_us and format_time(until_us)[11:16]) == end
+
+
 def test_a_severity_is_no_revision() -> None:
-    """A rule is another one if it fires for anything else, and not if its severity changes."""
+    """A rule is another one if it fires for anything else, and not if its severity or its quiet hours change."""
     (one,) = parse_rules(_FREEZER, "", _SCHEMA)
-    (other,) = parse_rules(_FREEZER.replace('"page"', '"ticket"'), "", _SCHEMA)
+    ticket = '"ticket"\nquiet = ["22:00-06:00"]'
+    (other,) = parse_rules(_FREEZER.replace('"page"', ticket), "", _SCHEMA)
     (warmer,) = parse_rules(_FREEZER.replace("-15", "-14"), "", _SCHEMA)
     assert one.revision == other.revision != warmer.revision
 
@@ -114,6 +155,21 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
         (_warm("metadata = { site = 3 }"), "metadata takes names and texts"),
         (_warm('metadata = { "a b" = "c" }'), "is not a name of a metric or of metadata"),
         (_warm('sensors = ""'), "sensors takes a text"),
+        (_warm("sensors = []"), "sensors takes a glob"),
+        (_warm('sensors = ["a#b"]'), "rule warm: "),
+        (_warm('sensors_file = "a.txt"'), "sensors_file names a file that only alerts check and alerts apply read"),
+        (_warm('unchanged_for = "2h"'), "above does not go with unchanged_for"),
+        (_warm("tolerance = 1"), "tolerance does not go with a limit; it belongs to unchanged_for"),
+        (_warm(above='unchanged_for = "2h"\ntolerance = -1'), "tolerance takes a number from 0"),
+        (_warm('rate_of_change = "day"'), 'rate_of_change takes "minute" or "hour", not'),
+        (_warm(f'rate_of_change = "hour"\n{_MEAN}'), "of does not go with rate_of_change"),
+        (_warm("min_count = 3"), "min_count does not go with readings; it belongs to a rule with of and tier"),
+        (_warm(f"{_MEAN}min_count = 3.5"), "min_count takes a whole number from 0"),
+        (_warm(f"{_MEAN}min_coverage = 75"), "min_coverage takes a share from 0 to 1, not 75"),
+        (_warm(f"{_MEAN}min_coverage = 0.75"), "min_coverage needs the rate that sensors are to have"),
+        (_warm('quiet = ["22-6"]'), 'quiet takes times like ["22:00-06:00@Europe/Berlin"]'),
+        (_warm('quiet = ["22:00-06:00@Berlin"]'), "did you mean Europe/Berlin"),
+        (_warm('severity = "page"\nquiet = ["22:00-06:00"]'), "which never waits"),
         (_warm() * 2, "rule warm: 2 rules have this name"),
     ],
 )

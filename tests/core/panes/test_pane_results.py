@@ -1,10 +1,14 @@
 """The results that panes publish: of each window, the greatest is the window's row."""
 
+from operator import attrgetter
+
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.firing import END_US
 from pipeline.core.results.window_results import ResultRules
+from pipeline.core.rows.aggregate_rows import version_us
 from pipeline.core.schema.toml import parse_schema
 from tests.support.courses import READINGS, SCHEMA, deliver
 from tests.support.exhaustive import examples
@@ -31,7 +35,7 @@ def of_rows(group):
 def test_the_greatest_result_is_the_row(readings, chance, rules):
     """In any batches, with second values, late readings of any age, readings before others, drains and restarts.
 
-    No two results of a window have the same id.
+    No two results of a window have the same id. The version of the greatest is the timestamp of the row's cells.
     """
     group = Group(parse_schema(SCHEMA), MIDNIGHT + chance.choice([0, 10 * HOUR, 2 * DAY]), results=rules)
     second = [(time_us, {"t": 77.0}) for time_us in readings if chance.random() < 0.2]
@@ -40,6 +44,12 @@ def test_the_greatest_result_is_the_row(readings, chance, rules):
     ids = [result.event_id for result in group.published]
     assert len(set(ids)) == len(ids)
     assert newest_of(group.published) == of_rows(group)
+    newest = {
+        result.event_id.partition("/")[0]: result for result in sorted(group.published, key=attrgetter("event_id"))
+    }
+    assert {key: version_us(parse_time(each.window_start), each.version) for key, each in newest.items()} == {
+        row.key.decode(): row.cells[0].timestamp_us for row in group.written
+    }
 
 
 def kinds(group):

@@ -7,6 +7,7 @@ from google.protobuf import json_format
 
 from pipeline.core.results import window_results
 from pipeline.core.results.window_results import (
+    ENCODINGS,
     RESULT_TYPE,
     PaneResult,
     batches_of,
@@ -20,7 +21,7 @@ from pipeline.core.statistics.window_stats import MetricStats, WindowStats
 from pipeline.proto.window_result_pb2 import WindowResult
 
 SCHEMA = parse_schema(
-    '[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n"1d@Europe/Berlin" = "days"\n'
+    '[policies]\nraw = "never"\n[rate]\nevery = "15m"\n[tiers]\n1h = "hours"\n"1d@Europe/Berlin" = "days"\n'
     '[statistics]\nu = ["p50", "max", "last_time"]\n'
 )
 START_US = 1_771_322_400_000_000  # 2026-02-17T10:00:00Z
@@ -58,8 +59,11 @@ def test_a_message():
         "window_end": "2026-02-17T11:00:00Z",
         "kind": "on_time",
         "reading_count": 2,
-        "metrics": {"t": {"count": 2, "sum": 3.5, "min": 1.0, "max": 2.5, "avg": 1.75, "stddev": 0.75}},
+        "metrics": {
+            "t": {"count": 2, "coverage": 0.5, "sum": 3.5, "min": 1.0, "max": 2.5, "avg": 1.75, "stddev": 0.75}
+        },
         "event_id": event_id,
+        "version": 4,
     }
 
 
@@ -79,7 +83,9 @@ def test_declared_statistics():
     stats = stats_of(1.0, metric="u")
     stats.metrics["u"].parts = {"last": (START_US + 5, 1.0)}
     (serialized,) = published(PaneResult(0, "s", START_US, stats, "late"))
-    assert result_json(serialized)["metrics"] == {"u": {"count": 1, "max": 1.0, "last": 1.0, "last_time": START_US + 5}}
+    assert result_json(serialized)["metrics"] == {
+        "u": {"count": 1, "coverage": 0.25, "max": 1.0, "last": 1.0, "last_time": START_US + 5}
+    }
 
 
 def test_json_is_protobufs_mapping():
@@ -96,6 +102,15 @@ def test_json_is_protobufs_mapping():
     assert json_format.Parse(data, WindowResult()) == result
     assert result_json(data) == result_json(serialized)
     assert result_json(data)["metrics"]["t"]["sum"] == "inf"
+
+
+def test_without_a_rate():
+    """A schema that expects no number of readings gives no coverage, in either encoding."""
+    (batch,) = batches_of([PaneResult(0, "s", START_US, stats_of(1.0), "late")], parse_schema("").tiers, START_US, 0)
+    (serialized,) = read_batch(batch)
+    for encoding in ENCODINGS:
+        assert "coverage" not in result_json(message_of(serialized, encoding).data)["metrics"]["t"]
+    assert b"coverage" not in message_of(serialized, "json").data
 
 
 _GOOD = (
@@ -118,11 +133,18 @@ def test_other_messages(data):
         result_json(data)
 
 
+def test_messages_of_earlier_releases():
+    """They have neither a coverage nor a version, and are read without."""
+    found = result_json(_GOOD % (b"1", b"1", b'"a"'))
+    assert (found["metrics"], "version" in found) == ({"t": {"count": 1}}, False)
+
+
 @pytest.mark.parametrize("names", [None, [f"p{number}.123" for number in range(10, 42)]], ids=["default", "most"])
 def test_the_widest_window(names):
     """A result of as many metrics as a row may have, with the longest names, fits in a message: 10 MB."""
     declared = "" if names is None else f'"*" = {json.dumps(names)}\n'
-    schema = parse_schema(f'[policies]\nraw = "never"\n[tiers]\n1h = "hours"\n[statistics]\n{declared}')
+    rate = '[rate]\nevery = "7s"\n'
+    schema = parse_schema(f'[policies]\nraw = "never"\n{rate}[tiers]\n1h = "hours"\n[statistics]\n{declared}')
     stats, sketch = WindowStats(), Sketch.of([1.0123456789012345])
     for number in range(schema.tiers[0].statistics.most_metrics):
         metric = stats.metrics[f"{number:0128}"] = MetricStats.of((0.1, 0.2, 0.4))
