@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ _RULES = '[[rule]]\nname = "warm"\nsensors = "freezer-*"\nmetric = "t"\nabove = 
 @pytest.fixture
 def table(bigtable: str) -> TableName:
     """A table of the default schema."""
-    return created(TableSchema.for_new_table())
+    return created(replace(TableSchema.for_new_table(), units={"t": "°C"}))
 
 
 @pytest.fixture
@@ -102,11 +103,12 @@ def test_read_alerts(table: TableName, file: Path) -> None:
             "event_time": "2026-02-17T10:00:00Z",
             "since": "2026-02-17T10:00:00Z",
             "value": 11.5,
+            "unit": "°C",
             "severity": "warning",
         }
     ]
     line = _run(table, "read", "alerts").stdout.splitlines()[-2]
-    assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "warning"]
+    assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "°C", "warning"]
     with SensorTable.open(table.project, table.instance, table.table) as opened:
         records = {record.sensor_id: record for record in alert_records(opened)}
     assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, other: True}
@@ -116,9 +118,23 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     assert [line.split(",")[2] for line in found[1:]] == ["firing", "resolved"]
     assert "1 row of alerts" in _run(table, "forget", other, "--yes").stdout
     assert _run(table, "read", "alerts").stderr == "no alert fires\n"
-    assert _run(table, "read", "alerts", *span, "--rule", "other").stderr == (
+    assert _run(table, "read", "alerts", *span, "--rule", "warm", "--prefix", other).stderr == (
         "no alert fired or resolved in this time\n"
     )
+
+
+def test_no_such_rule(table: TableName, file: Path) -> None:
+    """A name that neither a stored rule nor an alert has is a mistake: the line names the rules that there are."""
+    _run(table, "alerts", "apply", file)
+    assert _run(table, "read", "alerts", "--rule", "warm").exit_code == 0
+    result = _run(table, "read", "alerts", "--rule", "wram")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: the table has no rule 'wram' and no alert of one; its rules: warm\n"
+    file.write_text("")
+    rule = Rule("warm", metric="t", condition=AlertCondition("above", 10, 10))
+    write(table, [decoded(alert_row(rule, "freezer-1", in_order(rule, {T: 11.5})))])
+    _run(table, "alerts", "apply", file)
+    assert _run(table, "read", "alerts", "--rule", "warm").stdout.count("freezer-1") == 1  # the rule was removed
 
 
 def test_sensors_by_a_file(table: TableName, file: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -135,8 +136,8 @@ def fingerprint(steps: dict[str, str]) -> str:
 def schema_label(schemas: Sequence[TableSchema]) -> str:
     """Returns the value of the schema label: ``default``, ``tall-1a2b3c4d`` or ``2-tables-1a2b3c4d``.
 
-    ``default`` stands for one table of the default schema. The hash leaves out policies and rates, which do not concern
-    the job.
+    ``default`` stands for one table of the default schema. The hash leaves out policies, rates and units, which do not
+    concern the job.
     """
     parts = [_hashed_keys(schema) for schema in schemas]
     if parts == [_hashed_keys(TableSchema.default())]:
@@ -146,7 +147,8 @@ def schema_label(schemas: Sequence[TableSchema]) -> str:
 
 
 def _hashed_keys(schema: TableSchema) -> dict[str, Any]:
-    return {key: value for key, value in document_of(schema).items() if key not in ("policies", "rate")}
+    document = document_of(replace(schema, units={}))
+    return {key: value for key, value in document.items() if key not in ("policies", "rate")}
 
 
 def state_of(settings: Settings, targets: Iterable[Target]) -> dict[str, str]:

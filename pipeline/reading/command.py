@@ -76,7 +76,7 @@ if TYPE_CHECKING:  # --help does not wait for Google's clients
 
 _Record = TypeVar("_Record", RawRecord, AggregateRecord, LatestRecord)
 
-_KINDS_OF_COLUMN = {"rule": prose, "value": number, "severity": prose}
+_KINDS_OF_COLUMN = {"rule": prose, "value": number, "unit": prose, "severity": prose}
 _ALERT_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for field in FIELDS]
 
 
@@ -95,7 +95,7 @@ def read() -> None:
     \b
     Exit codes:
       0  success; if nothing was found, a line on standard error reports it
-      1  an id, a glob or a prefix is that of no sensor
+      1  an id, a glob or a prefix is that of no sensor, or a name that of no rule of alerts
          latest found no reading of a sensor, or plot found no data
          foreign rows, which the schema never writes, were left out; standard error names
          the first ones, and all other rows are printed
@@ -447,25 +447,33 @@ def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTab
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
+    A value has the unit that the schema declares for the rule's metric.
     """
-    from pipeline.cloud.reading.reader import alert_records  # slow to import
+    from pipeline.cloud.reading.alert_reader import AlertReader  # slow to import
 
     start_us, end_us = asked.us()
     if start_us is None and end_us is not None:
         raise click.UsageError("--to needs --from")
     with open_table() as table:
-        records = alert_records(table, rule, lately=start_us is None)
+        reader = AlertReader(table)
+        try:
+            records = reader.records(rule, lately=start_us is None)
+        except ValueError as problem:
+            raise click.ClickException(plain(str(problem))) from problem
         if start_us is None:
-            found = list(firing_now(records, prefix))
+            found = list(firing_now(records, prefix, reader.units))
         else:
             end_us = time.time_ns() // 1000 if end_us is None else end_us
             if end_us <= start_us:
                 raise click.UsageError("--to is not after --from")
-            found = history(records, start_us, end_us, prefix)
+            found = history(records, start_us, end_us, prefix, reader.units)
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:
-        shown = [each | {"value": "" if each["value"] is None else rounded(float(each["value"]))} for each in found]
+        shown = [
+            each | {"value": "" if each["value"] is None else rounded(float(each["value"])), "unit": each["unit"] or ""}
+            for each in found
+        ]
         print_table(_ALERT_COLUMNS, ([each[field] for field in FIELDS] for each in shown))
     if not found:
         click.echo("no alert fires" if start_us is None else "no alert fired or resolved in this time", err=True)

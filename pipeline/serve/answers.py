@@ -33,6 +33,7 @@ class _Json(BaseModel):
 
 
 _LAST: Mapping[str, str] = {}
+_UNITS = Field(description="The units of metrics that declare one, by metric.", examples=[{"pm10": "µg/m³"}])
 _TIME_ZONE = Field(description="The time zone of times in the request that have no offset.", examples=["UTC"])
 
 
@@ -68,6 +69,7 @@ class SchemaJson(_Json):
     tiers: list[TierJson] = Field(description="The shortest first.")
     latest: bool = Field(description="Whether the table keeps the newest readings of each sensor in a row.")
     rollups: list[RollupJson] = Field(description="What sensors are grouped by.")
+    units: dict[str, str] = _UNITS
     metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
     declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
 
@@ -98,6 +100,7 @@ class MetricsJson(_PageJson):
     """Names of metrics."""
 
     metrics: list[str]
+    units: dict[str, str] = _UNITS
 
 
 class PlacesJson(_Json):
@@ -124,6 +127,7 @@ class LatestJson(_SearchedJson):
     """The newest readings of sensors."""
 
     sensors: list[NewestJson]
+    units: dict[str, str] = _UNITS
     more: bool = Field(description="Whether other sensors follow.")
     count: int | None = Field(default=None, description="Only with silent_for: the number of silent sensors.")
 
@@ -251,6 +255,7 @@ class AlertJson(_Json):
     event_time: str
     since: str = Field(description="The time from which the condition had held.")
     value: float | str | None = Field(description="The value that led to it; null for silence.")
+    unit: str | None = Field(description="The unit of the value, if the schema declares it.")
     severity: str
     age_s: float = Field(description="Seconds since the event time, by the server's clock.")
 
@@ -261,6 +266,31 @@ class AlertsJson(_RangeJson):
     alerts: list[AlertJson]
     more: bool = Field(description="Whether there are more than the limit.")
     count: int = Field(description="The number of all.")
+
+
+class RuleJson(_Json):
+    """A rule of alerts."""
+
+    rule: str
+    condition: str = Field(description="What it fires for, in a few words.", examples=["temperature above -15 for 10m"])
+    metadata: dict[str, str] = Field(description="What the sensor's newest metadata has to have.")
+    severity: str
+    metric: str | None = Field(description="Null for silence.")
+    of: str | None = Field(description="A statistic of windows; null for readings.")
+    tier: str | None = Field(description="The windows; null for readings.")
+    kind: str | None = Field(
+        description="above, below, outside or inside; null for silence and for a value that stands."
+    )
+    low: float | None = Field(description="The lower limit.")
+    high: float | None = Field(description="The upper limit; the same if there is only one.")
+    per_s: float | None = Field(description="The seconds to which the limits of a change refer; null for other limits.")
+    unit: str | None = Field(description="The unit of the limits, if the schema declares it.")
+
+
+class RulesJson(_PageJson):
+    """Rules of alerts."""
+
+    rules: list[RuleJson]
 
 
 class FlatJson(_Json):

@@ -1,19 +1,17 @@
-"""The HTTP API, version 1: sensors, newest readings, events, aggregates, alerts and the schema of one table."""
+"""The HTTP API, version 1: sensors, newest readings, events, aggregates and the schema of one table."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from pipeline.cloud.reading.frames import AggregateRecords, RawRecords
-from pipeline.cloud.reading.reader import SensorTable, alert_records
-from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
-from pipeline.core.alerts.rules import RULE_NAME
+from pipeline.cloud.reading.reader import SensorTable
 from pipeline.core.answers.gaps import Fill, check_fill
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import (
@@ -28,8 +26,7 @@ from pipeline.core.answers.record_json import (
 )
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.durations import parse_duration
-from pipeline.core.notation.text import shown
-from pipeline.core.notation.times import format_time, parse_time
+from pipeline.core.notation.times import format_time
 from pipeline.core.queries.events import SensorLocator
 from pipeline.core.queries.windows import tier_of
 from pipeline.core.schema.key_space import KeyBindings
@@ -55,7 +52,6 @@ from pipeline.serve.parameters import (
     SensorIds,
     SilentFor,
     Start,
-    Text,
     Tier,
     TimeZone,
     as_mapping,
@@ -63,10 +59,6 @@ from pipeline.serve.parameters import (
     only_known,
 )
 from pipeline.serve.reads import Page, Reads, page_by_time, searched_page
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 _END_US = LATEST_US + 1
 _SEEN = 100  # a sensor's newest events, whose metrics are its metrics
@@ -87,11 +79,6 @@ router = APIRouter(
 )
 
 TheReads = Annotated[Reads, Depends(the_reads)]
-Rule = Annotated[Text, Query(description="Only alerts of this rule.")]
-Since = Annotated[
-    Text, Query(description="The start of a range: what fired and resolved in it, instead of what fires now.")
-]
-Until = Annotated[Text, Query(description="The end of that range, exclusive; now by default.")]
 
 
 @router.get("/schema", summary="The table and its schema", tags=["table"])
@@ -108,6 +95,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
         ],
         latest=found.latest is not None,
         rollups=[answers.RollupJson(**rollup_json(found, rollup)) for rollup in found.rollups],
+        units=dict(found.units),
         metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
@@ -179,15 +167,16 @@ async def latest(
             table,
             Forms(
                 "sensors",
-                (latest_json(record) | _age(now_us, record.event_time_us) for record in records),
+                (latest_json(record) | age(now_us, record.event_time_us) for record in records),
                 (
-                    row | _age(now_us, at.time_us)
+                    row | age(now_us, at.time_us)
                     for record in records
                     for row, at in zip(latest_rows(record), record.readings.values(), strict=True)
                 ),
                 lambda: latest_arrow(records),
             ),
             {} if last is None else {"after": last},
+            units=_units(table, {metric for record in records for metric in record.readings}),
             **facts,
         )
 
@@ -212,7 +201,7 @@ async def metrics(asked: Asked, sensor_id: SensorId, metadata: Metadata) -> Resp
         else:
             last = table.range(sensor_id, 0, _END_US, limit=_SEEN, metadata=fields)
             found = {metric for record in last for metric in record.readings}
-        return asked.page(table, names_form("metrics", "metric", sorted(found)))
+        return asked.page(table, names_form("metrics", "metric", sorted(found)), units=_units(table, found))
 
     return await asked.answer(read)
 
@@ -353,62 +342,14 @@ async def points(
     return await asked.answer(read)
 
 
-@router.get(
-    "/alerts",
-    summary="Alerts that fire now, or fired and resolved in a range, the newest first",
-    response_model=answers.AlertsJson | answers.FlatJson,
-    tags=["alerts"],
-)
-async def alerts(
-    asked: Asked,
-    rule: Rule = "",
-    prefix: Prefix = "",
-    start: Since = "",
-    end: Until = "",
-    time_zone: TimeZone = "",
-    limit: Limit = 1000,
-) -> Response:
-    """The alerts that fire now, or with start what fired and resolved in a range: one page, and the number of all."""
-    if rule and not RULE_NAME.fullmatch(rule):
-        raise ValueError(f"{shown(rule)} can't be a rule's name")
-    if end and not start:
-        raise ValueError("end needs start: without a range, the answer is what fires now")
-    zone = zone_for(time_zone)
-    span = as_range(start, end or "now", zone) if start else None
-
-    def read(table: SensorTable) -> Response:
-        records = alert_records(table, rule or None, lately=span is None)
-        if span is None:
-            found = sorted(firing_now(records, prefix), key=lambda each: parse_time(each["event_time"]), reverse=True)
-        else:
-            found = history(records, *span, prefix)[::-1]
-        page = found[:limit]
-        now_us = time.time_ns() // 1000
-        form = Forms(
-            "alerts",
-            (each | _age(now_us, parse_time(each["event_time"])) for each in page),
-            page,
-            lambda: _alerts_arrow(page),
-        )
-        return asked.page(table, form, count=len(found), more=len(found) > limit, time_zone=zone)
-
-    return await asked.answer(read)
-
-
 def _searched(search: str, page: Page[str, str]) -> dict[str, str | None]:
     return {"searched_to": page.last} if search else {}
 
 
-def _age(now_us: int, time_us: int) -> dict[str, float]:
+def _units(table: SensorTable, metrics: Container[str]) -> dict[str, str]:
+    return {metric: unit for metric, unit in table.schema.units.items() if metric in metrics}
+
+
+def age(now_us: int, time_us: int) -> dict[str, float]:
+    """Returns the field of an answer that tells how long ago a time was."""
     return {"age_s": round((now_us - time_us) / 1e6, 3)}
-
-
-def _alerts_arrow(found: Iterable[Mapping[str, Any]]) -> "pyarrow.Table":
-    import pyarrow as arrow
-
-    types = {"event_time": arrow.timestamp("us", tz="UTC"), "since": arrow.timestamp("us", tz="UTC")}
-    types |= {"value": arrow.float64()}
-    schema = arrow.schema([(field, types.get(field, arrow.string())) for field in FIELDS])
-    times = ("event_time", "since")
-    rows = [{field: parse_time(value) if field in times else value for field, value in each.items()} for each in found]
-    return arrow.Table.from_pylist(rows, schema)

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pipeline import __version__
 from pipeline.cloud.connection.problems import ServerProblem
-from pipeline.serve import api, rollups
+from pipeline.serve import alerts, api, rollups
 from pipeline.serve.parameters import parameters_of
 from pipeline.serve.reads import Busy, ClientLeft, Reads, TookTooLong
 
@@ -70,6 +70,7 @@ def create_app(reads: Reads, token: str | None = None, hosts: Collection[str] | 
     )
     app.state.reads = reads
     app.include_router(api.router)
+    app.include_router(alerts.router)
     app.include_router(rollups.router)
     app.add_middleware(Protection, token=token, hosts=hosts)
     for kind, answer in _ANSWERS.items():

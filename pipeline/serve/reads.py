@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.names import TableName
+from pipeline.cloud.reading.alert_reader import KnownRules
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
@@ -52,12 +53,14 @@ class Reads:
         name: the table.
         schema: the table's schema at the time of the connection.
         timeout_s: the seconds that a read may take once it has begun.
+        rules: the rules of the table's alerts.
     """
 
     def __init__(self, rows: RowReader, schema: TableSchema, timeout_s: float, connection: ExitStack) -> None:
         self.name = rows.name
         self.schema = schema
         self.timeout_s = timeout_s
+        self.rules = KnownRules()
         self._rows = rows
         self._retention = KnownRetention(rows.name, schema)
         self._connection = connection

@@ -389,9 +389,9 @@ def test_without_aggregates():
 
 
 def test_schema_labels():
-    """One default table has the label default, whatever its policies; others have a layout or count, and a hash."""
+    """One default table has the label default, whatever policies and units; others a layout or count, and a hash."""
     default, tall = TableSchema.default(), parse_schema('layout = "tall"\nkey = "{sensor_id}#{metric}#{reverse_us}"')
-    other_policies = parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"')
+    other_policies = parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"\n[metrics.t]\nunit = "m"')
     assert schema_label([default]) == schema_label([other_policies]) == "default"
     labels = [
         schema_label(schemas)

@@ -19,7 +19,7 @@ from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import HOURLY
 from tests.serve.browsing import opened, violations
-from tests.serve.serving import serving, table_of, token_file
+from tests.serve.serving import SCHEMA, serving, table_of, token_file
 from tests.support.rows import decoded
 from tests.support.tables import raw_row, write
 
@@ -141,6 +141,21 @@ def test_a_sensor(chromium, address):
 
 def chart_name(metric):
     return re.compile(rf"{metric} from .* to .*, between \d+ and \d+")
+
+
+def test_units(chromium, bigtable):
+    """The unit of a metric stands beside its values: in the list, at a glance, in the chart and in its table."""
+    units = '[metrics.temperature]\nunit = "°C"\n'
+    with serving(table_of(events(), SCHEMA + units)) as address, opened(chromium, address) as page:
+        expect(page.locator("tr[data-sensor=roof] .reading")).to_have_text(["humidity 50", "temperature 20 °C"])
+        page.goto(f"{address}/#/chart?sensor=hall-2")
+        expect(page.locator(".small[data-metric=temperature]")).to_contain_text("20 to 26 °C")
+        page.locator(".small[data-metric=temperature]").click()
+        page.locator(".u-over").hover()
+        expect(page.locator("[data-legend]")).to_contain_text(re.compile(r"min to max \d+ to \d+ °C"))
+        expect(page.locator("[data-chart]")).to_have_attribute("aria-label", re.compile("between 20 and 26 °C"))
+        page.get_by_text("The same as a table").click()
+        expect(page.locator("[data-values] th").last).to_have_text("avg (°C)")
 
 
 def test_windows_that_lack_data(chromium, address):

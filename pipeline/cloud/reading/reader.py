@@ -17,7 +17,7 @@ from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRec
 from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
-from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_range, parse_alert_row
+from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_key, alert_range, parse_alert_row
 from pipeline.core.answers.enough_data import LeastData, with_enough
 from pipeline.core.answers.gaps import Fill, check_fill, filled
 from pipeline.core.answers.group_answers import groups_of_sensor, rank_by, ranked, sensors_of_group, together
@@ -59,7 +59,7 @@ from pipeline.core.queries.windows import (
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LastHeard, LatestRecord, latest_range
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup, newest_first
-from pipeline.core.rows.rows import Row
+from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.rollup import Rollup
@@ -745,12 +745,24 @@ class SensorTable:
 
 
 def alert_records(table: SensorTable, rule: str | None = None, *, lately: bool = False) -> Iterator[AlertRecord]:
-    """Yields the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
+    """Returns the alerts of a rule, or of all rules, by rule and sensor, whether they fire now or not.
 
     With ``lately``, only their last transitions are read, some hundred: enough to tell what fires now.
     Foreign rows are left out and counted by the table. Raises ServerProblem if the server refuses or is out of reach.
     """
-    for row in table.rows.read_selection(RowSelection(alert_range(rule), LATELY if lately else HISTORY)):
+    return _alerts_in(table, alert_range(rule), lately)
+
+
+def alert_records_of(
+    table: SensorTable, sensor_id: str, rules: Iterable[str], *, lately: bool = False
+) -> Iterator[AlertRecord]:
+    """Yields the alerts of one sensor under rules of these names, as :func:`alert_records` does."""
+    keys = sorted(alert_key(rule, sensor_id) for rule in rules)
+    return _alerts_in(table, tuple(KeyRange(key, key + b"\0") for key in keys), lately)
+
+
+def _alerts_in(table: SensorTable, keys: KeyRange | tuple[KeyRange, ...], lately: bool) -> Iterator[AlertRecord]:
+    for row in table.rows.read_selection(RowSelection(keys, LATELY if lately else HISTORY)):
         try:
             yield parse_alert_row(row)
         except ValueError as error:

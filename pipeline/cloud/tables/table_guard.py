@@ -168,7 +168,7 @@ class TableGuard:
             stored = parsed_text(self.name, text)
         except ServerProblem as problem:
             return f"has a schema that this release can't read: {problem}"
-        found = changes(parsed_text(self.name, self.text), stored)
+        found = [each for each in changes(parsed_text(self.name, self.text), stored) if not each.of_unit]
         if unfit := [change.made for change in found if not change.safe]:
             return f"has a schema that the job's rows do not fit: {'; '.join(unfit)}"
         if found:

@@ -1,6 +1,6 @@
 """Compares two schemas, and decides which changes are safe for a table that contains rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,15 @@ class Change:
     wanted: Any
 
     @property
+    def of_unit(self) -> bool:
+        """Whether it is the change of a metric's unit, which concerns no row."""
+        return self.key.startswith("metrics.") and isinstance(self.wanted or self.actual, str)
+
+    @property
     def safe(self) -> bool:
         """Whether readers still find and read existing rows after the change, except those of dropped roll-ups."""
         section = self.key.partition(".")[0]
-        if section in ("policies", "rate", "metadata_alone"):
+        if section in ("policies", "rate", "metadata_alone") or self.of_unit:
             return True
         if section in ("metrics", "metadata"):
             return self.wanted is not None  # readers search every family of the schema
@@ -84,6 +89,7 @@ def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
         *_statistics(actual.statistics, wanted.statistics),
         *_rollups(actual, wanted),
+        *_units(actual.units, wanted.units),
     ] + [
         Change(key, before.get(key), after.get(key))
         for key in dict.fromkeys([*after, *before])
@@ -106,6 +112,12 @@ def _statistics(actual: Statistics, wanted: Statistics) -> Iterator[Change]:
     for glob in dict.fromkeys([*after, *before]):
         if before.get(glob) != after.get(glob):
             yield Change(f"statistics.{glob}", before.get(glob, everything), after.get(glob))
+
+
+def _units(actual: Mapping[str, str], wanted: Mapping[str, str]) -> Iterator[Change]:
+    for metric in dict.fromkeys([*wanted, *actual]):
+        if actual.get(metric) != wanted.get(metric):
+            yield Change(f"metrics.{metric}.unit", actual.get(metric), wanted.get(metric))
 
 
 def _rollups(actual: TableSchema, wanted: TableSchema) -> Iterator[Change]:
@@ -136,6 +148,7 @@ def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         if isinstance(value, dict) and key != "rate":
             for name, entry in value.items():
-                yield f"{key}.{name}", entry
+                if not isinstance(entry, dict):  # as units are
+                    yield f"{key}.{name}", entry
         else:
             yield key, value

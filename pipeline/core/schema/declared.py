@@ -31,13 +31,13 @@ class DeclaredSchema:
         return TableSchema.default(self.raw or "raw", self.stats or "stats", self.meta or "meta", self.window or HOURLY)
 
     def disagreements(self, schema: TableSchema) -> Iterator[str]:
-        """Yields a phrase for each part of the schema that differs from the flags; ignores policies and rates.
+        """Yields a phrase for each part of the schema that differs from the flags; ignores policies, rates and units.
 
         The default schema may keep newest readings or not: older tables don't.
         """
         if self.default:
             for change in changes(schema, self.schema()):
-                if not change.key.startswith(("policies", "rate", "latest")):
+                if not change.key.startswith(("policies", "rate", "latest")) and not change.of_unit:
                     yield f"--schema=default: {change}"
             return
         yield from _differs("the family of readings", self.raw, ", ".join(schema.metrics.families))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
 
-from pipeline.core.events.event import Event, serialized
+from pipeline.core.events.event import Event, is_name, serialized
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.durations import format_interval
@@ -34,6 +34,9 @@ MAX_FAMILIES = 100  # Bigtable's limit
 MAX_GROWTH = 128
 """The greatest ratio of an event's rows to its own size, in layouts that repeat key and metadata for each metric."""
 
+MAX_UNIT = 32  # characters
+
+_WITHOUT_UNIT = ("count", "coverage", "first_time", "last_time")  # statistics
 _FEW_METRICS = 8  # with no more metrics, the growth is not checked
 _FAMILY = re.compile(r"[-_.A-Za-z0-9]{1,64}")
 _READINGS_POLICY = parse_policy("maxage=90d")
@@ -86,6 +89,7 @@ class TableSchema:
         rollups: the roll-ups of aggregates.
         rollup_shards: the number of shards among which the sensors of roll-ups are divided; with roll-ups, None stands
             for the number that follows from the rate. It stays with the table: a sensor keeps its shard.
+        units: the units of metrics, for people; no row depends on them.
     """
 
     key: KeyTemplate
@@ -101,6 +105,7 @@ class TableSchema:
     metadata_alone: bool = False
     rollups: tuple[Rollup, ...] = ()
     rollup_shards: int | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def default(
@@ -140,6 +145,7 @@ class TableSchema:
         object.__setattr__(self, "policies", {family: self.completed(family, policy) for family, policy in policies})
         self._check_statistics()
         self._check_rollups()
+        self._check_units()
 
     def completed(self, family: str, policy: Policy) -> Policy:
         """Returns a family's policy; that of a tier also collects older versions of cells, which nobody reads."""
@@ -216,6 +222,13 @@ class TableSchema:
     def finds_sensors(self) -> bool:
         """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
         return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
+
+    def unit_of(self, metric: str, statistic: str | None = None) -> str | None:
+        """Returns the unit of a metric's readings or of one of its statistics; None if none is known."""
+        unit = self.units.get(metric)
+        if unit is None or statistic in _WITHOUT_UNIT:
+            return None
+        return f"{unit}/s" if statistic == "rate" else unit
 
     def tier(self, window: Window) -> Tier | None:
         """Returns the tier with these windows, in whatever notation; None if no tier has them."""
@@ -365,6 +378,18 @@ class TableSchema:
         if self.rollups:
             object.__setattr__(self, "rollup_shards", self.shards_of_rollups)
             object.__setattr__(self, "rollups", tuple(rollup.with_tiers_of(windows) for rollup in self.rollups))
+
+    def _check_units(self) -> None:
+        for metric, unit in self.units.items():
+            key = f"metrics.{metric}"
+            if metric in self.metrics.families:
+                raise SchemaError(key, "is a family; a metric of the same name can't have a unit")
+            if not is_name(metric):
+                raise SchemaError(key, "is not a metric's name; a unit is that of one metric, like [metrics.pm10]")
+            if self.metrics.family_of(metric) is None:
+                raise SchemaError(key, "no family takes this metric; add it to one, or leave its unit out")
+            if not unit.strip() or not unit.isprintable() or len(unit) > MAX_UNIT:
+                raise SchemaError(f"{key}.unit", f"takes 1 to {MAX_UNIT} printable characters, not {shown(unit)}")
 
     def _check_policies(self) -> None:
         for family, policy in self.policies.items():

@@ -9,6 +9,9 @@
     [metrics]                             # family = globs; the first that matches takes the metric
     raw = ["*"]
 
+    [metrics.pm10]                        # a metric, by a name that is no family's
+    unit = "µg/m³"                        # for people; up to 32 characters
+
     [metadata]
     meta = ["*"]
 
@@ -66,6 +69,7 @@ _T = TypeVar("_T")
 _TABLES = ("metrics", "metadata", "tiers", "statistics", "rollups", "policies", "rate")
 _KEYS = ("key", "layout", "values", "latest", "metadata_alone", *_TABLES)
 _BARE_WINDOW = re.compile(r"^\s*([0-9a-z]+@[^\s=\"']+)\s*=", re.MULTILINE)  # a key that TOML has in quotes only
+_SECOND_TABLE = re.compile(r"\('metrics', '([^']+)'\) twice")  # in the parser's message
 _ROLLUP_KEYS = ("by", "tiers", "metrics")
 _RATE_LIMITS = {
     "metrics": (1, MAX_READINGS),
@@ -92,6 +96,8 @@ def parse_schema(text: str, current: TableSchema | None = None) -> TableSchema:
         document = parse_toml(text)
     except ValueError as error:
         hint = f'; quote the window: "{found[1]}" = …' if (found := _BARE_WINDOW.search(text)) else ""
+        if found := _SECOND_TABLE.search(str(error)):
+            hint = f"; if {found[1]} is a family, the metric of the same name can't have a unit"
         raise SchemaError("schema", f"it is not TOML: {error}{hint}") from None
     if current is not None:
         _complete(document, current)
@@ -129,7 +135,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         key=_parsed("key", _text(document, "key", "{sensor_id}#{reverse_us}"), KeyTemplate.parse),
         layout=layout,
         values=_parsed("values", _text(document, "values", Values.TEXT), _values),
-        metrics=_rules(document, "metrics", {"raw": ["*"]}),
+        metrics=_metric_rules(document),
         metadata=_rules(document, "metadata", {} if layout.serializes else {"meta": ["*"]}),
         tiers=_tiers(document),
         policies=_policies(document),
@@ -139,6 +145,7 @@ def schema_of(document: Mapping[str, Any]) -> TableSchema:
         metadata_alone=_flag(document, "metadata_alone"),
         rollups=_rollups(document),
         rollup_shards=_rollup_shards(document),
+        units=_units(document),
     )
 
 
@@ -151,7 +158,8 @@ def document_of(schema: TableSchema) -> dict[str, Any]:
         document["latest"] = schema.latest
     if schema.metadata_alone:
         document["metadata_alone"] = True
-    document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs}
+    units = {metric: {"unit": unit} for metric, unit in sorted(schema.units.items())}
+    document["metrics"] = {family: list(globs) for family, globs in schema.metrics.globs} | units
     if not schema.layout.serializes:
         document["metadata"] = {family: list(globs) for family, globs in schema.metadata.globs}
     document["tiers"] = {tier.window.text: tier.family for tier in schema.tiers}
@@ -203,6 +211,31 @@ def _values(text: str) -> Values:
         return Values(text)
     except ValueError:
         raise ValueError(f"{text!r} is none of {', '.join(Values)}") from None
+
+
+def _metric_rules(document: Mapping[str, Any]) -> FamilyRules:
+    """Returns the families of readings; the default one if the section has nothing but units."""
+    default = {"raw": ["*"]}
+    section = _table(document, "metrics", default)
+    families = {name: entry for name, entry in section.items() if not isinstance(entry, dict)}
+    return _rules({} if section and not families else {"metrics": families}, "metrics", default)
+
+
+def _units(document: Mapping[str, Any]) -> dict[str, str]:
+    units = {}
+    for metric, entry in _table(document, "metrics", {}).items():
+        if not isinstance(entry, dict):
+            continue
+        key = f"metrics.{metric}"
+        for each in entry:
+            if each != "unit":
+                dotted = isinstance(entry[each], dict)
+                hint = f'; quote a name with a dot: [metrics."{metric}.{each}"]' if dotted else ""
+                raise SchemaError(f"{key}.{each}", f"there is no such key; the key of a metric is unit{hint}")
+        if not entry:
+            raise SchemaError(f"{key}.unit", 'is needed, like "µg/m³"')
+        units[metric] = _text(entry, "unit", "µg/m³", f"{key}.")
+    return units
 
 
 def _rules(document: Mapping[str, Any], key: str, default: dict[str, list[str]]) -> FamilyRules:

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { drawRows, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
-import { ago, number } from "./times.js";
+import { ago, formatter, ownZone, withUnit } from "./times.js";
 
 const MOST = 1000;
 
@@ -40,8 +40,9 @@ export function showAlerts(main) {
 
 function rowOf(alert) {
   const link = linkTo(address("chart", { sensor: alert.sensor_id }), alert.sensor_id);
-  const value = alert.value === null ? "" : number(alert.value);
-  const row = rowWith([["kind", alert.kind], ["rule", alert.rule], ["sensor", link], ["age", ""], ["value", value], ["severity", alert.severity]]);
+  const value = alert.value === null ? "" : withUnit(alert.value, alert.unit);
+  const since = formatter(ownZone())(Date.parse(alert.since) / 1000);
+  const row = rowWith([["kind", alert.kind], ["rule", alert.rule], ["sensor", link], ["age", ""], ["since", since], ["value", value], ["severity", alert.severity]]);
   row.className = alert.kind;
   row.querySelector(".age").title = alert.event_time;
   return row;

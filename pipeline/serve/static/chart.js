@@ -5,11 +5,12 @@ import { get } from "./api.js";
 import { download } from "./download.js";
 import { drawGlance } from "./glance.js";
 import { groupsAddress, labelOf, rollupOf, showGroupsOf, showLinks, showSensorsOf } from "./group.js";
+import { limitsOf, showFiring, watch } from "./limits.js";
 import { drawPlot } from "./plot.js";
 import { element, linkTo, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
 import { formatter, inZone, iso, moment, number, ownZone, span, typed, zoneIsKnown } from "./times.js";
-import { bandOf, bounded, statisticsOf, steps, through } from "./windows.js";
+import { bandOf, bounded, statisticsOf, steps, through, unitOf } from "./windows.js";
 
 const PIXELS_A_READING = 4; // with fewer, windows are drawn without their readings
 const MOST_SENSORS = 6;
@@ -20,6 +21,7 @@ export function showChart(main, schema) {
   const form = main.querySelector("form");
   const title = main.querySelector("h1");
   const trail = main.querySelector("[data-trail]");
+  const firing = main.querySelector("[data-firing]");
   const glance = main.querySelector("[data-glance]");
   const large = main.querySelector("[data-large]");
   const status = main.querySelector("[data-status]");
@@ -36,6 +38,7 @@ export function showChart(main, schema) {
   let drawn = () => []; // the records that are drawn
   let rollup = null; // of the groups that are shown; null for sensors
   let names = []; // of the sensors or groups
+  let metadataOf = new Map(); // sensor to the metadata of its newest event
   let placeOf = new Map(); // sensor to the metadata that finds its events, if row keys contain any
 
   const change = (changes) => go("chart", { ...shown, ...changes });
@@ -145,6 +148,7 @@ export function showChart(main, schema) {
   async function showSensors(signal) {
     const located = await Promise.all(shown.sensor.map((sensor) => locate(sensor, signal)));
     placeOf = new Map(located.map(({ sensor, place }) => [sensor, place]));
+    metadataOf = new Map(located.map(({ sensor, event }) => [sensor, event?.metadata ?? {}]));
     const newest = located.flatMap(({ event }) => event ?? []);
     const named = await Promise.all(
       located.map(({ sensor, place }) => (place ? get("metrics", { sensor, metadata: place }, signal) : { metrics: [] })),
@@ -225,17 +229,19 @@ export function showChart(main, schema) {
     if (!shown.metric && !metrics.length && !rollup || !(range[0] < range[1])) {
       status.textContent = range[0] < range[1] ? "There are no readings." : "The range ends before it starts.";
       plot.clear();
-      glance.hidden = large.hidden = file.hidden = true;
+      glance.hidden = large.hidden = file.hidden = firing.hidden = true;
       return;
     }
     file.hidden = false;
+    const watched = await watch(rollup ? [] : shown.sensor, metadataOf, signal);
     glance.hidden = Boolean(shown.metric);
     large.hidden = !shown.metric;
-    if (shown.metric) await drawLarge(signal);
+    if (shown.metric) await drawLarge(watched, signal);
     else await drawAll(signal);
+    showFiring(firing, watched, names.length > 1, shown.zone);
   }
 
-  async function drawLarge(signal) {
+  async function drawLarge({ rules }, signal) {
     glance.replaceChildren();
     const tier = chosenTier();
     const pages = tier ? await windows(tier, shown.metric, signal) : [];
@@ -254,7 +260,8 @@ export function showChart(main, schema) {
       ...(names.length > 1 && points ? [] : windowRecords(found, shown.metric, columns)),
       ...readingRecords((points ?? []).map((each) => each.points), shown.metric),
     ];
-    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered });
+    const limits = limitsOf(rules, shown.metric, tier?.window, names.length > 1 && points ? [] : columns);
+    plot.draw({ range, zone: shown.zone, series: charted, name: shown.metric, windows: hovered, limits });
     status.textContent = described(records, points, tier) + lost(points ?? pages);
     showValues(found, points, statistics);
   }
@@ -279,7 +286,7 @@ export function showChart(main, schema) {
         ? readingRecords(readings, metric)
         : windowRecords(found, metric, [...(band ?? []), ...(level ? [level] : [])]);
     });
-    drawGlance(glance, { metrics: all, windows: found, events, range, shown });
+    drawGlance(glance, { metrics: all, windows: found, events, range, shown, schema });
     const what = events.flat().length ? "readings" : tier ? `windows of ${tier.window}` : "readings";
     status.textContent = `${all.length} metrics, ${what} from ${span(...range, shown.zone)}, ${shown.zone}${lost(pages)}`;
   }
@@ -370,20 +377,21 @@ export function showChart(main, schema) {
     const several = names.length > 1;
     const chosen = chosenLines(statistics);
     const levels = chosen.filter((name) => name !== "band");
+    const unit = (name) => unitOf(schema, shown.metric, name);
     names.forEach((subject, index) => {
       const line = (name) => steps(found[index] ?? [], shown.metric, name);
       if (chosen.includes("band") && statistics.band && !several) {
         const [{ times, values: low }, { values: high }] = bandOf(found[index] ?? [], shown.metric, statistics.band);
-        if (times.length) drawn.push({ band: [low, high], times, label: named("band", statistics), colour: 0, steps: true });
+        if (times.length) drawn.push({ band: [low, high], times, label: named("band", statistics), colour: 0, steps: true, unit: unit() });
       }
       for (const name of several && points ? [] : levels) {
         const { times, values } = line(name);
         const label = several ? `${subject} ${named(name, statistics)}` : named(name, statistics);
-        if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true });
+        if (times.length) drawn.push({ values, times, label, colour: several ? index : levels.indexOf(name), steps: true, unit: unit(name) });
       }
       if (points) {
         const { times, values } = through(points[index].points.map((point) => [Date.parse(point.time) / 1000, point.value]));
-        drawn.push({ values, times, label: several ? subject : "readings", colour: several ? index : 5, solid: !several });
+        drawn.push({ values, times, label: several ? subject : "readings", colour: several ? index : 5, solid: !several, unit: unit() });
       }
     });
     return drawn;
@@ -416,7 +424,10 @@ export function showChart(main, schema) {
     const rows = windowRows.length
       ? windowRows
       : (points ?? []).flatMap((each) => each.points.map((point) => [each.sensor_id, shownTime(Date.parse(point.time) / 1000), number(point.value)]));
-    const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...(windowRows.length ? columns : [shown.metric])];
+    const headed = (name, unit) => (unit ? `${name} (${unit})` : name);
+    const units = (name) => unitOf(schema, shown.metric, name);
+    const valuesHead = windowRows.length ? columns.map((name) => headed(name, units(name))) : [headed(shown.metric, units())];
+    const head = [rollup ? "Group" : "Sensor", `Time (${shown.zone})`, ...valuesHead];
     table.tHead.rows[0].replaceChildren(...head.map((text) => {
       const cell = element("th", text);
       cell.scope = "col";

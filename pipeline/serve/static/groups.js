@@ -5,8 +5,8 @@ import { download } from "./download.js";
 import { labelOf, rollupOf } from "./group.js";
 import { comparing, drawRows, linkTo, reading, rowWith } from "./rows.js";
 import { address, go, listAddress } from "./state.js";
-import { formatter, number, ownZone } from "./times.js";
-import { statisticsOf } from "./windows.js";
+import { formatter, ownZone, withUnit } from "./times.js";
+import { statisticsOf, unitOf } from "./windows.js";
 
 const PAGE = 200;
 const MOST_READINGS = 8;
@@ -124,7 +124,7 @@ export function showGroups(main, schema) {
     const items = entries.slice(0, MOST_READINGS).map(([metric, statistics]) => {
       const { level } = statisticsOf([group], metric);
       const target = address("chart", { rollup: shown.rollup, group: group.group, metric });
-      const item = reading(target, metric, number(statistics[level]));
+      const item = reading(target, metric, withUnit(statistics[level], unitOf(schema, metric, level)));
       item.lastChild.title = level === "avg" ? "mean" : (level ?? "");
       return item;
     });

@@ -6,8 +6,8 @@ import { groupsAddress } from "./group.js";
 import { comparing, drawRows, element, linkTo, reading, rowWith } from "./rows.js";
 import { spark } from "./spark.js";
 import { address, go, rememberList } from "./state.js";
-import { ago, formatter, iso, number, ownZone, seconds } from "./times.js";
-import { bounded, statisticsOf, steps } from "./windows.js";
+import { ago, formatter, iso, ownZone, seconds, withUnit } from "./times.js";
+import { bounded, statisticsOf, steps, unitOf } from "./windows.js";
 
 const PAGE = 200;
 const MOST_READINGS = 8;
@@ -174,7 +174,7 @@ export function showList(main, schema) {
     file.hidden = !sensors.length;
     status.replaceChildren(...described(state));
     drawRows(body, "sensor", sensors, (sensor) => sensor.sensor_id, rowOf, (row, sensor) => {
-      fill(row, sensor, isSilent(sensor));
+      fill(row, sensor, isSilent(sensor), schema);
       mark(row, alerting.get(sensor.sensor_id) ?? []);
       sparks.watch(row);
     });
@@ -189,7 +189,7 @@ export function showList(main, schema) {
   return { update, refresh };
 }
 
-function fill(row, sensor, isSilent) {
+function fill(row, sensor, isSilent, schema) {
   const [, , age, { firstChild: readings }] = row.cells;
   row.classList.toggle("silent", isSilent);
   const text = ago(sensor.age_s) + (isSilent ? " " : "");
@@ -202,7 +202,7 @@ function fill(row, sensor, isSilent) {
   if (row.dataset.readings === key) return;
   row.dataset.readings = key;
   const shown = entries.slice(0, MOST_READINGS).map(([metric, value]) => {
-    const item = reading(address("chart", { sensor: sensor.sensor_id, metric }), metric, number(value));
+    const item = reading(address("chart", { sensor: sensor.sensor_id, metric }), metric, withUnit(value, unitOf(schema, metric)));
     const earlier = [...readings.children].find((each) => each.dataset.metric === metric)?.querySelector("svg");
     if (earlier) item.append(earlier);
     return item;

@@ -1,7 +1,8 @@
 // Draws lines and a band with uPlot, which is loaded as a global.
 
+import { drawLimits, rangeWith, textOf } from "./limits.js";
 import { element } from "./rows.js";
-import { formatter, number, span } from "./times.js";
+import { formatter, number, span, withUnit } from "./times.js";
 
 const HEIGHT = 380;
 const DATE = "\n{YYYY}-{MM}-{DD}";
@@ -42,12 +43,14 @@ export function drawPlot(main, zoom) {
     const data = flat.length ? joined(flat) : [[]];
     const edges = flat.flatMap((each, index) => (each.edge ? [index + 1] : []));
     const axis = { stroke: style.getPropertyValue("--faint").trim(), grid: { stroke: style.getPropertyValue("--edge").trim(), width: 1 }, ticks: { show: false } };
+    const units = [...new Set(chart.series.map((each) => each.unit).filter(Boolean))];
+    const labelled = units.length ? { label: units.join(", "), labelSize: 20, labelFont: "14px system-ui, sans-serif" } : {};
     plot = new uPlot({
       width: width(),
       height: HEIGHT,
       tzDate: (time) => uPlot.tzDate(new Date(time * 1000), chart.zone),
-      scales: { x: { time: true, range: chart.range } },
-      axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, size: 70, values: (_, values) => values.map(number) }],
+      scales: { x: { time: true, range: chart.range }, y: { range: (_, least, most) => rangeWith(chart.limits, least, most) } },
+      axes: [{ ...axis, values: TIMES, space: 80 }, { ...axis, ...labelled, size: 70, values: (_, values) => values.map(number) }],
       cursor: { y: false, drag: { x: true, y: false, setScale: false } },
       legend: { show: false },
       series: [{}, ...flat.map((each) => ({
@@ -58,10 +61,10 @@ export function drawPlot(main, zoom) {
         points: { show: !each.steps && each.values.length < width(), size: 4 },
       }))],
       bands: edges.length ? [{ series: [edges[1], edges[0]], fill: style.getPropertyValue("--band").trim() }] : [],
-      hooks: { setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
+      hooks: { draw: [(drawn) => drawLimits(drawn, chart.limits, style.getPropertyValue("--silent").trim())], setSelect: [select], setCursor: [(drawn) => point(drawn, chart, flat)] },
     }, data, place);
     place.setAttribute("role", "img");
-    place.setAttribute("aria-label", spoken(chart, flat));
+    place.setAttribute("aria-label", spoken(chart, flat, units));
     const times = element("li", "", "times");
     legend.replaceChildren(times, ...chart.series.map((each) => {
       const sample = element("span", "", each.band ? "line band" : "line");
@@ -69,6 +72,10 @@ export function drawPlot(main, zoom) {
       sample.style.borderTopStyle = !each.band && dashOf(each).length ? "dashed" : "solid";
       const item = element("li", sample);
       item.append(`${each.label} `, element("b"));
+      return item;
+    }), ...chart.limits.map((limit) => {
+      const item = element("li", element("span", "", "line limit"));
+      item.append(`${limit.rule}: ${textOf(limit)}`);
       return item;
     }));
     point(plot, chart, flat);
@@ -82,11 +89,13 @@ export function drawPlot(main, zoom) {
     times.textContent = at === null
       ? `${span(...chart.range, chart.zone)}, ${chart.zone}`
       : window ? span(window.start, window.end, chart.zone) : formatter(chart.zone)(at);
-    items.forEach((item, index) => {
+    items.slice(0, chart.series.length).forEach((item, index) => {
       const of = flat.filter((each) => each.label === chart.series[index].label);
       const found = at === null ? [] : of.map((each) => nearest(each, at));
       const time = found.length && !of[0].steps && found[0].value !== null ? ` at ${formatter(chart.zone)(found[0].time).slice(11)}` : "";
-      item.lastChild.textContent = found.map(({ value }) => number(value)).join(" to ") + time;
+      const values = found.map(({ value }) => value);
+      const last = withUnit(values.pop(), chart.series[index].unit);
+      item.lastChild.textContent = found.length ? [...values.map(number), last].join(" to ") + time : "";
     });
   }
 
@@ -96,11 +105,12 @@ export function drawPlot(main, zoom) {
     zoom(Math.round(drawn.posToVal(left, "x")), Math.round(drawn.posToVal(left + selected, "x")));
   }
 
-  function spoken(chart, flat) {
+  function spoken(chart, flat, units) {
     const time = formatter(chart.zone);
     const values = flat.flatMap((each) => each.values).filter((value) => value !== null);
-    const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${number(Math.max(...values.slice(0, 1e5)))}` : "no values";
-    return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}. A table of the values follows.`;
+    const extent = values.length ? `between ${number(Math.min(...values.slice(0, 1e5)))} and ${withUnit(Math.max(...values.slice(0, 1e5)), units.join(", "))}` : "no values";
+    const limits = chart.limits.map((limit) => `; ${limit.rule} fires ${textOf(limit)}`).join("");
+    return `${chart.name} from ${time(chart.range[0])} to ${time(chart.range[1])}, ${extent}${limits}. A table of the values follows.`;
   }
 
   return { draw, clear, width };

@@ -86,3 +86,5 @@ export function span(from, to, zone) {
 
 export const number = (value) =>
   typeof value === "number" ? String(Number(value.toPrecision(6))) : (value ?? "–");
+
+export const withUnit = (value, unit) => `${number(value)}${unit && typeof value === "number" ? ` ${unit}` : ""}`;

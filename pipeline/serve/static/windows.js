@@ -5,6 +5,12 @@ const JUST = 0.001; // seconds between two points that are drawn above each othe
 const isQuantile = (name) => /^p[0-9.]+$/.test(name);
 const finite = (value) => (typeof value === "number" ? value : null); // a sum that overflowed is text
 
+// The unit of a metric's readings, or of one of their statistics, if the schema declares it.
+export function unitOf({ units }, metric, statistic) {
+  if (!Object.hasOwn(units, metric)) return "";
+  return statistic === "rate" ? `${units[metric]}/s` : units[metric];
+}
+
 // The windows that overlap the range, with their ends: where the next one starts, or a usual length later.
 export function bounded(records, range, length) {
   const starts = records.map((record) => Date.parse(record.window_start) / 1000);

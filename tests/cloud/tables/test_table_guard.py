@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+from dataclasses import replace
 
 import pytest
 from grpc import StatusCode
@@ -9,7 +10,7 @@ from grpc import StatusCode
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import table_guard, tables
 from pipeline.cloud.tables.retention_notes import noted_id
-from pipeline.cloud.tables.schema_store import write_schema
+from pipeline.cloud.tables.schema_store import read_schema, write_schema
 from pipeline.cloud.tables.table_guard import AnotherTable, TableGuard
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
@@ -121,6 +122,16 @@ def test_a_change_that_fits(name, caplog, text):
     [record] = caplog.records
     assert "its schema has changed since the job was launched: " in record.getMessage()
     assert "start the job again, or update it" in record.getMessage()
+
+
+def test_a_change_of_units(name, caplog):
+    """No row depends on a unit, so the job says nothing."""
+    stored = read_schema(name)
+    guard = guard_of(name, schema=stored)
+    write_schema(name, replace(stored, units={"t": "m"}), guard.text)
+    with caplog.at_level(logging.WARNING):
+        guard.check()
+    assert not caplog.records
 
 
 def test_a_first_schema(bigtable):

@@ -64,13 +64,15 @@ def test_nothing_changes():
             ["tiers.1d is absent, wanted 'days'", "policies.days is absent, wanted 'maxage=730d || maxversions=1'"],
         ),
         ("", '[rate]\nevery = "1s"', ["rate is absent, wanted {'every': '1s', 'metrics': 1, 'metadata': 0}"]),
+        ("", '[metrics.t]\nunit = "m"', ["metrics.t.unit is absent, wanted 'm'"]),
+        ('[metrics.t]\nunit = "m"', "", ["metrics.t.unit is 'm', wanted absent"]),
         ("", "metadata_alone = true", ["metadata_alone is absent, wanted True"]),
         ("metadata_alone = true", "", ["metadata_alone is True, wanted absent"]),
         ('[rate]\nevery = "1s"', "", ["rate is {'every': '1s', 'metrics': 1, 'metadata': 0}, wanted absent"]),
     ],
 )
 def test_safe(stored, requested, changed):
-    """Changes of policies, of globs, of the rate and of metadata alone are safe, and so are new families and tiers."""
+    """Changes of policies, globs, units, the rate and metadata alone are safe, and so are new families and tiers."""
     assert found_changes(stored, requested) == [(change, True) for change in changed]
 
 

@@ -63,10 +63,11 @@ def test_disagreement(table, declared, phrases):
 
 
 def test_the_default_schema_is_declared():
-    """A table that must have the default schema is compared without policies, rate and newest readings."""
+    """A table that must have the default schema is compared without policies, rate, units and newest readings."""
     assert disagreements_of(TableSchema.default(), default=True) == []
     assert disagreements_of(TableSchema.for_new_table(), default=True) == []
     assert disagreements_of(parse_schema('[policies]\nraw = "never"\n[rate]\nevery = "1s"'), default=True) == []
+    assert disagreements_of(parse_schema('[metrics.t]\nunit = "m"'), default=True) == []
     assert disagreements_of(TableSchema.default(raw="r"), default=True, raw="r") == []
     assert disagreements_of(parse_schema('key = "{sensor_id}#{reverse_ms}"\nvalues = "float64"'), default=True) == [
         "--schema=default: key is '{sensor_id}#{reverse_ms}', wanted '{sensor_id}#{reverse_us}'",

@@ -103,6 +103,18 @@ def test_a_serializing_layout(layout):
     assert parse_schema(format_schema(parse_schema(text))) == parse_schema(text)
 
 
+def test_units():
+    """A metric's table declares its unit, beside the families or instead of them; they are written by name."""
+    text = DEFAULT.replace(
+        'raw = ["*"]\n', 'raw = ["*"]\n\n[metrics."air.pm10"]\nunit = "µg/m³"\n\n[metrics.t]\nunit = "°C"\n'
+    )
+    schema = parse_schema('[metrics.t]\nunit = "°C"\n[metrics."air.pm10"]\nunit = "µg/m³"')
+    assert schema.units == {"t": "°C", "air.pm10": "µg/m³"}
+    assert schema.metrics == TableSchema.default().metrics
+    assert format_schema(schema) == text
+    assert parse_schema(text) == schema
+
+
 def test_missing_keys():
     """Missing keys have the defaults; an empty section is empty."""
     assert parse_schema("[tiers]\n").tiers == ()
@@ -195,6 +207,31 @@ def test_round_trip(schema):
         ("[metrics]", 'metrics: has no family; add one, like raw = ["*"]'),
         ('[metrics]\nraw = "*"', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
         ("[metrics]\nraw = [1]", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
+        (
+            '[metrics]\nraw = ["*"]\n[metrics.raw]\nunit = "m"',
+            "schema: it is not TOML: Cannot declare ('metrics', 'raw') twice (at line 3, column 13); if raw is a "
+            "family, the metric of the same name can't have a unit",
+        ),
+        ("[metrics.t]", 'metrics.t.unit: is needed, like "µg/m³"'),
+        ("[metrics.t]\nunit = 1", 'metrics.t.unit: takes a string, like "µg/m³", not 1'),
+        (
+            f'[metrics.t]\nunit = "{"m" * 33}"',
+            f"metrics.t.unit: takes 1 to 32 printable characters, not '{'m' * 33}'",
+        ),
+        ('[metrics.t]\nunit = "\\u202e"', "metrics.t.unit: takes 1 to 32 printable characters, not '\\u202e'"),
+        ('[metrics.t]\nname = "m"', "metrics.t.name: there is no such key; the key of a metric is unit"),
+        (
+            '[metrics.a.b]\nunit = "m"',
+            'metrics.a.b: there is no such key; the key of a metric is unit; quote a name with a dot: [metrics."a.b"]',
+        ),
+        (
+            '[metrics."log_*"]\nunit = "m"',
+            "metrics.log_*: is not a metric's name; a unit is that of one metric, like [metrics.pm10]",
+        ),
+        (
+            '[metrics]\nraw = ["t"]\n[metrics.u]\nunit = "m"',
+            "metrics.u: no family takes this metric; add it to one, or leave its unit out",
+        ),
         ("tiers = 1", "tiers: must be a table: [tiers]"),
         ("[tiers]\n1h = 1", 'tiers.1h: takes a string, like "stats", not 1'),
         (
