@@ -63,7 +63,7 @@ export function drawLimits(plot, limits, colour) {
   const [row, taken] = [14 * scale, []];
   ctx.save();
   Object.assign(ctx, { strokeStyle: colour, fillStyle: colour, lineWidth: scale });
-  Object.assign(ctx, { font: `${12 * scale}px system-ui, sans-serif`, textAlign: "right", textBaseline: "alphabetic" });
+  Object.assign(ctx, { font: `${12 * scale}px system-ui, sans-serif`, textAlign: "left", textBaseline: "alphabetic" });
   ctx.setLineDash([6 * scale, 4 * scale]);
   for (const limit of limits) {
     const name = limit.rule.length > MOST_LETTERS ? `${limit.rule.slice(0, MOST_LETTERS - 1)}…` : limit.rule;
@@ -79,7 +79,7 @@ export function drawLimits(plot, limits, colour) {
       }
       const baseline = y - row < top ? y + row : y - 4 * scale;
       const beside = taken.filter((each) => Math.abs(each.baseline - baseline) < row).reduce((sum, each) => sum + each.width, 0);
-      ctx.fillText(text, left + width - 4 * scale - beside, baseline);
+      ctx.fillText(text, left + 4 * scale + beside, baseline);
       taken.push({ baseline, width: ctx.measureText(text).width + 12 * scale });
     }
   }
