@@ -42,6 +42,7 @@ from pipeline.core.rows.rows import EncodedRows
 
 BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
+_BEGIN = CALM, NEVER_US
 _HOLD_US = 2_000_000
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
@@ -315,14 +316,19 @@ class _Decision:
         if sensor_id not in self._tracks:
             return bool(checks) and may_fire(checks, width, values)
         phases = self._tracks.phases(sensor_id)
-        if phases is None or any(phases.get(rule.id) == FIRING for rule in self._rules.on_silence):
+        if phases is None or any(phases.get(rule.id, _BEGIN)[0] == FIRING for rule in self._rules.on_silence):
             return True
         for column, _, _, of_metric in checks:
             for rule in of_metric:
-                phase, condition = phases.get(rule.id, CALM), rule.condition
-                if phase == PENDING or condition is None or rule.per_us:
+                (phase, since_us), condition = phases.get(rule.id, _BEGIN), rule.condition
+                if condition is None or rule.per_us:
                     return True
-                if any(map(condition.cleared if phase == FIRING else condition.fires, values[column::width])):
+                if phase != PENDING:
+                    moves = any(map(condition.cleared if phase == FIRING else condition.fires, values[column::width]))
+                else:  # readings are as old as the clock says, at least
+                    fires = all(map(condition.fires, values[column::width]))
+                    moves = not fires or self._now_us >= since_us + rule.for_us
+                if moves:
                     return True
         return False
 
@@ -381,12 +387,12 @@ class _Decision:
         tracks.wake_us, self._changed = NEVER_DUE_US, True
         if watermark_us != NEVER_US:
             tracks.due_us = NEVER_DUE_US
-        for sensor_id, name, track in tracks.all():
+        for sensor_id, name, track in tracks.all(at_rest=False):
             if track.held:
                 updates.append(_Update(rules.by_name[name], sensor_id, track, track.held))
                 track.held = []
         self._evaluate(updates, self._table.newest({update.sensor_id for update in updates}) if updates else {})
-        for sensor_id, name, track in tracks.all():
+        for sensor_id, name, track in tracks.all(at_rest=False):
             rule = rules.by_name[name]
             if watermark_us != NEVER_US:
                 self._record(rule, sensor_id, track, fire_if_due(rule, track, watermark_us))

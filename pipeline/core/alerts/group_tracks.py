@@ -22,9 +22,11 @@ NEVER_DUE_US = 1 << 62
 _VERSION = 4
 _HEADER = struct.Struct("<BqqqqBII")
 _TRACK = struct.Struct("<BBHqdqqdqq")
+_SINCE = struct.Struct("<4xq")
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
 _TOLD = 4
+_RESTS = bytes([_PHASES.index(FIRING) | _TOLD, 0, 0])
 
 
 class GroupTracks:
@@ -76,24 +78,36 @@ class GroupTracks:
             found = self._decoded[sensor_id] = {track.rule_id.partition("@")[0]: track for track in tracks}
         return found
 
-    def phases(self, sensor_id: str) -> dict[str, Kind] | None:
-        """Returns the states of a sensor by the ids of their rules, without decoding them; None if readings wait."""
+    def phases(self, sensor_id: str) -> dict[str, tuple[Kind, int]] | None:
+        """Returns a sensor's states, and since when they last, by the ids of rules; None if readings wait.
+
+        It does not decode the tracks.
+        """
         if sensor_id in self._decoded:
             tracks = self._decoded[sensor_id].values()
-            return None if any(track.held for track in tracks) else {each.rule_id: each.phase for each in tracks}
+            waits = any(track.held for track in tracks)
+            return None if waits else {track.rule_id: (track.phase, track.since_us) for track in tracks}
         begin, end = self._encoded.get(sensor_id, (0, 0))
-        data, rules, found = self._data, self._rules, dict[str, Kind]()
+        data, rules, found = self._data, self._rules, dict[str, tuple[Kind, int]]()
         for place in range(begin, end, _TRACK.size):
             if data[place + 2] or data[place + 3]:
                 return None
-            found[rules[data[place]]] = _PHASES[data[place + 1] & 3]
+            found[rules[data[place]]] = _PHASES[data[place + 1] & 3], _SINCE.unpack_from(data, place)[0]
         return found
 
-    def all(self) -> Iterator[tuple[str, str, Track]]:
-        """Yields each track with its sensor and the name of its rule. Tracks may be removed meanwhile."""
+    def all(self, *, at_rest: bool = True) -> Iterator[tuple[str, str, Track]]:
+        """Yields each track with its sensor and the name of its rule. Tracks may be removed meanwhile.
+
+        Without those at rest, it leaves out sensors whose alerts fire, are told and hold no reading.
+        """
         for sensor_id in [*self._encoded, *self._decoded]:
-            for name, track in list(self.of(sensor_id).items()):
-                yield sensor_id, name, track
+            if at_rest or not self._rests(sensor_id):
+                for name, track in list(self.of(sensor_id).items()):
+                    yield sensor_id, name, track
+
+    def _rests(self, sensor_id: str) -> bool:
+        begin, end = self._encoded.get(sensor_id, (0, 0))
+        return begin < end and all(self._data[at + 1 : at + 4] == _RESTS for at in range(begin, end, _TRACK.size))
 
     def to_bytes(self) -> bytes:
         """Encodes the tracks."""

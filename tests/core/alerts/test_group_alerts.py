@@ -239,6 +239,7 @@ def test_a_drain() -> None:
     table.drain()
     assert [each["rule"] for each in table.told] == ["warm"]
     table.restart()
+    table.pass_time(2 * MINUTE_US)
     table.read("freezer-1", (START_US + 2 * MINUTE_US, 12))
     table.pass_time(HELD_US)
     assert [each["rule"] for each in table.told] == ["warm", "lasting"]
