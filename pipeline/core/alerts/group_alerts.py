@@ -246,7 +246,8 @@ class _Decision:
         for record in stored.unsure:
             if (told := next(reversed(list(record.alerts)), None)) is not None:
                 rule = self._rules.by_name.get(record.rule, Rule(record.rule, severity=record.severity, gone=True))
-                self._tell(rule, record.sensor_id, told)
+                if told.kind == RESOLVED or self._waits(rule, record.sensor_id) is None:
+                    self._tell(rule, record.sensor_id, told)
         for record in stored.open:
             track = self._tracks.of(record.sensor_id)[record.rule] = record.track()
             known = self._rules.by_id.get(track.rule_id)
@@ -391,7 +392,7 @@ class _Decision:
             if watermark_us != NEVER_US:
                 self._record(rule, sensor_id, track, fire_if_due(rule, track, watermark_us))
                 self._expect(rule, track)
-            if track.phase == FIRING and not track.told:
+            if track.phase == FIRING and track.waits:
                 value = None if rule.silent_for_us else track.value
                 self._tell_or_wait(rule, sensor_id, track, Transition(track.time_us, FIRING, value, track.since_us))
             elif track.phase == CALM and not rule.follows and track.written_us + IN_FLIGHT_US < self._now_us:
@@ -497,8 +498,9 @@ class _Decision:
 
     def _tell_or_wait(self, rule: Rule, sensor_id: str, track: Track, fired: Transition) -> None:
         until_us = self._waits(rule, sensor_id)
-        track.told = until_us is None
+        track.waits = until_us is not None
         if until_us is None:
+            track.told = True
             self._tell(rule, sensor_id, fired)
         else:
             self._tracks.wake_us = min(self._tracks.wake_us, until_us)

@@ -7,7 +7,7 @@ Little-endian:
     state   version; the time of the watermark's timer and of the clock's; the watermark of the last look for silent
             sensors; the number of the rules; number of rules; number of sensors; size of the ids of rules and sensors;
             these ids, separated by line feeds; for each sensor the size of its tracks; the tracks
-    track   index of the rule; phase, plus 4 if the alert was told; number of readings that wait; the numbers of
+    track   index of the rule; phase, plus 4 if the alert was told, and 8 if its message waits; number of readings that wait; the numbers of
             :class:`Track`; for each reading that waits the time and the value
 """
 
@@ -24,7 +24,7 @@ _HEADER = struct.Struct("<BqqqqBII")
 _TRACK = struct.Struct("<BBHqdqqdqq")
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
-_TOLD = 4
+_TOLD, _WAITS = 4, 8
 
 
 class GroupTracks:
@@ -110,7 +110,8 @@ class GroupTracks:
 
 
 def _written(track: Track, rules: dict[str, int]) -> bytes:
-    index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase) | track.told * _TOLD
+    index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase)
+    phase |= track.told * _TOLD | track.waits * _WAITS
     numbers = track.since_us, track.value, track.time_us, track.newest_us, track.newest, track.version, track.written_us
     held = [_VALUE.pack(*value[:2]) for value in track.held]
     return b"".join((_TRACK.pack(index, phase, len(held), *numbers), *held))
@@ -123,5 +124,5 @@ def _read(data: bytes, rules: list[str]) -> Iterator[Track]:
         begin += _TRACK.size + held * _VALUE.size
         values = [Value(*each) for each in _VALUE.iter_unpack(data[begin - held * _VALUE.size : begin])]
         since_us, value, time_us, newest_us, newest, version, written_us = numbers
-        of_state = since_us, value, time_us, newest_us, newest, version
-        yield Track(rules[index], _PHASES[phase & 3], *of_state, phase >= _TOLD, written_us, values)
+        of_state = since_us, value, time_us, newest_us, newest, version, bool(phase & _TOLD), bool(phase & _WAITS)
+        yield Track(rules[index], _PHASES[phase & 3], *of_state, written_us, values)

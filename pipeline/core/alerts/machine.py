@@ -73,7 +73,8 @@ class Track:
         newest_us: the time of the newest value that the state has seen.
         newest: that value.
         version: the version of that value.
-        told: whether the last message said that the alert fires.
+        told: whether the last message said that the alert fires, or may have said it in the job before.
+        waits: whether the message waits that the alert fires.
         written_us: the time of the clock at which the last transition was written.
         held: readings that wait for others, since they may come in another order than that of their times.
     """
@@ -87,6 +88,7 @@ class Track:
     newest: float = 0.0
     version: int = 0
     told: bool = False
+    waits: bool = False
     written_us: int = NEVER_US
     held: list[Value] = field(default_factory=list)
 

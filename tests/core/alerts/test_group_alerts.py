@@ -360,6 +360,27 @@ def test_quiet_hours_and_mutes() -> None:
             assert table.kinds() == [FIRING, RESOLVED]
 
 
+def test_a_new_job_while_messages_wait() -> None:
+    """One does not know what the job before has told: it tells the end in any case, and the beginning once it may."""
+    for mutes_before in (False, True):
+        table = WatchedGroup(_rule())
+        mutes = {("warm", ""): START_US + 60 * MINUTE_US}
+        table.mutes |= mutes if mutes_before else {}
+        table.use(_rule())
+        table.read("freezer-1", (START_US, 11))
+        table.pass_time(HELD_US)
+        assert bool(table.told) is not mutes_before
+        table.mutes |= mutes
+        table.use(_rule())
+        table.happen("kill" if mutes_before else "restart")
+        assert bool(table.told) is not mutes_before
+        table.pass_time(60 * MINUTE_US if mutes_before else 0)
+        table.read("freezer-1", (START_US + 10 * MINUTE_US, 5))
+        table.pass_time(HELD_US)
+        assert table.kinds() == [FIRING, RESOLVED]
+        table.check()
+
+
 def test_another_release() -> None:
     """The state of another release is as good as none: the table tells what fires."""
     table = WatchedGroup(_rule())
