@@ -43,6 +43,7 @@ from pipeline.core.rows.rows import EncodedRows
 BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
 _HOLD_US = 2_000_000
+_LOST_US = 60_000_000  # a timer that has not fired by then may have been set at a wrong time of the clock
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
 AlertKey = tuple[str, str]
@@ -201,6 +202,9 @@ class GroupAlerts:
     def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int, *, drains: bool) -> Found:
         """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
         tracks = GroupTracks(state.read())
+        tracks.due_us = NEVER_DUE_US
+        if drains:  # it would wait for the timer
+            state = state._replace(set_wake=lambda _: None)
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle(NEVER_US if drains else watermark_us)
         return decision.end(state)
@@ -380,8 +384,6 @@ class _Decision:
         """Decides about held readings, fires what is due by the watermark, and tells what had to wait."""
         tracks, rules, updates = self._tracks, self._rules, list[_Update]()
         tracks.wake_us, self._changed = NEVER_DUE_US, True
-        if watermark_us != NEVER_US:
-            tracks.due_us = NEVER_DUE_US
         for sensor_id, name, track in tracks.all():
             if track.held:
                 updates.append(_Update(rules.by_name[name], sensor_id, track, track.held))
@@ -401,7 +403,8 @@ class _Decision:
     def end(self, state: AlertState) -> Found:
         """Sets timers and keeps what has changed. Returns what was found."""
         tracks, (due_us, wake_us) = self._tracks, self._timers
-        if tracks.wake_us not in (wake_us, NEVER_DUE_US):
+        is_lost = tracks.wake_us < self._now_us - _LOST_US
+        if tracks.wake_us != NEVER_DUE_US and (is_lost or tracks.wake_us != wake_us):
             state.set_wake(tracks.wake_us)
             if tracks.due_us == NEVER_DUE_US:
                 state.set_due(END_US)  # for a drain

@@ -244,6 +244,23 @@ def test_a_drain() -> None:
     assert [each["rule"] for each in table.told] == ["warm", "lasting"]
 
 
+def test_a_drain_that_is_none() -> None:
+    """A watermark ahead of the clock may be no drain's: later conditions fire by it, and held readings are decided."""
+    quiet = QuietTime(9 * 60, 11 * 60, "UTC")
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US), replace(_rule(), name="quiet", quiet=(quiet,)))
+    table.read("freezer-1", (START_US, 11))
+    table.wake_us = None
+    table.drain()
+    assert table.wake_us is None  # a drain would wait for it
+    table.pass_time(2 * 60 * MINUTE_US)
+    table.read("freezer-2", (START_US + MINUTE_US, 11))
+    table.pass_time(HELD_US)
+    table.pass_watermark(START_US + 30 * MINUTE_US)
+    assert sorted((each["rule"], each["sensor_id"]) for each in table.told) == [
+        (rule, sensor) for rule in ("quiet", "warm") for sensor in _SENSORS[:2]
+    ]
+
+
 def test_rules_of_one_name_follow_each_other() -> None:
     """What fired under the old limit ends; row, messages and a new job tell what fires under the new one since then."""
     table = WatchedGroup(_rule())
