@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from threading import Lock
@@ -22,17 +22,25 @@ from pipeline.core.alerts.alert_rows import (
     parse_alert_key,
     parse_alert_row,
 )
-from pipeline.core.alerts.group_alerts import AlertKey, SilentSensors, StoredAlerts, WindowValue, windows_part
+from pipeline.core.alerts.group_alerts import (
+    AlertKey,
+    SensorMetric,
+    SilentSensors,
+    StoredAlerts,
+    WindowValue,
+    windows_part,
+)
 from pipeline.core.alerts.machine import Value
 from pipeline.core.alerts.newest_metadata import NewestMetadata
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.notation.times import parse_time
-from pipeline.core.queries.events import Query, events_of
-from pipeline.core.queries.reads import RowSelection, in_batches
+from pipeline.core.queries.events import Query, events_of, selections_of
+from pipeline.core.queries.reads import RowSelection, RowsTogether, in_batches
 from pipeline.core.results.window_results import read_batch
 from pipeline.core.rows.aggregate_rows import aggregate_range, parse_aggregate_key, version_us
 from pipeline.core.rows.newest_row import LatestRecord, latest_key, latest_range, parse_latest_key, parse_latest_row
+from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.rate import group_of
@@ -45,6 +53,7 @@ from pipeline.transforms.windows_here import HERE
 _RULES_EVERY_S = 30.0
 _RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
 _LATELY_US = 7 * 86_400_000_000  # Pub/Sub keeps messages for as long, unless it is told otherwise
+_LATELY_READ_US = 120_000_000
 _MOST_SILENT = 1_000  # sensors in an element
 _LEAST_SWEEP_US = 10_000_000
 
@@ -176,18 +185,40 @@ class AlertTableFn(TableReadingFn):
         rows = self._rows_of((alert_key(*key) for key in keys), LATELY)
         return {(record.rule, record.sensor_id): record for record in _alerts_of(rows)}
 
-    def newest(self, sensors: Collection[str]) -> dict[str, dict[str, Value]]:
-        """Returns the newest readings of sensors, by metric: by their rows, or by raw rows if there are none."""
-        found, schema = dict[str, dict[str, Value]](), self._table.schema
-        if schema.latest is not None:
-            for record in self._newest_rows(sensors, CellSelection((schema.latest,), versions=1)):
-                found[record.sensor_id] = {name: Value(*at) for name, at in record.readings.items()}
-        elif schema.finds_sensors:
-            for sensor_id in sensors:
-                for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
-                    readings = event.readings.items()
-                    found[sensor_id] = {name: Value(event.event_time_us, value) for name, value in readings}
+    def newest(self, came: Mapping[SensorMetric, Sequence[Value]]) -> dict[SensorMetric, Value]:
+        """Returns the newest reading of each sensor beside those that came, by raw rows.
+
+        If keys do not locate sensors, it is the newest of all, by rows of newest readings.
+        """
+        found, schema = dict[SensorMetric, Value](), self._table.schema
+        if not schema.finds_sensors and schema.latest is not None:
+            cells = CellSelection((schema.latest,), versions=1)
+            for record in self._newest_rows({sensor_id for sensor_id, _ in came}, cells):
+                found |= {(record.sensor_id, name): Value(*at) for name, at in record.readings.items()}
+        for metric in {metric for _, metric in came} if schema.finds_sensors else ():
+            for sensor_id, events in self._newest_of(
+                metric, {sensor_id: values for (sensor_id, each), values in came.items() if each == metric}
+            ):
+                own = {value.time_us // 1000 for value in came[sensor_id, metric]}
+                others = (event for event in events if event.event_time_us // 1000 not in own)
+                event = next((event for event in others if metric in event.readings), None)
+                if event is not None:
+                    found[sensor_id, metric] = Value(event.event_time_us, event.readings[metric])
         return found
+
+    def _newest_of(self, metric: str, came: Mapping[str, Sequence[Value]]) -> Iterator[tuple[str, Iterator[RawRecord]]]:
+        """Yields the newest events of sensors. Those of the last minutes are read together for many sensors."""
+        schema, together, queries = self._table.schema, RowsTogether(self._read), dict[str, Query]()
+        for sensor_id, values in came.items():
+            first_us = min(values).time_us
+            is_lately = self._now_us() - first_us < _LATELY_READ_US
+            most = Query(first_us, metrics=(metric,)) if is_lately else Query(metrics=(metric,), limit=len(values) + 1)
+            queries[sensor_id] = most
+        lately = {each: selections_of(schema, each, query) for each, query in queries.items() if query.limit is None}
+        for some in chain(together.batches(lately), ([sensor_id] for sensor_id in came)):
+            for sensor_id in some:
+                if (query := queries.pop(sensor_id, None)) is not None:
+                    yield sensor_id, events_of(schema, together, sensor_id, query, _left_out)
 
     def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> set[str]:
         """Returns the sensors of which the table has a newer window that is over, or a newer version of this one."""

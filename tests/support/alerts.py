@@ -1,7 +1,7 @@
 """A group of sensors whose readings are watched for alerts, with its table, without Beam and without a server."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline.core.alerts.alert_rows import AlertRecord, parse_alert_row
@@ -11,6 +11,7 @@ from pipeline.core.alerts.group_alerts import (
     AlertState,
     Found,
     GroupAlerts,
+    SensorMetric,
     SilentSensors,
     StoredAlerts,
     WindowValue,
@@ -46,6 +47,7 @@ class WatchedGroup:
         writes: the number of times that the state was written.
         reads: the number of times that the table was read.
         is_slow: whether rows are written after some minutes.
+        locates: whether the keys of raw rows locate sensors.
     """
 
     def __init__(self, *rules: Rule) -> None:
@@ -57,7 +59,7 @@ class WatchedGroup:
         self.mutes: dict[tuple[str, str], int] = {}
         self.now_us = START_US
         self.writes = self.reads = 0
-        self.is_slow = False
+        self.is_slow, self.locates = False, True
         self._unwritten: list[tuple[int, Row]] = []
         self._number = START_US
         self._killed, self._latest_before = False, self.latest
@@ -210,14 +212,16 @@ class WatchedGroup:
         self.reads += 1
         return {key: record for record in _records(self.cells) if (key := (record.rule, record.sensor_id)) in keys}
 
-    def newest(self, sensors: Collection[str]) -> dict[str, dict[str, Value]]:
+    def newest(self, came: Mapping[SensorMetric, Sequence[Value]]) -> dict[SensorMetric, Value]:
         self.reads += 1
-        newest_us = self.newest_us
-        return {
-            each: {"t": Value(newest_us[each] // 1000 * 1000, self.raw[each, newest_us[each]])}
-            for each in sensors
-            if each in newest_us
-        }
+        found: dict[SensorMetric, Value] = {}
+        for (sensor_id, time_us), value in sorted(self.raw.items(), key=lambda each: each[0][1]):
+            own = {each.time_us for each in came.get((sensor_id, "t"), ())}
+            if not self.locates:  # rows of newest readings tell whole milliseconds
+                found[sensor_id, "t"] = Value(time_us // 1000 * 1000, value)
+            elif time_us not in own:
+                found[sensor_id, "t"] = Value(time_us, value)
+        return found
 
     def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> set[str]:
         return {

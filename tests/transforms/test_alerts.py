@@ -19,6 +19,7 @@ from pipeline.core.alerts.machine import FIRING, Transition, Value
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
+from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.proto.window_result_pb2 import MetricResult, WindowResult
@@ -253,20 +254,31 @@ def test_sensors_that_a_rule_names(table):
     step.teardown()
 
 
-@pytest.mark.parametrize("latest", [True, False])
-def test_the_newest_readings(bigtable, latest):
-    """They are those of the sensors' rows, or of the newest raw rows in a table that has no others."""
-    schema = TableSchema.for_new_table() if latest else TableSchema.default()
+@pytest.mark.parametrize("locates", [True, False])
+@pytest.mark.parametrize("at_s", [0, 3600])
+def test_the_newest_readings(bigtable, locates, at_s):
+    """They are those of raw rows that did not come; or the newest of all, where keys do not locate a sensor."""
+    schema = TableSchema.for_new_table()
+    if not locates:
+        schema = replace(schema, key=KeyTemplate.parse("{time:%Y-%m-%dT%H:%M:%S}#{sensor_id}"))
     name, newest = created(schema), NewestReadings()
-    for second, value in enumerate((5.0, 6.0, 7.0)):
-        write(name, [raw_row(Event("a", T + second * 1_000_000, {"t": value}, {}), schema)])
-        newest.add("a", T + second * 1_000_000, [("t", value)])
-    write(name, map(decoded, newest.rows("latest") if latest else ()))
-    step = _step(WatchedTable(name, schema, 0, 0, T))
-    assert step.newest({"a", "b"}) == {"a": {"t": Value(T + 2_000_000, 7.0)}}
-    rule = Rule("still", metric="t", unchanged_for_us=HOUR, tolerance=1)
-    assert step.unchanged_since(rule, "a", 7.0, T + 2_000_000) == T + 1_000_000
-    assert step.unchanged_since(replace(rule, tolerance=2), "a", 7.0, T + 2_000_000) == T
+    for sensor in "abcd":
+        for second, value in enumerate((5.0, 6.0, 7.0)):
+            write(name, [raw_row(Event(sensor, T + second * 1_000_000, {"t": value}, {}), schema)])
+            newest.add(sensor, T + second * 1_000_000, [("t", value)])
+    write(name, map(decoded, newest.rows("latest")))
+    step = AlertTableFn(WatchedTable(name, schema, 0, 0, T), 8, lambda: T / 1e6 + at_s)
+    step.setup()
+    first, second, third = (Value(T + second * 1_000_000, 5.0 + second) for second in range(3))
+    came = {("a", "t"): [third], ("b", "t"): [second], ("c", "t"): [first, second, third], ("e", "t"): [first]}
+    if locates:
+        assert step.newest(came).get(("a", "t")) == (second if at_s else None)  # those of the last minutes since then
+        assert {key: value for key, value in step.newest(came).items() if key[0] != "a"} == {("b", "t"): third}
+        rule = Rule("still", metric="t", unchanged_for_us=HOUR, tolerance=1)
+        assert step.unchanged_since(rule, "a", 7.0, T + 2_000_000) == T + 1_000_000
+        assert step.unchanged_since(replace(rule, tolerance=2), "a", 7.0, T + 2_000_000) == T
+    else:
+        assert step.newest(came) == {(sensor, "t"): third for sensor in "abc"}
     step.teardown()
 
 

@@ -44,10 +44,13 @@ BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
 _BEGIN = CALM, NEVER_US
 _HOLD_US = 2_000_000
+_LOST_US = 60_000_000  # a timer that has not fired by then may have been set at a wrong time of the clock
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
 AlertKey = tuple[str, str]
 """The name of a rule, and a sensor."""
+SensorMetric = tuple[str, str]
+"""A sensor and a metric."""
 
 
 class SilentSensors(NamedTuple):
@@ -120,8 +123,11 @@ class AlertTable(Protocol):
     def records(self, keys: Sequence[AlertKey]) -> Mapping[AlertKey, AlertRecord]:
         """Returns the alerts that have rows."""
 
-    def newest(self, sensors: Collection[str]) -> Mapping[str, Mapping[str, Value]]:
-        """Returns the newest readings of sensors, by metric. Their times are whole milliseconds."""
+    def newest(self, came: Mapping[SensorMetric, Sequence[Value]]) -> Mapping[SensorMetric, Value]:
+        """Returns the newest reading of each sensor beside those that came.
+
+        Where the keys of raw rows do not locate a sensor, it is the newest of all, in whole milliseconds.
+        """
 
     def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> Collection[str]:
         """Returns the sensors of which the table has a newer window than this one, or a newer version of it."""
@@ -202,6 +208,9 @@ class GroupAlerts:
     def pass_watermark(self, group: int, watermark_us: int, state: AlertState, now_us: int, *, drains: bool) -> Found:
         """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
         tracks = GroupTracks(state.read())
+        tracks.due_us = NEVER_DUE_US
+        if drains:  # it would wait for the timer
+            state = state._replace(set_wake=lambda _: None)
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle(NEVER_US if drains else watermark_us)
         return decision.end(state)
@@ -247,7 +256,8 @@ class _Decision:
         for record in stored.unsure:
             if (told := next(reversed(list(record.alerts)), None)) is not None:
                 rule = self._rules.by_name.get(record.rule, Rule(record.rule, severity=record.severity, gone=True))
-                self._tell(rule, record.sensor_id, told)
+                if told.kind == RESOLVED or self._waits(rule, record.sensor_id) is None:
+                    self._tell(rule, record.sensor_id, told)
         for record in stored.open:
             track = self._tracks.of(record.sensor_id)[record.rule] = record.track()
             known = self._rules.by_id.get(track.rule_id)
@@ -385,19 +395,22 @@ class _Decision:
         """Decides about held readings, fires what is due by the watermark, and tells what had to wait."""
         tracks, rules, updates = self._tracks, self._rules, list[_Update]()
         tracks.wake_us, self._changed = NEVER_DUE_US, True
-        if watermark_us != NEVER_US:
-            tracks.due_us = NEVER_DUE_US
         for sensor_id, name, track in tracks.all(at_rest=False):
             if track.held:
                 updates.append(_Update(rules.by_name[name], sensor_id, track, track.held))
                 track.held = []
-        self._evaluate(updates, self._table.newest({update.sensor_id for update in updates}) if updates else {})
+        came: dict[SensorMetric, list[Value]] = {}
+        for rule, sensor_id, _, values in updates:
+            came.setdefault((sensor_id, str(rule.metric)), []).extend(values)
+        # What came for one rule is known for all.
+        updates = [each._replace(values=came[each.sensor_id, str(each.rule.metric)]) for each in updates]
+        self._evaluate(updates, self._table.newest(came) if came else {})
         for sensor_id, name, track in tracks.all(at_rest=False):
             rule = rules.by_name[name]
             if watermark_us != NEVER_US:
                 self._record(rule, sensor_id, track, fire_if_due(rule, track, watermark_us))
                 self._expect(rule, track)
-            if track.phase == FIRING and not track.told:
+            if track.phase == FIRING and track.waits:
                 value = None if rule.silent_for_us else track.value
                 self._tell_or_wait(rule, sensor_id, track, Transition(track.time_us, FIRING, value, track.since_us))
             elif track.phase == CALM and not rule.follows and track.written_us + IN_FLIGHT_US < self._now_us:
@@ -406,7 +419,8 @@ class _Decision:
     def end(self, state: AlertState) -> Found:
         """Sets timers and keeps what has changed. Returns what was found."""
         tracks, (due_us, wake_us) = self._tracks, self._timers
-        if tracks.wake_us not in (wake_us, NEVER_DUE_US):
+        is_lost = tracks.wake_us < self._now_us - _LOST_US
+        if tracks.wake_us != NEVER_DUE_US and (is_lost or tracks.wake_us != wake_us):
             state.set_wake(tracks.wake_us)
             if tracks.due_us == NEVER_DUE_US:
                 state.set_due(END_US)  # for a drain
@@ -436,14 +450,15 @@ class _Decision:
             self._record(rule, sensor_id, track, found)
             self._expect(rule, track)
 
-    def _evaluate(self, updates: Sequence[_Update], newest: Mapping[str, Mapping[str, Value]]) -> None:
+    def _evaluate(self, updates: Sequence[_Update], newest: Mapping[SensorMetric, Value]) -> None:
         """Moves states by values that came together, unless the sensors are none of the rule's."""
         begins = [update for update in updates if update.track.newest_us == NEVER_US]
         self._read_rows(begins)
-        others = set[tuple[str, str]]()
+        others = set[AlertKey]()
         for rule in {update.rule for update in begins if update.rule.metadata}:
+            known = {each.sensor_id: newest.get((each.sensor_id, str(rule.metric))) for each in begins}
             times_us = {
-                each.sensor_id: max(value.time_us for value in [*each.values, *newest.get(each.sensor_id, {}).values()])
+                each.sensor_id: max(value.time_us for value in (*each.values, known[each.sensor_id]) if value)
                 for each in begins
                 if each.rule is rule
             }
@@ -454,8 +469,8 @@ class _Decision:
             of_sensor[rule.name] = track
             self._changed = True
             if (rule.name, sensor_id) not in others:
-                known = None if rule.of else newest.get(sensor_id, {}).get(str(rule.metric))
-                self._record(rule, sensor_id, track, evaluate(rule, track, values, known))
+                beside = None if rule.of else newest.get((sensor_id, str(rule.metric)))
+                self._record(rule, sensor_id, track, evaluate(rule, track, values, beside))
                 self._expect(rule, track)
             if track.phase == CALM and track.written_us == NEVER_US:
                 del of_sensor[rule.name]
@@ -503,8 +518,9 @@ class _Decision:
 
     def _tell_or_wait(self, rule: Rule, sensor_id: str, track: Track, fired: Transition) -> None:
         until_us = self._waits(rule, sensor_id)
-        track.told = until_us is None
+        track.waits = until_us is not None
         if until_us is None:
+            track.told = True
             self._tell(rule, sensor_id, fired)
         else:
             self._tracks.wake_us = min(self._tracks.wake_us, until_us)

@@ -7,8 +7,8 @@ Little-endian:
     state   version; the time of the watermark's timer and of the clock's; the watermark of the last look for silent
             sensors; the number of the rules; number of rules; number of sensors; size of the ids of rules and sensors;
             these ids, separated by line feeds; for each sensor the size of its tracks; the tracks
-    track   index of the rule; phase, plus 4 if the alert was told; number of readings that wait; the numbers of
-            :class:`Track`; for each reading that waits the time and the value
+    track   index of the rule; phase, plus 4 if the alert was told, and 8 if its message waits; number of readings that
+            wait; the numbers of :class:`Track`; for each reading that waits the time and the value
 """
 
 import struct
@@ -25,8 +25,8 @@ _TRACK = struct.Struct("<BBHqdqqdqq")
 _SINCE = struct.Struct("<4xq")
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
-_TOLD = 4
-_RESTS = bytes([_PHASES.index(FIRING) | _TOLD, 0, 0])
+_FIRING = _PHASES.index(FIRING)
+_TOLD, _WAITS = 4, 8
 
 
 class GroupTracks:
@@ -107,7 +107,10 @@ class GroupTracks:
 
     def _rests(self, sensor_id: str) -> bool:
         begin, end = self._encoded.get(sensor_id, (0, 0))
-        return begin < end and all(self._data[at + 1 : at + 4] == _RESTS for at in range(begin, end, _TRACK.size))
+        if begin == end or (end - begin) % _TRACK.size:
+            return False
+        tracks = _TRACK.iter_unpack(self._data[begin:end])
+        return all(not held and phase & ~_TOLD == _FIRING for _, phase, held, *_ in tracks)
 
     def to_bytes(self) -> bytes:
         """Encodes the tracks."""
@@ -124,7 +127,8 @@ class GroupTracks:
 
 
 def _written(track: Track, rules: dict[str, int]) -> bytes:
-    index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase) | track.told * _TOLD
+    index, phase = rules.setdefault(track.rule_id, len(rules)), _PHASES.index(track.phase)
+    phase |= track.told * _TOLD | track.waits * _WAITS
     numbers = track.since_us, track.value, track.time_us, track.newest_us, track.newest, track.version, track.written_us
     held = [_VALUE.pack(*value[:2]) for value in track.held]
     return b"".join((_TRACK.pack(index, phase, len(held), *numbers), *held))
@@ -137,5 +141,5 @@ def _read(data: bytes, rules: list[str]) -> Iterator[Track]:
         begin += _TRACK.size + held * _VALUE.size
         values = [Value(*each) for each in _VALUE.iter_unpack(data[begin - held * _VALUE.size : begin])]
         since_us, value, time_us, newest_us, newest, version, written_us = numbers
-        of_state = since_us, value, time_us, newest_us, newest, version
-        yield Track(rules[index], _PHASES[phase & 3], *of_state, phase >= _TOLD, written_us, values)
+        of_state = since_us, value, time_us, newest_us, newest, version, bool(phase & _TOLD), bool(phase & _WAITS)
+        yield Track(rules[index], _PHASES[phase & 3], *of_state, written_us, values)

@@ -73,7 +73,8 @@ class Track:
         newest_us: the time of the newest value that the state has seen.
         newest: the newest value that the state has seen.
         version: the version of the newest value.
-        told: whether the last message said that the alert fires.
+        told: whether the last message said that the alert fires, or may have said it in the job before.
+        waits: whether the message waits that the alert fires.
         written_us: the time of the clock at which the last transition was written.
         held: readings that wait for others, since they may come in another order than that of their times.
     """
@@ -87,6 +88,7 @@ class Track:
     newest: float = 0.0
     version: int = 0
     told: bool = False
+    waits: bool = False
     written_us: int = NEVER_US
     held: list[Value] = field(default_factory=list)
 
@@ -139,14 +141,15 @@ def evaluate(rule: Rule, track: Track, values: Iterable[Value], newest: Value | 
         rule: the rule.
         track: the track, which is changed.
         values: the values.
-        newest: the sensor's newest reading by the table. If it is none of the values, those that are behind it by more
-            than :data:`REORDER_US` change nothing.
+        newest: the newest reading of the sensor beside those that came. Values that are behind it by more than
+            :data:`REORDER_US` change nothing.
     """
     by_time = {value.time_us: value for value in sorted(values, key=lambda each: each.version)}
     ordered = [by_time[time_us] for time_us in sorted(by_time)]
-    # Times in rows of newest readings are whole milliseconds.
-    if newest is not None and (not ordered or newest.time_us > ordered[-1].time_us):
-        ordered = [value for value in ordered if value.time_us >= newest.time_us - REORDER_US] + [newest]
+    if newest is not None:
+        ordered = [value for value in ordered if value.time_us >= newest.time_us - REORDER_US]
+        if not ordered or newest.time_us > ordered[-1].time_us:
+            ordered.append(newest)
     return [found for value in ordered if not track.has_seen(value) for found in step(rule, track, value)]
 
 

@@ -170,6 +170,24 @@ def test_a_late_reading() -> None:
     assert not table.told
 
 
+def test_a_late_reading_beside_the_newest_one() -> None:
+    """A reading is late by what the table has, whatever comes with it; several that are new count one by one."""
+    late, now = (START_US, 11.0), (START_US + 10 * MINUTE_US, 5.0)
+    for parts in ([[late, now]], [[late], [now]], [[now], [late]]):
+        for has_newer, locates in ((True, True), (False, True), (False, False)):
+            table = WatchedGroup(_rule())
+            table.locates = locates
+            if has_newer:
+                table.read("freezer-1", (START_US + 9 * MINUTE_US, 5.0))
+            table.store("freezer-1", *[each for part in parts for each in part])
+            for part in parts:
+                table.arrive("freezer-1", *part)
+            table.pass_time(HELD_US)
+            # Where keys do not locate a sensor, nothing tells a late reading from the first one of several.
+            tells = not has_newer and locates and parts[0][0] == late
+            assert table.kinds() == [FIRING, RESOLVED] * tells
+
+
 def test_a_message_about_a_reading() -> None:
     """A message has the value with its unit."""
     table = WatchedGroup(_rule())
@@ -243,6 +261,23 @@ def test_a_drain() -> None:
     table.read("freezer-1", (START_US + 2 * MINUTE_US, 12))
     table.pass_time(HELD_US)
     assert [each["rule"] for each in table.told] == ["warm", "lasting"]
+
+
+def test_a_drain_that_is_none() -> None:
+    """A watermark ahead of the clock may be no drain's: later conditions fire by it, and held readings are decided."""
+    quiet = QuietTime(9 * 60, 11 * 60, "UTC")
+    table = WatchedGroup(_rule(for_us=2 * MINUTE_US), replace(_rule(), name="quiet", quiet=(quiet,)))
+    table.read("freezer-1", (START_US, 11))
+    table.wake_us = None
+    table.drain()
+    assert table.wake_us is None  # a drain would wait for it
+    table.pass_time(2 * 60 * MINUTE_US)
+    table.read("freezer-2", (START_US + MINUTE_US, 11))
+    table.pass_time(HELD_US)
+    table.pass_watermark(START_US + 30 * MINUTE_US)
+    assert sorted((each["rule"], each["sensor_id"]) for each in table.told) == [
+        (rule, sensor) for rule in ("quiet", "warm") for sensor in _SENSORS[:2]
+    ]
 
 
 def test_rules_of_one_name_follow_each_other() -> None:
@@ -359,6 +394,27 @@ def test_quiet_hours_and_mutes() -> None:
             table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
             table.pass_time(HELD_US)
             assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_a_new_job_while_messages_wait() -> None:
+    """One does not know what the job before has told: it tells the end in any case, and the beginning once it may."""
+    for mutes_before in (False, True):
+        table = WatchedGroup(_rule())
+        mutes = {("warm", ""): START_US + 60 * MINUTE_US}
+        table.mutes |= mutes if mutes_before else {}
+        table.use(_rule())
+        table.read("freezer-1", (START_US, 11))
+        table.pass_time(HELD_US)
+        assert bool(table.told) is not mutes_before
+        table.mutes |= mutes
+        table.use(_rule())
+        table.happen("kill" if mutes_before else "restart")
+        assert bool(table.told) is not mutes_before
+        table.pass_time(60 * MINUTE_US if mutes_before else 0)
+        table.read("freezer-1", (START_US + 10 * MINUTE_US, 5))
+        table.pass_time(HELD_US)
+        assert table.kinds() == [FIRING, RESOLVED]
+        table.check()
 
 
 def test_another_release() -> None:
