@@ -336,6 +336,11 @@ def test_a_rate_of_change() -> None:
     ]
     table.read("other", (START_US, 5), (START_US + MINUTE_US, 50))
     assert table.firing() == {"other"}
+    table.restart()  # the value before is not known
+    table.read("other", (START_US + 2 * MINUTE_US, -50))
+    assert table.firing() == {"other"}
+    table.read("other", (START_US + 3 * MINUTE_US, -50))
+    assert not table.firing()
     assert all(len(track.rule_id) < 20 for tracks in table.tracks.values() for track in tracks.values())
 
 
