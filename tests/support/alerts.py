@@ -46,6 +46,7 @@ class WatchedGroup:
         writes: the number of times that the state was written.
         reads: the number of times that the table was read.
         is_slow: whether rows are written after some minutes.
+        fits: whether the metadata of freezers is what rules ask for.
     """
 
     def __init__(self, *rules: Rule) -> None:
@@ -57,7 +58,7 @@ class WatchedGroup:
         self.mutes: dict[tuple[str, str], int] = {}
         self.now_us = START_US
         self.writes = self.reads = 0
-        self.is_slow = False
+        self.is_slow, self.fits = False, True
         self._unwritten: list[tuple[int, Row]] = []
         self._number = START_US
         self._killed, self._latest_before = False, self.latest
@@ -242,7 +243,7 @@ class WatchedGroup:
         return newest_us, {each.sensor_id for each in _records(self.cells) if each.rule == rule.name}
 
     def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
-        return [sensor_id for sensor_id in newest_us if not rule.metadata or sensor_id.startswith("freezer")]
+        return [sensor_id for sensor_id in newest_us if not rule.metadata or (self.fits and sensor_id.startswith("freezer"))]
 
     # A bundle
 

@@ -418,6 +418,7 @@ class _Decision:
         """Compares readings with those before them."""
         for rule, sensor_id, track, values in updates:
             self._changed, since_us, begins = True, track.since_us, track.written_us == NEVER_US
+            was_calm = track.phase == CALM
             found = evaluate(rule, track, values)
             stands_us = track.newest_us - since_us if rule.unchanged_for_us and track.since_us == since_us else 0
             if begins and not found and stands_us and stands_us >= rule.unchanged_for_us // 4:
@@ -429,7 +430,7 @@ class _Decision:
                 record = self._table.records([(rule.name, sensor_id)]).get((rule.name, sensor_id))
                 if record is not None and found[0].time_us <= record.last.time_us:  # it was told before
                     track.phase, track.time_us, found = CALM, record.last.time_us, []
-            if found and rule.metadata and not self._table.fitting(rule, {sensor_id: track.newest_us}):
+            if found and was_calm and rule.metadata and not self._table.fitting(rule, {sensor_id: track.newest_us}):
                 track.phase, found = CALM, []
             self._record(rule, sensor_id, track, found)
             self._expect(rule, track)

@@ -345,13 +345,17 @@ def test_a_rate_of_change() -> None:
 
 
 def test_rules_that_compare_readings_ask_for_metadata() -> None:
-    """A sensor whose metadata differs fires nothing."""
+    """A sensor whose metadata differs fires nothing; what fires goes on until readings resolve it."""
     rule = replace(_FOLLOWING[0], metadata=(("site", "north"),))
     table = WatchedGroup(rule, replace(_rule(sensors="*"), metadata=(("site", "north"),)))
     for sensor in _SENSORS:
         table.read(sensor, (START_US, 5), (START_US + MINUTE_US, 50))
     table.pass_time(HELD_US)
     assert table.firing() == {"freezer-1", "freezer-2"}
+    table.fits = False
+    table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
+    table.pass_time(HELD_US)
+    assert table.firing() == {"freezer-2"}
 
 
 def test_quiet_hours_and_mutes() -> None:
