@@ -276,13 +276,12 @@ class _Decision:
             gone = Rule(name, severity=record.severity if record else "", gone=True)
             kind = RESOLVED if track.phase == FIRING else CALM
             self._record(gone, sensor_id, track, [track.move(kind, time_us, None, time_us)])
-            if (rule := rules.by_name.get(name)) is not None:  # it begins after what was told, whose row is on its way
-                seen_us = NEVER_US if rule.follows else track.time_us
-                kept = Track(rule.id, time_us=track.time_us, newest_us=seen_us, written_us=self._now_us)
-                tracks.of(sensor_id)[name] = kept
         for sensor_id, name, track in ended:
-            if tracks.of(sensor_id)[name] is track:
-                del tracks.of(sensor_id)[name]
+            rule, of_sensor = rules.by_name.get(name), tracks.of(sensor_id)
+            del of_sensor[name]
+            if track.written_us + IN_FLIGHT_US > self._now_us:  # what was told may be on its way to the row
+                rule_id, time_us = rule.id if rule else track.rule_id, track.time_us
+                of_sensor[name] = Track(rule_id, time_us=time_us, newest_us=time_us, written_us=track.written_us)
 
     def add_readings(self, part: bytes) -> None:
         """Looks at readings, and holds those that may move a state."""
@@ -390,7 +389,7 @@ class _Decision:
                 track.held = []
         self._evaluate(updates, self._table.newest({update.sensor_id for update in updates}) if updates else {})
         for sensor_id, name, track in tracks.all():
-            rule = rules.by_name[name]
+            rule = rules.by_name.get(name) or Rule(name, gone=True)
             if watermark_us != NEVER_US:
                 self._record(rule, sensor_id, track, fire_if_due(rule, track, watermark_us))
                 self._expect(rule, track)

@@ -19,9 +19,9 @@ from pipeline.core.alerts.machine import CALM, FIRING, NEVER_US, PENDING, Kind, 
 
 NEVER_DUE_US = 1 << 62
 
-_VERSION = 4
-_HEADER = struct.Struct("<BqqqqBII")
-_TRACK = struct.Struct("<BBHqdqqdqq")
+_VERSION = 5
+_HEADER = struct.Struct("<BqqqqHII")
+_TRACK = struct.Struct("<HBHqdqqdqq")
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
 _TOLD, _WAITS = 4, 8
@@ -84,9 +84,9 @@ class GroupTracks:
         begin, end = self._encoded.get(sensor_id, (0, 0))
         data, rules, found = self._data, self._rules, dict[str, Kind]()
         for place in range(begin, end, _TRACK.size):
-            if data[place + 2] or data[place + 3]:
+            if data[place + 3] or data[place + 4]:
                 return None
-            found[rules[data[place]]] = _PHASES[data[place + 1] & 3]
+            found[rules[data[place] | data[place + 1] << 8]] = _PHASES[data[place + 2] & 3]
         return found
 
     def all(self) -> Iterator[tuple[str, str, Track]]:

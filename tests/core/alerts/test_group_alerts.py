@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.alerts.conditions import AlertCondition
+from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, REORDER_US, RESOLVED, Value
 from pipeline.core.alerts.rules import QuietTime, Rule
 from tests.support.alerts import HELD_US, MINUTE_US, START_US, WatchedGroup, in_order
@@ -259,6 +260,23 @@ def test_a_drain_that_is_none() -> None:
     assert sorted((each["rule"], each["sensor_id"]) for each in table.told) == [
         (rule, sensor) for rule in ("quiet", "warm") for sensor in _SENSORS[:2]
     ]
+
+
+def test_a_rule_that_changes_after_an_alert() -> None:
+    """A rule that is changed, or removed and put back, begins after what was told, while its row is being written."""
+    for changed in (_rule(10.5), _rule()):
+        table = WatchedGroup(_rule())
+        table.is_slow = True
+        for second, value in ((0, 11), (20, 5)):
+            table.read("freezer-1", (START_US + second * _SECOND_US, value))
+            table.pass_time(HELD_US)
+        if changed == _rule():
+            table.use()
+            table.process(BEGIN)
+        table.use(changed)
+        table.read("freezer-1", (START_US + 10 * _SECOND_US, 12))
+        table.pass_time(HELD_US)
+        assert table.kinds() == [FIRING, RESOLVED]
 
 
 def test_rules_of_one_name_follow_each_other() -> None:
