@@ -43,6 +43,7 @@ from pipeline.core.rows.rows import EncodedRows
 BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
 _HOLD_US = 2_000_000
+_WAIT_US = 60_000_000  # a mute may end early, and so may quiet hours if clocks change
 _LOST_US = 60_000_000  # a timer that has not fired by then may have been set at a wrong time of the clock
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
@@ -203,8 +204,8 @@ class GroupAlerts:
         """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
         tracks = GroupTracks(state.read())
         tracks.due_us = NEVER_DUE_US
-        if drains:  # it would wait for the timer
-            state = state._replace(set_wake=lambda _: None)
+        if drains:  # it would wait for timers
+            state = state._replace(set_due=lambda _: None, set_wake=lambda _: None)
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle(NEVER_US if drains else watermark_us)
         return decision.end(state)
@@ -506,7 +507,7 @@ class _Decision:
             track.told = True
             self._tell(rule, sensor_id, fired)
         else:
-            self._tracks.wake_us = min(self._tracks.wake_us, until_us)
+            self._tracks.wake_us = min(self._tracks.wake_us, until_us, self._now_us + _WAIT_US)
 
     def _waits(self, rule: Rule, sensor_id: str) -> int | None:
         return self._rules.waits_until_us(rule, sensor_id, self._now_us)

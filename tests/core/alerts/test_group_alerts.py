@@ -252,7 +252,7 @@ def test_a_drain_that_is_none() -> None:
     table.read("freezer-1", (START_US, 11))
     table.wake_us = None
     table.drain()
-    assert table.wake_us is None  # a drain would wait for it
+    assert table.wake_us is table.due_us is None  # a drain would wait for them
     table.pass_time(2 * 60 * MINUTE_US)
     table.read("freezer-2", (START_US + MINUTE_US, 11))
     table.pass_time(HELD_US)
@@ -402,6 +402,19 @@ def test_quiet_hours_and_mutes() -> None:
             table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
             table.pass_time(HELD_US)
             assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_a_mute_that_ends_early() -> None:
+    """What still fires is told within a minute."""
+    table = WatchedGroup(_rule())
+    table.mutes[("warm", "")] = START_US + 1000 * MINUTE_US
+    table.use(_rule())
+    table.read("freezer-1", (START_US, 11))
+    table.pass_time(10 * MINUTE_US)
+    assert not table.told
+    table.mutes.clear()
+    table.pass_time(MINUTE_US)
+    assert table.kinds() == [FIRING]
 
 
 def test_a_new_job_while_messages_wait() -> None:
