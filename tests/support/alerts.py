@@ -243,7 +243,9 @@ class WatchedGroup:
         return newest_us, {each.sensor_id for each in _records(self.cells) if each.rule == rule.name}
 
     def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
-        return [sensor_id for sensor_id in newest_us if not rule.metadata or (self.fits and sensor_id.startswith("freezer"))]
+        return [
+            sensor_id for sensor_id in newest_us if not rule.metadata or (self.fits and sensor_id.startswith("freezer"))
+        ]
 
     # A bundle
 

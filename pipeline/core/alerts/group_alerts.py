@@ -204,10 +204,10 @@ class GroupAlerts:
         """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
         tracks = GroupTracks(state.read())
         tracks.due_us = NEVER_DUE_US
-        if drains:  # it would wait for timers
-            state = state._replace(set_due=lambda _: None, set_wake=lambda _: None)
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle(NEVER_US if drains else watermark_us)
+        if drains:  # it would wait for timers
+            tracks.due_us = tracks.wake_us = NEVER_DUE_US
         return decision.end(state)
 
     def wake(self, group: int, state: AlertState, now_us: int) -> Found:

@@ -7,8 +7,8 @@ Little-endian:
     state   version; the time of the watermark's timer and of the clock's; the watermark of the last look for silent
             sensors; the number of the rules; number of rules; number of sensors; size of the ids of rules and sensors;
             these ids, separated by line feeds; for each sensor the size of its tracks; the tracks
-    track   index of the rule; phase, plus 4 if the alert was told, and 8 if its message waits; number of readings that wait; the numbers of
-            :class:`Track`; for each reading that waits the time and the value
+    track   index of the rule; phase, plus 4 if the alert was told, and 8 if its message waits; number of readings that
+            wait; the numbers of :class:`Track`; for each reading that waits the time and the value
 """
 
 import struct
