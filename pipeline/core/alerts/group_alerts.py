@@ -256,6 +256,8 @@ class _Decision:
         for record in stored.open:
             track = self._tracks.of(record.sensor_id)[record.rule] = record.track()
             known = self._rules.by_id.get(track.rule_id)
+            if known is not None and known.follows:
+                track.newest_us = track.time_us
             if known is not None and track.phase == FIRING:
                 waited = self._rules.waits_until_us(known, record.sensor_id, track.time_us) is not None
                 if waited or self._waits(known, record.sensor_id) is not None:  # it may be untold

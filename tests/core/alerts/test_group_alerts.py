@@ -70,6 +70,14 @@ def test_readings_in_the_order_of_their_times(history, limits, random) -> None:
 
 @given(st.lists(st.tuples(_HAPPENS, _READINGS, st.booleans()), max_size=12), st.sampled_from([0, 2 * MINUTE_US]))
 @example([("", ("freezer-1", [(3, 11.0)]), False), ("", ("freezer-1", [(0, 5.0)]), True)], 0)
+@example(
+    [
+        ("", ("freezer-1", [(0, 11.0)]), False),
+        ("watermark", ("freezer-1", [(0, 11.0)]), False),
+        ("restart", ("freezer-1", [(1, 5.0)]), False),
+    ],
+    2 * MINUTE_US,
+)
 def test_any_order_and_any_delay(history, for_us: int) -> None:
     """Whatever comes late, twice or never until the end: the newest reading tells whether an alert fires.
 
