@@ -176,17 +176,17 @@ class AlertTableFn(TableReadingFn):
         rows = self._rows_of((alert_key(*key) for key in keys), LATELY)
         return {(record.rule, record.sensor_id): record for record in _alerts_of(rows)}
 
-    def newest(self, sensors: Collection[str]) -> dict[str, dict[str, Value]]:
-        """Returns the newest readings of sensors, by metric: by their rows, or by raw rows if there are none."""
+    def newest(self, metrics: Mapping[str, Collection[str]]) -> dict[str, dict[str, Value]]:
+        """Returns the newest readings of these metrics of sensors: by their rows, or by raw rows if there are none."""
         found, schema = dict[str, dict[str, Value]](), self._table.schema
         if schema.latest is not None:
-            for record in self._newest_rows(sensors, CellSelection((schema.latest,), versions=1)):
+            for record in self._newest_rows(metrics, CellSelection((schema.latest,), versions=1)):
                 found[record.sensor_id] = {name: Value(*at) for name, at in record.readings.items()}
         elif schema.finds_sensors:
-            for sensor_id in sensors:
-                for event in events_of(schema, self._read, sensor_id, Query(limit=1), _left_out):
-                    readings = event.readings.items()
-                    found[sensor_id] = {name: Value(event.event_time_us, value) for name, value in readings}
+            for sensor_id, metric in ((sensor_id, metric) for sensor_id, names in metrics.items() for metric in names):
+                query = Query(metrics=(metric,), limit=1)
+                for event in events_of(schema, self._read, sensor_id, query, _left_out):
+                    found.setdefault(sensor_id, {})[metric] = Value(event.event_time_us, event.readings[metric])
         return found
 
     def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> set[str]:

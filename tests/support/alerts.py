@@ -211,12 +211,12 @@ class WatchedGroup:
         self.reads += 1
         return {key: record for record in _records(self.cells) if (key := (record.rule, record.sensor_id)) in keys}
 
-    def newest(self, sensors: Collection[str]) -> dict[str, dict[str, Value]]:
+    def newest(self, metrics: Mapping[str, Collection[str]]) -> dict[str, dict[str, Value]]:
         self.reads += 1
         newest_us = self.newest_us
         return {
             each: {"t": Value(newest_us[each] // 1000 * 1000, self.raw[each, newest_us[each]])}
-            for each in sensors
+            for each in metrics
             if each in newest_us
         }
 

@@ -12,8 +12,9 @@ from pipeline.cloud.tables.alert_store import add_families, write_rules_text
 from pipeline.core.alerts.alert_messages import MOST_TOLD, alert_of
 from pipeline.core.alerts.alert_rows import alert_row
 from pipeline.core.alerts.conditions import AlertCondition
-from pipeline.core.alerts.machine import FIRING, Transition
+from pipeline.core.alerts.machine import FIRING, Transition, Value
 from pipeline.core.alerts.rules import Rule
+from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import NewestReadings
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
@@ -22,7 +23,7 @@ from pipeline.transforms.alert_table import AlertTableFn, WatchedTable
 from pipeline.transforms.alerts import AlertMessages, PublishAlerts, _SweepFn
 from tests.support.alerts import in_order
 from tests.support.rows import decoded
-from tests.support.tables import HOUR, T, created, write
+from tests.support.tables import HOUR, T, created, raw_row, write
 
 _RULES = '[[rule]]\nname = "warm"\nmetric = "t"\nabove = 10\n'
 
@@ -93,6 +94,16 @@ def test_rows_of_many_alerts_are_read_together(table):
     assert sorted(found) == sorted(("warm", each) for each in sensors[::2])
     assert all(record.transitions == (firing,) for record in found.values())
     assert step._open().requests < 20
+    step.teardown()
+
+
+def test_the_newest_reading_of_each_metric(bigtable):
+    """It is in raw rows if the table has no rows of newest readings, and need not be in the newest event."""
+    schema = TableSchema.default()
+    name, events = created(schema), ((0, {"t": 5.0}), (1000, {"t": 7.0}), (2000, {"u": 1.0}))
+    write(name, [raw_row(Event("a", T + time_us, readings, {})) for time_us, readings in events])
+    step = _step(WatchedTable(name, schema, 0, 3_600_000_000, T))
+    assert step.newest({"a": ["t"], "b": ["t"]}) == {"a": {"t": Value(T + 1000, 7.0)}}
     step.teardown()
 
 

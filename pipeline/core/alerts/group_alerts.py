@@ -121,8 +121,8 @@ class AlertTable(Protocol):
     def records(self, keys: Sequence[AlertKey]) -> Mapping[AlertKey, AlertRecord]:
         """Returns the alerts that have rows."""
 
-    def newest(self, sensors: Collection[str]) -> Mapping[str, Mapping[str, Value]]:
-        """Returns the newest readings of sensors, by metric. Their times are whole milliseconds."""
+    def newest(self, metrics: Mapping[str, Collection[str]]) -> Mapping[str, Mapping[str, Value]]:
+        """Returns the newest readings of these metrics of sensors, by metric. Their times are whole milliseconds."""
 
     def newer_windows(self, rule: Rule, newest: Mapping[str, Value]) -> Collection[str]:
         """Returns the sensors of which the table has a newer window than this one, or a newer version of it."""
@@ -384,13 +384,15 @@ class _Decision:
 
     def settle(self, watermark_us: int = NEVER_US) -> None:
         """Decides about held readings, fires what is due by the watermark, and tells what had to wait."""
-        tracks, rules, updates = self._tracks, self._rules, list[_Update]()
+        tracks, rules, updates, held = self._tracks, self._rules, list[_Update](), dict[str, set[str]]()
         tracks.wake_us, self._changed = NEVER_DUE_US, True
         for sensor_id, name, track in tracks.all():
             if track.held:
-                updates.append(_Update(rules.by_name[name], sensor_id, track, track.held))
+                rule = rules.by_name[name]
+                updates.append(_Update(rule, sensor_id, track, track.held))
+                held.setdefault(sensor_id, set()).add(str(rule.metric))
                 track.held = []
-        self._evaluate(updates, self._table.newest({update.sensor_id for update in updates}) if updates else {})
+        self._evaluate(updates, self._table.newest(held) if held else {})
         for sensor_id, name, track in tracks.all():
             rule = rules.by_name.get(name) or Rule(name, gone=True)
             if watermark_us != NEVER_US:
