@@ -19,6 +19,7 @@ from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
 from pipeline.core.events.event import checked_sensor_id
+from pipeline.core.notation.documents import read_text
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = 10_000  # sensors
 
-_SENSORS_FILE = re.compile(r"""^([ \t]*)sensors_file[ \t]*=[ \t]*["']([^"'\n]+)["'][ \t]*(?:#.*)?$""", re.MULTILINE)
+_SENSORS_FILE = re.compile(r"""^([ \t]*)sensors_file[ \t]*=[ \t]*["']([^"'\n]+)["'][ \t]*(?:#.*)?\r?$""", re.MULTILINE)
 
 _FILE = click.argument("file", type=TextFile())
 
@@ -246,19 +247,16 @@ def _rules_of(file: InputText, schema: "TableSchema") -> tuple[tuple[Rule, ...],
     try:
         text = _SENSORS_FILE.sub(lambda match: _ids_in(Path(file.name).parent / match[2], match[1]), file.text)
         return parse_rules(text, file.name, schema), text
-    except OSError as error:
-        raise click.UsageError(f"{plain(str(error.filename))}: {error.strerror}; sensors_file names it") from error
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"a sensors_file of {file.name} is not UTF-8 text: one id in each line") from error
     except RulesError as error:
         first, *others = map(plain, error.problems)
         raise click.UsageError("\n".join([first, *(f"Error: {each}" for each in others)])) from error
 
 
 def _ids_in(path: Path, indent: str) -> str:
-    with path.open("rb") as content:
-        ids = content.read(MAX_BYTES).decode().split()
-    return f"{indent}sensors = {json.dumps(ids)}"
+    try:
+        return f"{indent}sensors = {json.dumps(read_text(path, MAX_BYTES).split())}"
+    except ValueError as error:
+        raise click.UsageError(f"{plain(str(path))}: {error}; sensors_file names it") from error
 
 
 def _warn(rows: "RowReader", schema: "TableSchema", rules: Iterable[Rule]) -> None:

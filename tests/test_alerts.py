@@ -138,11 +138,14 @@ def test_no_such_rule(table: TableName, file: Path) -> None:
 
 
 def test_sensors_by_a_file(table: TableName, file: Path) -> None:
-    """The ids in a rule's file are stored with the rules; a file that is not there has a line."""
-    file.write_text(_RULES.replace('sensors = "freezer-*"', 'sensors_file = "ids.txt"  # one in each line'))
+    """The ids in a rule's file are stored with the rules; a file that is not there, or is too large, has a line."""
+    rules = _RULES.replace('sensors = "freezer-*"', 'sensors_file = "ids.txt"  # one in each line')
+    file.write_bytes(rules.replace("\n", "\r\n").encode())
     assert _run(table, "alerts", "apply", file).stderr.endswith(
         "ids.txt: No such file or directory; sensors_file names it\n"
     )
+    (file.parent / "ids.txt").write_text("freezer-1" + " " * 2_000_000 + "freezer-2")
+    assert "ids.txt: it is larger than 2,000,000 bytes" in _run(table, "alerts", "apply", file).stderr
     (file.parent / "ids.txt").write_text("freezer-2\nfreezer-1\n")
     assert _run(table, "alerts", "apply", file).exit_code == 0
     assert 'sensors = ["freezer-2", "freezer-1"]\n' in _run(table, "alerts", "show", "--toml").stdout

@@ -48,6 +48,7 @@ class WatchedGroup:
         reads: the number of times that the table was read.
         is_slow: whether rows are written after some minutes.
         locates: whether the keys of raw rows locate sensors.
+        fits: whether the metadata of freezers is what rules ask for.
     """
 
     def __init__(self, *rules: Rule) -> None:
@@ -59,7 +60,7 @@ class WatchedGroup:
         self.mutes: dict[tuple[str, str], int] = {}
         self.now_us = START_US
         self.writes = self.reads = 0
-        self.is_slow, self.locates = False, True
+        self.is_slow, self.locates, self.fits = False, True, True
         self._unwritten: list[tuple[int, Row]] = []
         self._number = START_US
         self._killed, self._latest_before = False, self.latest
@@ -246,7 +247,9 @@ class WatchedGroup:
         return newest_us, {each.sensor_id for each in _records(self.cells) if each.rule == rule.name}
 
     def fitting(self, rule: Rule, newest_us: Mapping[str, int]) -> list[str]:
-        return [sensor_id for sensor_id in newest_us if not rule.metadata or sensor_id.startswith("freezer")]
+        return [
+            sensor_id for sensor_id in newest_us if not rule.metadata or (self.fits and sensor_id.startswith("freezer"))
+        ]
 
     # A bundle
 

@@ -75,9 +75,9 @@ class AlertRecord:
     def track(self) -> Track:
         """Returns the track after what the row tells."""
         time_us, kind, value, since_us, _ = self.last
-        phase, heard_us = kind if self.is_open else CALM, time_us if value is not None else since_us
-        rule_id = f"{self.rule}@{self.revision}"
-        return Track(rule_id, phase, since_us, value or 0.0, time_us, heard_us, told=self.is_firing)
+        phase, rule_id = kind if self.is_open else CALM, f"{self.rule}@{self.revision}"
+        # The row does not tell which readings came after that time: the newest one still moves the state.
+        return Track(rule_id, phase, since_us, value or 0.0, time_us, since_us, told=self.is_firing)
 
 
 def alert_key(rule: str, sensor_id: str) -> bytes:

@@ -44,6 +44,7 @@ BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
 _BEGIN = CALM, NEVER_US
 _HOLD_US = 2_000_000
+_WAIT_US = 60_000_000  # a mute may end early, and so may quiet hours if clocks change
 _LOST_US = 60_000_000  # a timer that has not fired by then may have been set at a wrong time of the clock
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
@@ -209,10 +210,10 @@ class GroupAlerts:
         """Fires alerts whose conditions have held for long enough by the watermark, unless it is a drain's."""
         tracks = GroupTracks(state.read())
         tracks.due_us = NEVER_DUE_US
-        if drains:  # it would wait for the timer
-            state = state._replace(set_wake=lambda _: None)
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle(NEVER_US if drains else watermark_us)
+        if drains:  # it would wait for timers
+            tracks.due_us = tracks.wake_us = NEVER_DUE_US
         return decision.end(state)
 
     def wake(self, group: int, state: AlertState, now_us: int) -> Found:
@@ -261,6 +262,8 @@ class _Decision:
         for record in stored.open:
             track = self._tracks.of(record.sensor_id)[record.rule] = record.track()
             known = self._rules.by_id.get(track.rule_id)
+            if known is not None and known.follows:
+                track.newest_us = track.time_us
             if known is not None and track.phase == FIRING:
                 waited = self._rules.waits_until_us(known, record.sensor_id, track.time_us) is not None
                 if waited or self._waits(known, record.sensor_id) is not None:  # it may be untold
@@ -282,13 +285,12 @@ class _Decision:
             gone = Rule(name, severity=record.severity if record else "", gone=True)
             kind = RESOLVED if track.phase == FIRING else CALM
             self._record(gone, sensor_id, track, [track.move(kind, time_us, None, time_us)])
-            if (rule := rules.by_name.get(name)) is not None:  # it begins after what was told, whose row is on its way
-                seen_us = NEVER_US if rule.follows else track.time_us
-                kept = Track(rule.id, time_us=track.time_us, newest_us=seen_us, written_us=self._now_us)
-                tracks.of(sensor_id)[name] = kept
         for sensor_id, name, track in ended:
-            if tracks.of(sensor_id)[name] is track:
-                del tracks.of(sensor_id)[name]
+            rule, of_sensor = rules.by_name.get(name), tracks.of(sensor_id)
+            del of_sensor[name]
+            if track.written_us + IN_FLIGHT_US > self._now_us:  # what was told may be on its way to the row
+                rule_id, time_us = rule.id if rule else track.rule_id, track.time_us
+                of_sensor[name] = Track(rule_id, time_us=time_us, newest_us=time_us, written_us=track.written_us)
 
     def add_readings(self, part: bytes) -> None:
         """Looks at readings, and holds those that may move a state."""
@@ -406,7 +408,7 @@ class _Decision:
         updates = [each._replace(values=came[each.sensor_id, str(each.rule.metric)]) for each in updates]
         self._evaluate(updates, self._table.newest(came) if came else {})
         for sensor_id, name, track in tracks.all(at_rest=False):
-            rule = rules.by_name[name]
+            rule = rules.by_name.get(name) or Rule(name, gone=True)
             if watermark_us != NEVER_US:
                 self._record(rule, sensor_id, track, fire_if_due(rule, track, watermark_us))
                 self._expect(rule, track)
@@ -434,6 +436,7 @@ class _Decision:
         """Compares readings with those before them."""
         for rule, sensor_id, track, values in updates:
             self._changed, since_us, begins = True, track.since_us, track.written_us == NEVER_US
+            was_calm = track.phase == CALM
             found = evaluate(rule, track, values)
             stands_us = track.newest_us - since_us if rule.unchanged_for_us and track.since_us == since_us else 0
             if begins and not found and stands_us and stands_us >= rule.unchanged_for_us // 4:
@@ -445,7 +448,7 @@ class _Decision:
                 record = self._table.records([(rule.name, sensor_id)]).get((rule.name, sensor_id))
                 if record is not None and found[0].time_us <= record.last.time_us:  # it was told before
                     track.phase, track.time_us, found = CALM, record.last.time_us, []
-            if found and rule.metadata and not self._table.fitting(rule, {sensor_id: track.newest_us}):
+            if found and was_calm and rule.metadata and not self._table.fitting(rule, {sensor_id: track.newest_us}):
                 track.phase, found = CALM, []
             self._record(rule, sensor_id, track, found)
             self._expect(rule, track)
@@ -523,7 +526,7 @@ class _Decision:
             track.told = True
             self._tell(rule, sensor_id, fired)
         else:
-            self._tracks.wake_us = min(self._tracks.wake_us, until_us)
+            self._tracks.wake_us = min(self._tracks.wake_us, until_us, self._now_us + _WAIT_US)
 
     def _waits(self, rule: Rule, sensor_id: str) -> int | None:
         return self._rules.waits_until_us(rule, sensor_id, self._now_us)

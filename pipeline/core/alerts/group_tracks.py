@@ -19,10 +19,10 @@ from pipeline.core.alerts.machine import CALM, FIRING, NEVER_US, PENDING, Kind, 
 
 NEVER_DUE_US = 1 << 62
 
-_VERSION = 4
-_HEADER = struct.Struct("<BqqqqBII")
-_TRACK = struct.Struct("<BBHqdqqdqq")
-_SINCE = struct.Struct("<4xq")
+_VERSION = 5
+_HEADER = struct.Struct("<BqqqqHII")
+_TRACK = struct.Struct("<HBHqdqqdqq")
+_BEGIN = struct.Struct("<HBHq")  # of a track
 _VALUE = struct.Struct("<qd")
 _PHASES: tuple[Kind, ...] = (CALM, PENDING, FIRING)
 _FIRING = _PHASES.index(FIRING)
@@ -90,9 +90,10 @@ class GroupTracks:
         begin, end = self._encoded.get(sensor_id, (0, 0))
         data, rules, found = self._data, self._rules, dict[str, tuple[Kind, int]]()
         for place in range(begin, end, _TRACK.size):
-            if data[place + 2] or data[place + 3]:
+            index, phase, held, since_us = _BEGIN.unpack_from(data, place)
+            if held:
                 return None
-            found[rules[data[place]]] = _PHASES[data[place + 1] & 3], _SINCE.unpack_from(data, place)[0]
+            found[rules[index]] = _PHASES[phase & 3], since_us
         return found
 
     def all(self, *, at_rest: bool = True) -> Iterator[tuple[str, str, Track]]:

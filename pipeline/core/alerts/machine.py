@@ -5,6 +5,7 @@ does that is newer than all before it. A value of a rule on readings is a readin
 the window's end.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -71,7 +72,7 @@ class Track:
         value: the first value that met the condition, or that has not moved.
         time_us: the time of the last transition.
         newest_us: the time of the newest value that the state has seen.
-        newest: the newest value that the state has seen.
+        newest: the newest value that the state has seen; not a number if it is not known.
         version: the version of the newest value.
         told: whether the last message said that the alert fires, or may have said it in the job before.
         waits: whether the message waits that the alert fires.
@@ -85,7 +86,7 @@ class Track:
     value: float = 0.0
     time_us: int = NEVER_US
     newest_us: int = NEVER_US
-    newest: float = 0.0
+    newest: float = math.nan
     version: int = 0
     told: bool = False
     waits: bool = False
@@ -125,9 +126,8 @@ def step(rule: Rule, track: Track, value: Value) -> list[Transition]:
     if rule.unchanged_for_us:
         found = _unchanged(rule, track, value)
     elif rule.per_us:
-        before_us, took_us = track.newest_us, value.time_us - track.newest_us
-        rate = (value.value - track.newest) / took_us * rule.per_us if before_us != NEVER_US else None
-        found = [] if rate is None else _compared(rule, track, Value(value.time_us, rate))
+        rate = (value.value - track.newest) / (value.time_us - track.newest_us) * rule.per_us
+        found = [] if math.isnan(track.newest) else _compared(rule, track, Value(value.time_us, rate))
     else:
         found = _compared(rule, track, value)
     track.newest_us, track.newest, track.version = value.time_us, value.value, value.version

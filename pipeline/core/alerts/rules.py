@@ -263,9 +263,10 @@ def _rule(table: Mapping[str, Any], schema: TableSchema) -> Rule:
     _check_alone(table, "a limit; it belongs to unchanged_for", ("tolerance",))
     if "rate_of_change" in table:
         _check_alone(table, "rate_of_change, which compares readings", _OF_WINDOWS)
-        if table["rate_of_change"] not in _RATES_US:
-            raise ValueError(f'rate_of_change takes "minute" or "hour", not {written(table["rate_of_change"])}')
-        whom["per_us"] = _RATES_US[table["rate_of_change"]]
+        per = table["rate_of_change"]
+        if not isinstance(per, str) or per not in _RATES_US:
+            raise ValueError(f'rate_of_change takes "minute" or "hour", not {written(per)}')
+        whom["per_us"] = _RATES_US[per]
     of, tier = _windows_of(table, whom["metric"], schema)
     if of is None:
         _check_alone(table, "readings; it belongs to a rule with of and tier", ("min_count", "min_coverage"))

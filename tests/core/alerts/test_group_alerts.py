@@ -6,6 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.core.alerts.conditions import AlertCondition
+from pipeline.core.alerts.group_alerts import BEGIN
 from pipeline.core.alerts.machine import CALM, FIRING, PENDING, REORDER_US, RESOLVED, Value
 from pipeline.core.alerts.rules import QuietTime, Rule
 from tests.support.alerts import HELD_US, MINUTE_US, START_US, WatchedGroup, in_order
@@ -69,6 +70,14 @@ def test_readings_in_the_order_of_their_times(history, limits, random) -> None:
 
 @given(st.lists(st.tuples(_HAPPENS, _READINGS, st.booleans()), max_size=12), st.sampled_from([0, 2 * MINUTE_US]))
 @example([("", ("freezer-1", [(3, 11.0)]), False), ("", ("freezer-1", [(0, 5.0)]), True)], 0)
+@example(
+    [
+        ("", ("freezer-1", [(0, 11.0)]), False),
+        ("watermark", ("freezer-1", [(0, 11.0)]), False),
+        ("restart", ("freezer-1", [(1, 5.0)]), False),
+    ],
+    2 * MINUTE_US,
+)
 def test_any_order_and_any_delay(history, for_us: int) -> None:
     """Whatever comes late, twice or never until the end: the newest reading tells whether an alert fires.
 
@@ -270,7 +279,7 @@ def test_a_drain_that_is_none() -> None:
     table.read("freezer-1", (START_US, 11))
     table.wake_us = None
     table.drain()
-    assert table.wake_us is None  # a drain would wait for it
+    assert table.wake_us is table.due_us is None  # a drain would wait for them
     table.pass_time(2 * 60 * MINUTE_US)
     table.read("freezer-2", (START_US + MINUTE_US, 11))
     table.pass_time(HELD_US)
@@ -278,6 +287,23 @@ def test_a_drain_that_is_none() -> None:
     assert sorted((each["rule"], each["sensor_id"]) for each in table.told) == [
         (rule, sensor) for rule in ("quiet", "warm") for sensor in _SENSORS[:2]
     ]
+
+
+def test_a_rule_that_changes_after_an_alert() -> None:
+    """A rule that is changed, or removed and put back, begins after what was told, while its row is being written."""
+    for changed in (_rule(10.5), _rule()):
+        table = WatchedGroup(_rule())
+        table.is_slow = True
+        for second, value in ((0, 11), (20, 5)):
+            table.read("freezer-1", (START_US + second * _SECOND_US, value))
+            table.pass_time(HELD_US)
+        if changed == _rule():
+            table.use()
+            table.process(BEGIN)
+        table.use(changed)
+        table.read("freezer-1", (START_US + 10 * _SECOND_US, 12))
+        table.pass_time(HELD_US)
+        assert table.kinds() == [FIRING, RESOLVED]
 
 
 def test_rules_of_one_name_follow_each_other() -> None:
@@ -355,17 +381,26 @@ def test_a_rate_of_change() -> None:
     ]
     table.read("other", (START_US, 5), (START_US + MINUTE_US, 50))
     assert table.firing() == {"other"}
+    table.restart()  # the value before is not known
+    table.read("other", (START_US + 2 * MINUTE_US, -50))
+    assert table.firing() == {"other"}
+    table.read("other", (START_US + 3 * MINUTE_US, -50))
+    assert not table.firing()
     assert all(len(track.rule_id) < 20 for tracks in table.tracks.values() for track in tracks.values())
 
 
 def test_rules_that_compare_readings_ask_for_metadata() -> None:
-    """A sensor whose metadata differs fires nothing."""
+    """A sensor whose metadata differs fires nothing; what fires goes on until readings resolve it."""
     rule = replace(_FOLLOWING[0], metadata=(("site", "north"),))
     table = WatchedGroup(rule, replace(_rule(sensors="*"), metadata=(("site", "north"),)))
     for sensor in _SENSORS:
         table.read(sensor, (START_US, 5), (START_US + MINUTE_US, 50))
     table.pass_time(HELD_US)
     assert table.firing() == {"freezer-1", "freezer-2"}
+    table.fits = False
+    table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
+    table.pass_time(HELD_US)
+    assert table.firing() == {"freezer-2"}
 
 
 def test_quiet_hours_and_mutes() -> None:
@@ -394,6 +429,19 @@ def test_quiet_hours_and_mutes() -> None:
             table.read("freezer-1", (START_US + 2 * MINUTE_US, 5))
             table.pass_time(HELD_US)
             assert table.kinds() == [FIRING, RESOLVED]
+
+
+def test_a_mute_that_ends_early() -> None:
+    """What still fires is told within a minute."""
+    table = WatchedGroup(_rule())
+    table.mutes[("warm", "")] = START_US + 1000 * MINUTE_US
+    table.use(_rule())
+    table.read("freezer-1", (START_US, 11))
+    table.pass_time(10 * MINUTE_US)
+    assert not table.told
+    table.mutes.clear()
+    table.pass_time(MINUTE_US)
+    assert table.kinds() == [FIRING]
 
 
 def test_a_new_job_while_messages_wait() -> None:

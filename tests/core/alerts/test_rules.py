@@ -162,6 +162,7 @@ def test_classes_of_values(keys: dict[str, object], classes: list[int]) -> None:
         (_warm("tolerance = 1"), "tolerance does not go with a limit; it belongs to unchanged_for"),
         (_warm(above='unchanged_for = "2h"\ntolerance = -1'), "tolerance takes a number from 0"),
         (_warm('rate_of_change = "day"'), 'rate_of_change takes "minute" or "hour", not'),
+        (_warm('rate_of_change = ["hour"]'), 'rate_of_change takes "minute" or "hour", not'),
         (_warm(f'rate_of_change = "hour"\n{_MEAN}'), "of does not go with rate_of_change"),
         (_warm("min_count = 3"), "min_count does not go with readings; it belongs to a rule with of and tier"),
         (_warm(f"{_MEAN}min_count = 3.5"), "min_count takes a whole number from 0"),
