@@ -52,8 +52,9 @@ from pipeline.transforms.windows_here import HERE
 
 _RULES_EVERY_S = 30.0
 _RULES_ATTEMPTS, _RULES_RETRY_S = 6, 1.0
+_SECOND_US = 1_000_000
 _LATELY_US = 7 * 86_400_000_000  # Pub/Sub keeps messages for as long, unless it is told otherwise
-_LATELY_READ_US = 120_000_000
+_MOST_TOGETHER = 120  # events of a sensor that are read together with those of others
 _MOST_SILENT = 1_000  # sensors in an element
 _LEAST_SWEEP_US = 10_000_000
 
@@ -207,15 +208,14 @@ class AlertTableFn(TableReadingFn):
         return found
 
     def _newest_of(self, metric: str, came: Mapping[str, Sequence[Value]]) -> Iterator[tuple[str, Iterator[RawRecord]]]:
-        """Yields the newest events of sensors. Those of the last minutes are read together for many sensors."""
+        """Yields the newest events of sensors. If a sensor has few, they are read together with those of others."""
         schema, together, queries = self._table.schema, RowsTogether(self._read), dict[str, Query]()
+        few_from_us = self._now_us() - _MOST_TOGETHER * (schema.rate.every_us if schema.rate else _SECOND_US)
         for sensor_id, values in came.items():
-            first_us = min(values).time_us
-            is_lately = self._now_us() - first_us < _LATELY_READ_US
-            most = Query(first_us, metrics=(metric,)) if is_lately else Query(metrics=(metric,), limit=len(values) + 1)
-            queries[sensor_id] = most
-        lately = {each: selections_of(schema, each, query) for each, query in queries.items() if query.limit is None}
-        for some in chain(together.batches(lately), ([sensor_id] for sensor_id in came)):
+            limit = None if (first_us := min(values).time_us) > few_from_us else len(values) + 1
+            queries[sensor_id] = Query(first_us, metrics=(metric,), limit=limit)
+        few = {each: selections_of(schema, each, query) for each, query in queries.items() if query.limit is None}
+        for some in chain(together.batches(few), ([sensor_id] for sensor_id in came)):
             for sensor_id in some:
                 if (query := queries.pop(sensor_id, None)) is not None:
                     yield sensor_id, events_of(schema, together, sensor_id, query, _left_out)

@@ -282,7 +282,7 @@ class _Decision:
         records = self._table.records([(name, sensor_id) for sensor_id, name, _ in open_ones]) if open_ones else {}
         for sensor_id, name, track in open_ones:
             time_us, record = max(track.time_us, track.newest_us), records.get((name, sensor_id))
-            gone = Rule(name, severity=record.severity if record else "", gone=True)
+            gone = Rule(name, severity=record.severity, gone=True) if record else Rule(name, gone=True)
             kind = RESOLVED if track.phase == FIRING else CALM
             self._record(gone, sensor_id, track, [track.move(kind, time_us, None, time_us)])
         for sensor_id, name, track in ended:
