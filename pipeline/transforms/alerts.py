@@ -194,10 +194,10 @@ class _AlertFn(StatefulFn, AlertTableFn):
         wake: RuntimeTimer = _WAKE,
     ) -> Iterable[Any]:
         """Decides about readings that were held, and tells what had to wait."""
-        now_us, state = self._now_us(), _state_of(tracks, due, wake)
-        if at.micros > now_us + _CLOCKS_DIFFER_US:  # a stop has set the clock forward: nothing fires later
-            state = state._replace(set_wake=lambda _: None)
-        return self._outputs(group, self._alerts.wake(group, state, now_us))
+        now_us = self._now_us()
+        stops = at.micros > now_us + _CLOCKS_DIFFER_US
+        found = self._alerts.wake(group, _state_of(tracks, due, wake), now_us, stops=stops)
+        return self._outputs(group, found)
 
     def _outputs(self, group: int, found: Found) -> Iterator[Any]:
         if found.rows:

@@ -45,7 +45,6 @@ _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
 _BEGIN = CALM, NEVER_US
 _HOLD_US = 2_000_000
 _WAIT_US = 60_000_000  # a mute may end early, and so may quiet hours if clocks change
-_LOST_US = 60_000_000  # a timer that has not fired by then may have been set at a wrong time of the clock
 _MOST_HELD = 5_000  # readings of a sensor and rule
 
 AlertKey = tuple[str, str]
@@ -216,11 +215,13 @@ class GroupAlerts:
             tracks.due_us = tracks.wake_us = NEVER_DUE_US
         return decision.end(state)
 
-    def wake(self, group: int, state: AlertState, now_us: int) -> Found:
-        """Decides about readings that were held, and tells what had to wait."""
+    def wake(self, group: int, state: AlertState, now_us: int, *, stops: bool = False) -> Found:
+        """Decides about readings that were held, and tells what had to wait. A stop sets the clock forward."""
         tracks = GroupTracks(state.read())
         decision = self._begin(group, tracks, self._table.rules(tracks.rules_number), now_us)
         decision.settle()
+        if stops:  # nothing fires later
+            tracks.wake_us = NEVER_DUE_US
         return decision.end(state)
 
     def _begin(self, group: int, tracks: GroupTracks, rules: RuleSet, now_us: int) -> "_Decision":
@@ -421,8 +422,7 @@ class _Decision:
     def end(self, state: AlertState) -> Found:
         """Sets timers and keeps what has changed. Returns what was found."""
         tracks, (due_us, wake_us) = self._tracks, self._timers
-        is_lost = tracks.wake_us < self._now_us - _LOST_US
-        if tracks.wake_us != NEVER_DUE_US and (is_lost or tracks.wake_us != wake_us):
+        if tracks.wake_us not in (wake_us, NEVER_DUE_US):
             state.set_wake(tracks.wake_us)
             if tracks.due_us == NEVER_DUE_US:
                 state.set_due(END_US)  # for a drain
