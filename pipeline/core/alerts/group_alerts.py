@@ -257,7 +257,8 @@ class _Decision:
         """Restores the tracks of alerts that fire, or are about to, from their rows. Tells unsure ones once more."""
         for record in stored.unsure:
             if (told := next(reversed(list(record.alerts)), None)) is not None:
-                rule = self._rules.by_name.get(record.rule, Rule(record.rule, severity=record.severity, gone=True))
+                gone = Rule(record.rule, severity=record.severity, gone=True)
+                rule = self._rules.by_id.get(record.track().rule_id, gone)
                 if told.kind == RESOLVED or self._waits(rule, record.sensor_id) is None:
                     self._tell(rule, record.sensor_id, told)
         for record in stored.open:
@@ -435,8 +436,8 @@ class _Decision:
     def _follow(self, updates: Sequence[_Update]) -> None:
         """Compares readings with those before them."""
         for rule, sensor_id, track, values in updates:
-            self._changed, since_us, begins = True, track.since_us, track.written_us == NEVER_US
-            was_calm = track.phase == CALM
+            self._changed, since_us, was_calm = True, track.since_us, track.phase == CALM
+            begins = was_calm and track.written_us == NEVER_US
             found = evaluate(rule, track, values)
             stands_us = track.newest_us - since_us if rule.unchanged_for_us and track.since_us == since_us else 0
             if begins and not found and stands_us and stands_us >= rule.unchanged_for_us // 4:
@@ -444,10 +445,13 @@ class _Decision:
                 track.since_us = self._table.unchanged_since(rule, sensor_id, track.value, since_us)
                 track.written_us = self._now_us
                 found = step(rule, track, Value(track.newest_us, track.newest))
-            if begins and found:
+            if begins and (found or track.written_us != NEVER_US):
                 record = self._table.records([(rule.name, sensor_id)]).get((rule.name, sensor_id))
-                if record is not None and found[0].time_us <= record.last.time_us:  # it was told before
-                    track.phase, track.time_us, found = CALM, record.last.time_us, []
+                last_us = record.last.time_us if record is not None else NEVER_US
+                if last_us >= (found[0].time_us if found else track.since_us):  # the row tells of later readings
+                    track = Track(rule.id, time_us=last_us, newest_us=last_us, written_us=self._now_us)
+                    self._tracks.of(sensor_id)[rule.name] = track
+                    found = evaluate(rule, track, values)
             if found and was_calm and rule.metadata and not self._table.fitting(rule, {sensor_id: track.newest_us}):
                 track.phase, found = CALM, []
             self._record(rule, sensor_id, track, found)

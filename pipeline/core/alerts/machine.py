@@ -72,7 +72,7 @@ class Track:
         value: the first value that met the condition, or that has not moved.
         time_us: the time of the last transition.
         newest_us: the time of the newest value that the state has seen.
-        newest: the newest value that the state has seen; not a number if it is not known.
+        newest: the newest value that the state has seen; NaN without one.
         version: the version of the newest value.
         told: whether the last message said that the alert fires, or may have said it in the job before.
         waits: whether the message waits that the alert fires.

@@ -78,6 +78,14 @@ def test_readings_in_the_order_of_their_times(history, limits, random) -> None:
     ],
     2 * MINUTE_US,
 )
+@example(
+    [
+        ("", ("freezer-1", [(1, 9.0)]), True),
+        ("again", ("freezer-1", [(5, 9.0), (6, 5.0)]), False),
+        ("restart", ("freezer-1", [(0, 9.0)]), False),
+    ],
+    0,
+)
 def test_any_order_and_any_delay(history, for_us: int) -> None:
     """Whatever comes late, twice or never until the end: the newest reading tells whether an alert fires.
 
