@@ -154,7 +154,7 @@ class AlertMessages(beam.PTransform):
 class _AlertFn(StatefulFn, AlertTableFn):
     def setup(self) -> None:
         super().setup()
-        self._alerts = GroupAlerts(self._table.name.table, self, self._table.schema.units)
+        self._alerts = GroupAlerts(self._table.name.table, self, self._table.schema)
 
     def process(
         self,

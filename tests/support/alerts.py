@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.core.alerts.alert_rows import AlertRecord, parse_alert_row
@@ -25,6 +26,7 @@ from pipeline.core.alerts.rules import Rule
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import Readings, encoded_readings
 from pipeline.core.rows.rows import Cell, Row
+from pipeline.core.schema.table_schema import TableSchema
 from tests.support.rows import decoded
 
 START_US = 1_771_322_400_000_000
@@ -65,7 +67,7 @@ class WatchedGroup:
         self._number = START_US
         self._killed, self._latest_before = False, self.latest
         self.use(*rules)
-        self._alerts = GroupAlerts("table", self, {"t": "°C"})
+        self._alerts = GroupAlerts("table", self, replace(TableSchema.for_new_table(), units={"t": "°C"}))
         self.restart()
 
     def use(self, *rules: Rule) -> None:

@@ -12,7 +12,6 @@ from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.notation.text import shown
 
 _KNOWN_S = 10.0
-_PER = {60_000_000: "min", 3_600_000_000: "h"}
 
 
 class KnownRules:
@@ -50,11 +49,8 @@ class AlertReader:
     def units(self) -> Mapping[str, str]:
         """The units of the values that rules look at, by the rule's name. Reads no rules if no metric has a unit."""
         schema = self._table.schema
-        found = {}
-        for rule in self.rules.rules if schema.units else ():
-            if rule.metric and (unit := schema.unit_of(rule.metric, rule.of)):
-                found[rule.name] = f"{unit}/{_PER[rule.per_us]}" if rule.per_us else unit
-        return found
+        rules = self.rules.rules if schema.units else ()
+        return {rule.name: unit for rule in rules if (unit := rule.unit_in(schema))}
 
     def records(
         self, rule: str | None = None, sensor_id: str | None = None, *, lately: bool = False

@@ -39,6 +39,7 @@ from pipeline.core.alerts.rules import Rule
 from pipeline.core.panes.firing import END_US, IN_FLIGHT_US
 from pipeline.core.panes.grouped_readings import VERSION, Readings, read_group_readings, read_group_values
 from pipeline.core.rows.rows import EncodedRows
+from pipeline.core.schema.table_schema import TableSchema
 
 BEGIN = b"\x00"
 _SILENT, _WINDOWS = b"\x02", b"\x03"  # the version of readings is 1
@@ -177,11 +178,11 @@ class GroupAlerts:
     Args:
         name: the id of the table.
         table: the table, with the rules.
-        units: the units of metrics.
+        schema: the table's schema, for the units of metrics.
     """
 
-    def __init__(self, name: str, table: AlertTable, units: Mapping[str, str]) -> None:
-        self._name, self._table, self._units = name, table, units
+    def __init__(self, name: str, table: AlertTable, schema: TableSchema) -> None:
+        self._name, self._table, self._schema = name, table, schema
 
     def process(self, group: int, part: bytes, state: AlertState, now_us: int) -> Found:
         """Decides about an element."""
@@ -225,7 +226,7 @@ class GroupAlerts:
         return decision.end(state)
 
     def _begin(self, group: int, tracks: GroupTracks, rules: RuleSet, now_us: int) -> "_Decision":
-        decision = _Decision(self._name, self._table, self._units, tracks, rules, now_us)
+        decision = _Decision(self._name, self._table, self._schema, tracks, rules, now_us)
         if tracks.begins:
             decision.restore(self._table.restored(group))
         decision.change_rules()
@@ -245,9 +246,9 @@ class _Decision:
     """Decides about one element or timer of a group. For the arguments see :class:`GroupAlerts`."""
 
     def __init__(
-        self, name: str, table: AlertTable, units: Mapping[str, str], tracks: GroupTracks, rules: RuleSet, now_us: int
+        self, name: str, table: AlertTable, schema: TableSchema, tracks: GroupTracks, rules: RuleSet, now_us: int
     ) -> None:
-        self._name, self._table, self._units = name, table, units
+        self._name, self._table, self._schema = name, table, schema
         self._tracks, self._rules, self._now_us = tracks, rules, now_us
         self._timers = tracks.due_us, tracks.wake_us
         self._changed = tracks.begins
@@ -536,5 +537,5 @@ class _Decision:
         return self._rules.waits_until_us(rule, sensor_id, self._now_us)
 
     def _tell(self, rule: Rule, sensor_id: str, transition: Transition) -> None:
-        unit = self._units.get(rule.metric or "")
-        self._found.alerts.append(alert_of(rule, sensor_id, transition, self._name, unit))
+        alert = alert_of(rule, sensor_id, transition, self._name, rule.unit_in(self._schema))
+        self._found.alerts.append(alert)

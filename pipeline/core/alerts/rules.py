@@ -37,6 +37,7 @@ _GLOB = re.compile(r"[!-\"$-~]{1,256}")  # what a sensor id may contain
 _TEXT = re.compile(r"[ -~]{1,128}")
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)(?:@(.+))?")
 _RATES_US = {"minute": 60_000_000, "hour": 3_600_000_000}
+_PER = {_RATES_US["minute"]: "min", _RATES_US["hour"]: "h"}
 _MICROSECOND = timedelta(microseconds=1)
 _LEAST_SILENCE = timedelta(minutes=1)
 _LONGEST = timedelta(days=365)
@@ -157,6 +158,11 @@ class Rule:
     def fits(self, metadata: Mapping[str, str]) -> bool:
         """Returns whether a sensor's metadata is what the rule asks for."""
         return all(metadata.get(name) == value for name, value in self.metadata)
+
+    def unit_in(self, schema: TableSchema) -> str | None:
+        """Returns the unit of the values that the rule looks at; None if the schema has none."""
+        unit = schema.unit_of(self.metric, self.of) if self.metric is not None else None
+        return f"{unit}/{_PER[self.per_us]}" if unit and self.per_us else unit
 
     def quiet_until_us(self, now_us: int) -> int | None:
         """Returns the time until which messages wait; None if they do not."""

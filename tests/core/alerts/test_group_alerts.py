@@ -383,9 +383,9 @@ def test_a_rate_of_change() -> None:
     table = WatchedGroup(rule)
     for minute, value in ((0, 5), (2, 9), (1, 99), (4, 14), (5, 15)):
         table.read("freezer-1", (START_US + minute * MINUTE_US, value))
-    assert [(each["kind"], each["value"], each["event_time"][14:16]) for each in table.told] == [
-        (FIRING, 2.5, "04"),
-        (RESOLVED, 1, "05"),
+    assert [(each["kind"], each["value"], each["unit"], each["event_time"][14:16]) for each in table.told] == [
+        (FIRING, 2.5, "°C/min", "04"),
+        (RESOLVED, 1, "°C/min", "05"),
     ]
     table.read("other", (START_US, 5), (START_US + MINUTE_US, 50))
     assert table.firing() == {"other"}
