@@ -13,8 +13,8 @@ from pipeline.core.notation.documents import MAX_DEPTH, parse_json, parse_loose_
 
 # Bytes that only this project's own steps and jobs write, for themselves to read, and a file of this project.
 _OWN_BYTES = {
-    "core/alerts/alert_messages.py", "core/alerts/group_alerts.py", "core/alerts/group_tracks.py",
-    "core/alerts/silence.py", "core/alerts/silence_clock.py", "job/template_parameters.py", "transforms/alerts.py",
+    "core/alerts/alert_messages.py", "core/alerts/group_alerts.py", "core/alerts/silence_clock.py",
+    "job/template_parameters.py", "transforms/alerts.py",
     "backfill/done.py", "backfill/run.py", "repair/report.py", "local/proof.py", "local/embedded/schemas.py",
     "core/statistics/member.py", "core/panes/woken_windows.py", "cli/console.py",
 }  # fmt: skip
