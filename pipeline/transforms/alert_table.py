@@ -335,23 +335,22 @@ class AlertTableFn(TableReadingFn):
         if isinstance(rule.sensors, str):
             rows = reader.read(latest_range(_prefix(rule.sensors)), older)
         else:
-            unknown = [sensor_id for sensor_id in rule.sensors if sensor_id not in known]
+            unknown = [sensor_id for sensor_id in rule.expected if sensor_id not in known]
             keys = CellSelection((family,), keys_only=True, versions=1)
             known |= {parse_latest_key(row.key) for row in self._rows_of(map(latest_key, unknown), keys)}
-            ranges = in_batches(KeyRange(key, key + b"\x00") for key in map(latest_key, rule.sensors))
+            ranges = in_batches(KeyRange(key, key + b"\x00") for key in map(latest_key, rule.expected))
             rows = chain.from_iterable(reader.read(some, older) for some in ranges)
-        silent = dict[str, int | None]()
+        silent: dict[str, int | None] = {sensor_id: None for sensor_id in rule.expected if sensor_id not in known}
         for row in rows:
             with suppress(ValueError):  # another program's row
                 record = parse_latest_row(row)
                 # The filter compares whole milliseconds.
                 if record.event_time_us < until_us and rule.matches(record.sensor_id):
-                    if isinstance(rule.sensors, str):
+                    if rule.expected:
+                        silent[record.sensor_id] = record.event_time_us
+                    else:
                         yield record.sensor_id, record.event_time_us
-                    silent[record.sensor_id] = record.event_time_us
-        if not isinstance(rule.sensors, str):
-            silent |= {sensor_id: None for sensor_id in rule.sensors if sensor_id not in known}
-            yield from sorted(silent.items())
+        yield from sorted(silent.items())
 
     def stored(self, rule: Rule, sensors: Sequence[str]) -> tuple[dict[str, int], set[str]]:
         """Returns the times of the newest readings of sensors, and those sensors that have a row of the alert."""

@@ -20,7 +20,7 @@ from pipeline.core.alerts.group_alerts import (
     windows_part,
 )
 from pipeline.core.alerts.group_tracks import GroupTracks
-from pipeline.core.alerts.machine import CALM, FIRING, RESOLVED, Track, Transition, Value, fire_if_due, step
+from pipeline.core.alerts.machine import FIRING, RESOLVED, Track, Transition, Value, fire_if_due, step
 from pipeline.core.alerts.rule_set import RuleSet
 from pipeline.core.alerts.rules import Rule
 from pipeline.core.notation.times import parse_time
@@ -299,10 +299,6 @@ def in_order(rule: Rule, values: Mapping[int, float], watermark_us: int = 0) -> 
     for time_us, value in sorted(values.items()):
         found += step(rule, track, Value(time_us, value))
     return found + fire_if_due(rule, track, watermark_us)
-
-
-def kinds_of(records: Mapping[AlertKey, AlertRecord]) -> dict[AlertKey, list[Transition]]:
-    return {key: [each for each in record.transitions if each.kind != CALM] for key, record in records.items()}
 
 
 def _by_place(row: Row) -> _Cells:
