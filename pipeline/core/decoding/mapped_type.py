@@ -9,8 +9,7 @@ from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, Run
 from pipeline.core.decoding.decoded import Check, Decoded, refused_once, valid_events
 from pipeline.core.decoding.mapping.compiling.execution import kept_digits
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, envelope_conditions
-from pipeline.core.decoding.mapping.language.document import parse_mapping
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import RENAMED_REVISION
 from pipeline.core.events.event import valid_event

@@ -392,7 +392,7 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
 
 def _text_time(key: str, source: Source) -> Callable[[str], int]:
     zone = ZoneInfo(source.time_zone) if source.time_zone else None
-    time_format = source.time_format
+    time_format = source.format
     if time_format is None and zone is None:
 
         def parse(text: str) -> int:

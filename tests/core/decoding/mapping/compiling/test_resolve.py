@@ -6,8 +6,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.document import parse_mapping
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
