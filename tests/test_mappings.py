@@ -13,7 +13,7 @@ from pipeline.core.decoding import decoded
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.language import paths
+from pipeline.core.decoding.mapping.language import model, paths
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
