@@ -235,13 +235,9 @@ def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[
 
 
 class CheckedMapping(NamedTuple):
-    """The result of checking a mapping's file.
+    """The result of checking a mapping's file: ``mapped`` is None if the mapping does not hold.
 
-    Attributes:
-        file: the file.
-        report: the report on its mapping.
-        mapped: the mapping; None if it does not hold.
-        problems: the report's problems, each after the file and the line.
+    Each problem of the report is in ``problems``, after the file and the line.
     """
 
     file: str

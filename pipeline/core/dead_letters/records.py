@@ -145,10 +145,8 @@ class LetterGroups:
 def replay_batches(letters: Iterable[DeadLetter], max_letters: int, max_bytes: int) -> list[list[DeadLetter]]:
     """Splits the letters into batches, each of one ordering key, that can be replayed in one request.
 
-    Args:
-        letters: the letters; those of an ordering key keep their order.
-        max_letters: the most letters in a batch.
-        max_bytes: the most bytes of payload and attributes in a batch; a single letter may exceed it.
+    Letters of an ordering key keep their order. The bytes are those of payload and attributes; a single letter may
+    exceed ``max_bytes``.
     """
     batches: list[list[DeadLetter]] = []
     open_batches: dict[str, tuple[list[DeadLetter], int]] = {}

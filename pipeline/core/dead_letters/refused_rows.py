@@ -38,11 +38,7 @@ class RefusedRow(NamedTuple):
 def refused_row_letter(row: RefusedRow, table: str, step: str, now: datetime) -> Message:
     """Returns the dead letter of a row. What does not fit is truncated; if that is the entry, the detail notes it.
 
-    Args:
-        row: the refused row.
-        table: the full name of the table that refused it.
-        step: the label of the transform that writes rows.
-        now: the time of the refusal.
+    ``table`` is the full name of the table that refused the row, ``step`` the label of the transform that writes rows.
     """
     key = row.key.decode(errors="backslashreplace")
     data = row.entry[: MAX_MESSAGE_BYTES - _ATTRIBUTES_BYTES]

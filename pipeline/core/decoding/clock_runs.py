@@ -16,12 +16,9 @@ UNKNOWN = "unknown"
 
 
 class _Latest(NamedTuple):
-    """A sensor's latest record.
+    """A sensor's latest record: its time as of the first run, its run, and the metrics at this time in this run.
 
-    Attributes:
-        time_us: the event time, as of the first run.
-        run: the run; empty outside such an hour.
-        metrics: the metrics that came at this time, in this run.
+    The run is empty outside such an hour.
     """
 
     time_us: int
@@ -42,11 +39,7 @@ class ClockRuns:
     def run_of(self, sensor_id: str, first_us: int, second_us: int, metrics: frozenset[str]) -> str:
         """Returns the run of a record, ``first`` or ``second``; ``unknown`` if it comes after a later one.
 
-        Args:
-            sensor_id: the sensor.
-            first_us: the event time if it is in the first run.
-            second_us: the event time if it is in the second run.
-            metrics: the metrics of its readings.
+        The event times are as of the first run and of the second. ``metrics`` are the metrics of its readings.
         """
         latest = self._latest.get(sensor_id)
         run = "first"

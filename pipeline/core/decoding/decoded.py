@@ -45,16 +45,13 @@ class MessageType(Protocol):
     def decode(
         self, message: Message, latest_us: int, checks: Sequence[Check], *, metadata_alone: bool = False
     ) -> Decoded:
-        """Returns what a message contains.
+        """Returns what a message of this type contains. Raises BadData if the message as a whole is refused.
 
         Args:
-            message: a message of this type.
+            message: the message.
             latest_us: the latest event time allowed, inclusive.
             checks: the checks of the tables.
             metadata_alone: whether the tables keep events of metadata alone.
-
-        Raises:
-            BadData: the message as a whole is refused.
         """
 
 
@@ -63,13 +60,8 @@ def valid_events(
 ) -> tuple[list[Event], list[tuple[int, BadData]]]:
     """Returns the valid events that every table can store, and the positions of the others with their problems.
 
-    Of the problems, it returns only the first ``MAX_PROBLEMS`` and one more.
-
-    Args:
-        found: the unchecked events of a message.
-        validate: returns the event if it is valid, and raises BadData otherwise.
-        latest_us: the latest event time allowed, inclusive.
-        checks: the checks of the tables.
+    Only the first ``MAX_PROBLEMS`` problems and one more are kept. ``validate`` takes an unchecked event and the latest
+    event time allowed, and raises BadData for an event that is not valid.
     """
     events: list[Event] = []
     problems: list[tuple[int, BadData]] = []

@@ -22,13 +22,10 @@ _MAX_REVISIONS = 100  # compiled, or known not to exist
 
 @dataclass(frozen=True)
 class TopicSchema:
-    """A schema that Pub/Sub holds for a topic: its revisions as descriptors.
+    """A schema that Pub/Sub holds for a topic: its full name, and descriptor sets by revision, the newest last.
 
-    Attributes:
-        name: the full path of the schema.
-        revisions: serialized descriptor sets by revision; the last one is the newest.
-        fetch: returns the descriptor set of another revision; None if there is no such revision. Raises MappingError
-            if its definition can't be used.
+    ``fetch`` returns the descriptor set of another revision; None if there is no such revision. It raises MappingError
+    if the definition can't be used.
     """
 
     name: str

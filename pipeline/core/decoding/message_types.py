@@ -36,11 +36,7 @@ _validate_or_metadata: _Validate = partial(validate, metadata_alone=True)
 
 
 class BuiltIn:
-    """Reads ``SensorEvent`` and ``SensorEventBatch``, the fast way.
-
-    Args:
-        unknown_fields: whether fields that the types do not have are counted or refuse the event.
-    """
+    """Reads ``SensorEvent`` and ``SensorEventBatch``, the fast way. Counts unknown fields, or refuses the event."""
 
     name = EVENT_TYPE
 
@@ -95,13 +91,10 @@ class _UnmarkedBatches(BuiltIn):
 
 
 class DecoderFunction:
-    """Reads messages with a function that users write. It pickles as the function's name.
+    """Reads messages with a function that users write. It pickles as the function's name, ``module:function``.
 
-    Args:
-        path: the function as ``module:function``. It takes the payload and the attributes, and returns SensorEvents.
-
-    Raises:
-        MappingError: there is no such function in this environment, or it takes other arguments.
+    The function takes the payload and the attributes, and returns SensorEvents. Raises MappingError if there is no such
+    function in this environment, or it takes other arguments.
     """
 
     def __init__(self, path: str) -> None:

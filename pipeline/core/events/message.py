@@ -67,10 +67,9 @@ def sensor_event(
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:
-    """Parses the single event of a message, or all events of its batch. Does not validate them.
+    """Parses the single event of a message, or all events of its batch, without validation.
 
-    Raises:
-        BadData: the message as a whole cannot be parsed.
+    Raises BadData if the message as a whole cannot be parsed.
     """
     parsed = parse(message)
     return [parsed] if isinstance(parsed, SensorEvent) else parsed.events

@@ -41,10 +41,8 @@ _TOML = re.compile(r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?|\'[^\'\n]*+\'?|#[^\n]*+|[\
 class StrictDecoder(json.JSONDecoder):
     """Decodes JSON, and refuses what Python's decoder accepts beyond the standard, and what is nested too deeply.
 
-    Args:
-        parse_int: converts the digits of an integer; by default to an ``int``.
-        parse_float: converts the text of any other number; by default to a ``float``.
-        parse_constant: converts ``NaN``, ``Infinity`` and ``-Infinity``; by default refuses them.
+    The arguments convert the digits of an integer, the text of any other number, and ``NaN``, ``Infinity`` and
+    ``-Infinity``, which are refused by default.
     """
 
     def __init__(

@@ -88,10 +88,8 @@ def local_text(time_us: int, zone: str) -> str:
 def parse_time(text: str, zone: str = UTC_ZONE) -> int:
     """Parses an ISO 8601 date, or date and time, into microseconds since the epoch; of the zone if it has no offset.
 
-    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid.
-
-    Raises:
-        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
+    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid. Raises
+    ValueError for another format, and outside the years 1 to 9999 in UTC.
     """
     time_us = _of_iso(text, zone)
     if not _FIRST_US <= time_us <= _LAST_US:  # by its offset
@@ -110,14 +108,8 @@ def _of_iso(text: str, zone: str) -> int:
 def parse_moment(text: str, now_us: int, zone: str = UTC_ZONE) -> int:
     """Parses a time as people type it into microseconds since the epoch.
 
-    Args:
-        text: ``now``; ``today`` or ``yesterday``, the date in the zone; a duration before now, such as ``-15m`` or
-            ``-1d``; or what :func:`parse_time` parses.
-        now_us: the current time.
-        zone: the name of the zone of a text without an offset.
-
-    Raises:
-        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
+    It is ``now``; ``today`` or ``yesterday``, the date in the zone; a duration before now, such as ``-15m`` or ``-1d``;
+    or what :func:`parse_time` parses. Raises ValueError as that does.
     """
     word = text.strip().lower()
     if word == "now":

@@ -10,12 +10,9 @@ _SYNTAX_ERROR = re.compile(r"\(at line (\d+), column \d+\)")  # of tomllib
 
 
 def placed(file: str, text: str, problem: str) -> str:
-    """Returns ``file:line`` of the key that a message begins with; the file alone if it has no such key.
+    """Returns ``file:line`` of the key that a message such as ``tiers.1h: takes a string`` begins with.
 
-    Args:
-        file: the file's name.
-        text: the file's content.
-        problem: a message such as ``tiers.1h: takes a string``.
+    It is the file alone if its text has no such key.
     """
     line = line_of(text, problem)
     return file if line is None else f"{file}:{line}"

@@ -45,7 +45,6 @@ class MappingReport:
     """What a mapping does with its messages.
 
     Attributes:
-        message: the message type.
         each: the repeated fields whose elements become events.
         lines: the values that are read.
         twice: the values that several entries take.
@@ -68,15 +67,8 @@ class MappingReport:
 def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     """Compares a mapping with the type of its messages.
 
-    Args:
-        mapping: the parsed mapping.
-        types: the message types; not used for JSON.
-
-    Returns:
-        The report. It has only the problems if paths do not fit the type.
-
-    Raises:
-        MappingError: the mapping does not compile for another reason.
+    The report has only the problems if paths do not fit the type. Raises MappingError if the mapping does not compile
+    for another reason.
     """
     mapper = Mapper(mapping, types, strict=False)
     if mapper.problems:

@@ -31,12 +31,7 @@ def draft(types: Descriptors, message: str) -> str:
 
 
 def draft_of_json(values: Sequence[Any], source: str) -> str:
-    """Returns a mapping in TOML for messages in JSON, by samples of them; see :func:`draft`.
-
-    Args:
-        values: the contents of messages.
-        source: their origin, for a comment.
-    """
+    """Returns a mapping in TOML for messages in JSON, by the contents of samples from a source; see :func:`draft`."""
     seen = places_of_json(values)
     return _Draft(JSON, seen, source, {place: guesses.notation_of(seen[place]) for place in seen}).text()
 

@@ -179,8 +179,6 @@ class TimeNotation(NamedTuple):
     """How times are written: a unit since the epoch, or a format of text; neither for ISO 8601.
 
     Attributes:
-        unit: the unit of numbers.
-        format: the format, as for ``strptime``.
         is_local: whether the times have no offset.
         swapped: the format that reads day and month the other way round, if it fits as well.
         is_date: whether the times are dates alone.

@@ -31,11 +31,9 @@ Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The place in an event at which the values of an entry go.
+    """The place in an event for the values of an entry: its readings, or its metadata.
 
-    Attributes:
-        is_reading: whether they are readings, not metadata.
-        keeps_inexact: whether integers that a double can't hold become metadata.
+    With ``keeps_inexact``, integers that a double can't hold become metadata.
     """
 
     is_reading: bool
@@ -133,13 +131,8 @@ def taken(
 ) -> Callable[[Any], list[tuple[str, str, Any]]]:
     """Returns the getter of what a star takes: a label, a name, and a value or its problem, for each.
 
-    It raises BadData for more values than an event may have.
-
-    Args:
-        items_of: returns labels and values.
-        convert: converts a value; returns None for one that the star leaves out.
-        name_of: returns the name for a label; None if it is left out.
-        destination: the place of the values.
+    It leaves out a value for which ``convert`` returns None, and a label for which ``name_of`` does. It raises BadData
+    for more values than an event may have.
     """
 
     def take(container: Any) -> list[tuple[str, str, Any]]:
@@ -161,11 +154,9 @@ def taken(
 
 
 def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Writer:
-    """Returns the writer of an entry with a star. If it has several sources, each name takes the first that has it.
+    """Returns the writer of an entry with a star, by getters of what :func:`taken` returns, for each of its sources.
 
-    Args:
-        sources: getters of each source, of what :func:`taken` returns.
-        destination: the place of the values.
+    Each name takes the first source that has it.
     """
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
@@ -200,13 +191,10 @@ class MadeEvent(NamedTuple):
 
 
 class MappedEvents(NamedTuple):
-    """What a mapping makes of a message.
+    """What a mapping makes of a message: events in the order of their first elements, and problems with positions.
 
-    Attributes:
-        events: the events, in the order of their first elements.
-        problems: the problems of refused elements, each beginning with the element's position.
-        skipped: the number of messages and elements that conditions left out, of elements without readings, and of
-            messages without elements.
+    ``skipped`` is the number of messages and elements that conditions left out, of elements without readings, and of
+    messages without elements.
     """
 
     events: list[MadeEvent]
@@ -215,12 +203,7 @@ class MappedEvents(NamedTuple):
 
 
 class EventCollector:
-    """Collects the events of one message.
-
-    Args:
-        size: the size of the message in bytes, which bounds the values.
-        metadata_alone: whether elements make events of their metadata alone.
-    """
+    """Collects the events of one message, whose size in bytes bounds the values."""
 
     def __init__(self, size: int, *, metadata_alone: bool = False) -> None:
         self.metadata_alone = metadata_alone
@@ -255,11 +238,8 @@ class EventCollector:
     def add(self, made: MadeEvent, *, is_kept: bool) -> None:
         """Adds an event, or adds the values of an element to the event of the same sensor, time and id.
 
-        Raises BadData if a name has two values, which refuses the whole event.
-
-        Args:
-            made: the event.
-            is_kept: whether the event is made even if no element has a reading for it.
+        It is kept even if no element has a reading for it, if ``is_kept`` says so. Raises BadData if a name has two
+        values, which refuses the whole event.
         """
         key = _key_of(made)
         if is_kept:
@@ -278,12 +258,7 @@ class EventCollector:
         self.events[key] = known
 
     def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
-        """Returns the events. Those of elements without a reading count as skipped.
-
-        Args:
-            mapping: the mapping that made them.
-            branches: the number of branches that go through the elements of each path.
-        """
+        """Returns the events, by the number of branches through each path. Elements without a reading are skipped."""
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
@@ -326,7 +301,6 @@ class CompiledBranch:
         self.event_id: ScopeGetter | None = None
 
     def at(self, depth: int) -> "Level":
-        """Returns the level whose values are read at a depth of the scope."""
         return self._levels[depth - ROOT]
 
     def run(self, collector: EventCollector, scope: Scope) -> None:

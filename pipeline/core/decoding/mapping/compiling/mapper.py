@@ -67,10 +67,7 @@ class _OfStar(NamedTuple):
 class Compiler:
     """Compiles the values of a mapping for one branch.
 
-    Attributes:
-        compiled: the compiled branch.
-        unresolved: the problems of the paths that the branch does not have, by key and path.
-        uses: the values that it reads.
+    ``unresolved`` has the problems of the paths that the branch does not have, by key and path.
     """
 
     def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
@@ -83,7 +80,6 @@ class Compiler:
         self.compiled = execution.CompiledBranch(branch, execution.written(branch.path))
 
     def compile(self) -> None:
-        """Compiles every value of the mapping of the branch. Raises MappingError."""
         mapping, compiled = self._mapping, self.compiled
         _, compiled.sensor = self._text("sensor", mapping.sensor)
         _, compiled.time = self._first("time", mapping.time, self._time)
@@ -289,12 +285,9 @@ class Compiler:
             yield at, self._at(at, nodes.composed(get, converter(node)))
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
-        """Yields the ways of a path to its value: the level at which it is read, the getter from there, and the node.
+        """Yields the ways of a path without a star to its value: the level at which it is read, the getter, the node.
 
-        Args:
-            key: the key of the mapping.
-            path: a path without a star.
-            reads: whether the value itself is read, and not only whether it is set.
+        ``reads`` tells whether the value itself is read, and not only whether it is set.
         """
         if path is None:
             return
@@ -437,15 +430,10 @@ class Mapper:
         return parsed
 
     def map(self, message: Message, root: Any, *, metadata_alone: bool = False) -> execution.MappedEvents:
-        """Makes events of a message.
+        """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
-        Args:
-            message: the message as Pub/Sub delivered it.
-            root: the content of its payload: a protobuf message, or JSON as Python's values.
-            metadata_alone: whether elements make events of their metadata alone.
-
-        Raises:
-            BadData: the message as a whole is refused.
+        Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements make events of their
+        metadata alone.
         """
         collector = execution.EventCollector(len(message.data), metadata_alone=metadata_alone)
         for branch in self._compiled:
@@ -480,7 +468,6 @@ def _unresolved(compilers: list[Compiler]) -> dict[tuple[str, Path], str]:
 
 
 def _at_depth(depth: int, get: Getter) -> ScopeGetter:
-    """Returns a getter of what is at a depth of the scope."""
     return lambda scope: get(scope[depth])
 
 
@@ -508,7 +495,6 @@ def _once_at(depth: int, get: Getter) -> ScopeGetter:
 
 
 def _negated(holds: ScopeGetter) -> ScopeGetter:
-    """Returns the opposite of a condition."""
     return lambda scope: not holds(scope)
 
 

@@ -73,7 +73,6 @@ class _AtStar(NamedTuple):
 
     @property
     def before(self) -> str:
-        """The label before a name that follows it."""
         return f"{self.label}." if self.label else ""
 
     def into(self, at: "Steps") -> "_AtStar":
@@ -127,13 +126,9 @@ def _each_named(
 
 
 def _plain_items(star: _AtStar, rest_of: Getter | None) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    """Returns the getter of what a star stands for in JSON. It raises BadData if that has too many elements.
+    """Returns the getter of what a star and the steps after it stand for in JSON. It raises BadData for too many.
 
     Below its beginning, the star stands for the value itself if that is neither an array nor an object.
-
-    Args:
-        star: the star at the value.
-        rest_of: the steps after the star.
     """
     before, names, left_out, deep = star.before, star.names, star.left_out, star.deep
     deepest = max(map(len, left_out), default=0)
@@ -186,9 +181,7 @@ class Resolved(NamedTuple):
 class Resolver:
     """Resolves paths from the nodes of one message type.
 
-    Args:
-        types: the message types.
-        contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
+    ``contents`` are the types that bytes, text or an ``Any`` contain, by the names of their path.
     """
 
     def __init__(self, types: Descriptors, contents: dict[Names, Names]) -> None:
@@ -200,31 +193,18 @@ class Resolver:
         self._inside: dict[Names, list[tuple[Getter, Node]]] = {}
 
     def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
-        """Resolves a path without a star.
+        """Resolves a path without a star from a node, to which the named fields lead.
 
-        Args:
-            start: the node at which it begins.
-            steps: the steps of the path.
-            names: the names of the fields that lead to ``start``.
-
-        Raises:
-            PathError: the type has no such path; the message names the nearest field.
+        Raises PathError if the type has no such path; the message names the nearest field.
         """
         return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
 
     def resolve_star(
         self, start: Node, steps: tuple[Step, ...], names: Names, left_out: frozenset[Names]
     ) -> list[Items]:
-        """Resolves a path with a star.
+        """Resolves a path with a star, which leaves out fields by the names that lead there from the message.
 
-        Args:
-            start: the node at which it begins.
-            steps: the steps of the path.
-            names: the names of the fields that lead to ``start``.
-            left_out: the fields that the star leaves out, by the names that lead there from the message.
-
-        Raises:
-            PathError: the type has no such path, or its star goes through a type that contains itself.
+        Raises PathError if the type has no such path, or its star goes through a type that contains itself.
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], left_out, ())
@@ -482,13 +462,10 @@ def _no_step(node: Node, step: Step) -> str:
 
 
 class Branch(NamedTuple):
-    """One way through the levels.
+    """One way through the levels: the node of each, the message first, and the names of the fields that lead there.
 
-    Attributes:
-        levels: the node of each level, the message first.
-        elements: the getter of each lower level's elements, from an element of the level above.
-        path: the path as written; empty without ``each``.
-        names: the names of the fields that lead to each level.
+    ``elements`` are the getters of each lower level's elements, from an element of the level above. ``path`` is the
+    path as written; empty without ``each``.
     """
 
     levels: list[Node]

@@ -24,9 +24,7 @@ class NeverHolds(ValueError):
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
     """Returns the function that tells whether a value that is set fulfils a condition.
 
-    Raises:
-        MappingError: the condition does not fit the node.
-        NeverHolds: no value of the node fulfils it.
+    Raises MappingError if the condition does not fit the node, and NeverHolds if no value of the node fulfils it.
     """
     kind, values = condition.kind, condition.values
     if kind == "set":

@@ -150,10 +150,7 @@ def or_null(convert: Getter, source: Source) -> Getter:
 
 
 def as_in(node: Leaf, values: Iterable[Scalar]) -> frozenset[Scalar]:
-    """Returns the values as a node holds them.
-
-    Instead of 0.1, a field of type float holds the float nearest to it; an enum holds the number of a name.
-    """
+    """Returns the values as a node holds them: the 32-bit float nearest to 0.1, or the number of an enum's name."""
     if node.kind == "float":
         return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
     if node.enum is not None:
@@ -187,17 +184,8 @@ def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Ge
 def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
     """Returns the function that turns a value of a node into a reading.
 
-    The function returns a float, or None for a value that counts as not set. It raises BadData.
-
-    Args:
-        key: the key of the entry, for error messages.
-        node: the node of the value.
-        source: the source, with its conversion.
-        mapping: the mapping, with its notation of numbers and its treatment of inexact integers.
-        of_star: whether values that are not numbers are left out.
-
-    Raises:
-        MappingError: a value of this node is never a number.
+    The function returns a float, or None for a value that counts as not set, or is not a number and ``of_star``. It
+    raises BadData. Raises MappingError if a value of this node is never a number.
     """
     if not isinstance(node, Leaf) or node.kind not in _NUMBERS:
         raise MappingError(key, f"a reading is a number, not {node}")
@@ -274,12 +262,7 @@ def _number_parser(
 
 
 def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
-    """Returns the function that turns a number as text into Python's notation; it returns None for other text.
-
-    Args:
-        decimal: the decimal sign.
-        thousands: the separator of thousands; empty for none.
-    """
+    """Returns the function that turns a number as text into Python's notation; it returns None for other text."""
     grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
 
     def read(text: str) -> str | None:
@@ -354,10 +337,8 @@ _MAX_TIME_DIGITS = 30  # before the decimal point
 def time_of(key: str, node: Node, source: Source) -> Getter:
     """Returns the function that turns a value of a node into microseconds since the epoch.
 
-    It returns None for a value that counts as not set, which a number of 0 does. It raises BadData.
-
-    Raises:
-        MappingError: a value of this node is never a time, or is a number without a unit.
+    It returns None for a value that counts as not set, which a number of 0 does. It raises BadData. Raises MappingError
+    if a value of this node is never a time, or is a number without a unit.
     """
     unit = source.unit
     if isinstance(node, Leaf) and node.kind == "timestamp":
@@ -419,14 +400,7 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
 
 
 def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> datetime:
-    """Returns a local time of a zone. Raises BadData for one that its clocks skip, or show twice and no rule decides.
-
-    Args:
-        local: the time without a zone.
-        zone: the zone.
-        source: the source, with its rule for times that clocks show twice.
-        what: the beginning of the error message.
-    """
+    """Returns a local time of a zone. Raises BadData if its clocks skip it, or show it twice and no rule decides."""
     first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = first.utcoffset(), second.utcoffset()
     if before == after or before is None or after is None:
@@ -456,16 +430,10 @@ def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
 
 
 def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
-    """Returns the function that turns a value of a node into text.
+    """Returns the function that turns a value of a node into text, or with ``name_of`` a value of an enum into its
+    name.
 
-    Args:
-        key: the key of the entry, for error messages.
-        node: the node of the value.
-        source: the source, with its null values.
-        name_of: whether the name of an enum's value is taken.
-
-    Raises:
-        MappingError: a value of this node is never text.
+    Raises MappingError if a value of this node is never text.
     """
     if not isinstance(node, Leaf):
         raise MappingError(key, f"a text is made of a single value, not of {node}")
@@ -482,14 +450,7 @@ def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> G
 
 
 def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
-    """Returns the function that formats a value for a placeholder. It raises BadData.
-
-    Args:
-        key: the key of the entry and the path, for error messages.
-        node: the node of the value.
-        spec: the format; empty for the usual text.
-        source: the source, with its null values.
-    """
+    """Returns the function that formats a value for a placeholder; without a spec, as usual. It raises BadData."""
     if not spec:
         return text_of(key, node, source)
     if spec == "id":
