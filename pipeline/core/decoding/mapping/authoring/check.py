@@ -115,12 +115,8 @@ class _Checker:
         self._entries |= {f"metadata.{entry.name}": entry for entry in mapping.metadata}
         self._uses = [use for use in mapper.uses if not self._is_excluded(use)]
         # Elements of a map have their keys and values as fields.
-        self._maps = {
-            names: node
-            for branch in mapper.branches
-            for node, names in zip(branch.levels, branch.names, strict=True)
-            if isinstance(node, KeyAndValue)
-        }
+        levels = [level for branch in mapper.branches for level in branch.levels]
+        self._maps = {level.names: level.to for level in levels if isinstance(level.to, KeyAndValue)}
         # What selectors compare, such as the key in tags[key=site].
         self._selecting = {names for use in self._uses for names in _selecting(use)}
         self._selects_elements = any(map(_selectors, mapping.each))

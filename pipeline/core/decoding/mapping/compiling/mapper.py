@@ -160,10 +160,10 @@ class Compiler:
             return
         try:
             level, steps = self._branch.level_of(path)
-            names = self._branch.names[level]
-            fixed = len(names) + sum(isinstance(step, Field) for step in steps)
+            start = self._branch.levels[level]
+            fixed = len(start.names) + sum(isinstance(step, Field) for step in steps)
             left_out = frozenset(named for named in self._named if len(named) > fixed)
-            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, left_out)
+            found = self._resolver.resolve_star(start, steps, left_out)
         except PathError as error:
             self.unresolved[key, path] = str(error)
             return
@@ -175,7 +175,9 @@ class Compiler:
             else:
                 convert = conversions.star_text_of(key, items.node, source)
             if convert is not None:
-                self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
+                self.uses.append(
+                    Use(key, path, items.node, items.names, True, label=_label(items, len(start.names), steps))
+                )
                 yield _OfStar(at, items, convert, when, holds)
 
     def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
@@ -264,17 +266,11 @@ class Compiler:
             return
         *parents, last = path.steps
         if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
-            try:
-                level, steps = self._branch.level_of(Path(path.root, tuple(parents), path.text))
-                ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
-            except PathError as error:
-                self.unresolved[key, path] = str(error)
-                return
-            oneofs = [way for way in ways if isinstance(way.node, Record) and last.name in way.node.type.oneofs_by_name]
-            if oneofs:
-                at = level + ROOT
-                for way in oneofs:
-                    yield at, self._at(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
+            at, ways = self._resolved(key, path, tuple(parents))
+            oneofs = [way for way in ways if isinstance(way.to, Record) and last.name in way.to.type.oneofs_by_name]
+            for way in oneofs:
+                yield at, self._at(at, nodes.composed(way.getter, lambda m: m.WhichOneof(last.name)))
+            if oneofs or not ways:
                 return
         yield from self._converted(key, path, lambda node: conversions.text_of(key, node, source, name_of=True))
 
@@ -297,16 +293,21 @@ class Compiler:
             case Root.ENVELOPE:
                 yield ENVELOPE, _envelope(".".join(path.names)), Leaf("string")
             case _:
-                try:
-                    level, steps = self._branch.level_of(path)
-                    ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
-                except PathError as error:
-                    self.unresolved[key, path] = str(error)
-                    return
+                at, ways = self._resolved(key, path, path.steps)
                 for way in ways:
-                    claims = reads and not any(isinstance(step, SELECTORS) for step in steps)
-                    self.uses.append(Use(key, path, way.node, way.names, is_claimed=claims))
-                    yield level + ROOT, way.get, way.node
+                    _, below = self._branch.level_of(path)
+                    claims = reads and not any(isinstance(step, SELECTORS) for step in below)
+                    self.uses.append(Use(key, path, way.to, way.names, is_claimed=claims))
+                    yield at, way.getter, way.to
+
+    def _resolved(self, key: str, path: Path, steps: tuple[Step, ...]) -> tuple[int, list[nodes.Steps]]:
+        """Returns the depth at which steps of a path are read, and their ways; no ways for a path that is not there."""
+        try:
+            level, below = self._branch.level_of(Path(path.root, steps, path.text))
+            return level + ROOT, self._resolver.resolve(self._branch.levels[level], below)
+        except PathError as error:
+            self.unresolved[key, path] = str(error)
+            return ROOT, []
 
     def _attribute(self, key: str, path: Path) -> Getter:
         name, *part = path.names
@@ -394,7 +395,7 @@ class Mapper:
         if strict and self.message_class:
             resolver.check_contents(root)
         self.branches = list(resolve.branches_of(mapping, resolver, root))
-        matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
+        matcher = Compiler(mapping, resolver, Branch([nodes.Steps(root)], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         compilers = _compiled(mapping, resolver, self.branches)
         self._compiled = [compiler.compiled for compiler in compilers]
@@ -444,7 +445,7 @@ class Mapper:
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:
     """Returns the conditions of ``match`` that need no payload, and whether ``match`` has no others."""
     conditions = [one for one in mapping.match or () if one.path.root in (Root.ATTRIBUTE, Root.ENVELOPE)]
-    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([PLAIN], [], ()), ())
+    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([nodes.Steps(PLAIN)], [], ()), ())
     found = compiler.conditions_of("match", conditions, strict=True)
     return found, len(conditions) == len(mapping.match or ())
 

@@ -167,17 +167,6 @@ def _members(value: Any) -> Iterator[tuple[Any, Any]]:
     return iter(value.items() if type(value) is dict else enumerate(value) if type(value) is list else ())
 
 
-class Resolved(NamedTuple):
-    """One way of a path through a type. A path through a oneof has several, of which at most one is set.
-
-    ``names`` are the names of the fields that lead there from the message.
-    """
-
-    get: Getter
-    node: Node
-    names: Names
-
-
 class Resolver:
     """Resolves paths from the nodes of one message type.
 
@@ -192,16 +181,16 @@ class Resolver:
         self._fields_at: dict[Names, tuple[Node, Getter]] = {}
         self._inside: dict[Names, list[tuple[Getter, Node]]] = {}
 
-    def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
-        """Resolves a path without a star from a node, to which the named fields lead.
+    def resolve(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
+        """Resolves a path without a star. One through a oneof has several ways, of which at most one is set.
 
         Raises PathError if the type has no such path; the message names the nearest field.
         """
-        return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
+        if not steps:
+            return [at]
+        return _all_that_follow(self._step(at, steps[0]), lambda middle: self.resolve(middle, steps[1:]))
 
-    def resolve_star(
-        self, start: Node, steps: tuple[Step, ...], names: Names, left_out: frozenset[Names]
-    ) -> list[Items]:
+    def resolve_star(self, start: Steps, steps: tuple[Step, ...], left_out: frozenset[Names]) -> list[Items]:
         """Resolves a path with a star, which leaves out fields by the names that lead there from the message.
 
         Raises PathError if the type has no such path, or its star goes through a type that contains itself.
@@ -209,7 +198,7 @@ class Resolver:
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], left_out, ())
         items = _all_that_follow(
-            self._walk(Steps(start, names=names), steps[:at]),
+            self.resolve(start, steps[:at]),
             lambda end: (items.after(end.getter) for items in self._all(end.to, star._replace(names=end.names))),
             f"its star stands for more than {MAX_WAYS:,} fields; name some of them",
         )
@@ -234,11 +223,6 @@ class Resolver:
             return [at]
         ends = self._step(replace(at, to=_single(at.to)), Field(names[0]))
         return _all_that_follow(ends, lambda end: self._check(end, names[1:]))
-
-    def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
-        if not steps:
-            return [at]
-        return _all_that_follow(self._step(at, steps[0]), lambda middle: self._walk(middle, steps[1:]))
 
     def _step(self, at: Steps, step: Step) -> list[Steps]:
         match at.to, step:
@@ -318,7 +302,7 @@ class Resolver:
 
     def _extreme(self, at: Steps, step: paths.Extreme) -> Steps:
         item, items_of = self._item(at.to)
-        value_of = _first(self.resolve(item, step.path.steps, at.names), order_of, str(step.path))
+        value_of = _first(self.resolve(Steps(item, names=at.names), step.path.steps), order_of, str(step.path))
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
@@ -331,30 +315,29 @@ class Resolver:
 
     def _lookup(self, at: Steps, step: paths.Lookup) -> Steps:
         item, items_of = self._item(at.to)
-        text_of, text = _first(self.resolve(item, step.path.steps, at.names), lookup_text_of, str(step.path)), step.text
+        ways = self.resolve(Steps(item, names=at.names), step.path.steps)
+        text_of, text = _first(ways, lookup_text_of, str(step.path)), step.text
 
         def get(items: Any) -> Any:
             return next((item for item in items_of(items) if item is not None and text_of(item) == text), None)
 
         return at.then(get, item)
 
-    def elements(self, start: Node, steps: tuple[Step, ...], names: Names) -> list[Resolved]:
+    def elements(self, start: Steps, steps: tuple[Step, ...]) -> list[Steps]:
         """Resolves the path of a repeated field or a map, without its final ``[]``, to getters of the elements.
 
-        Raises PathError.
+        The steps lead to the node of an element. Raises PathError.
         """
         found = []
-        for steps_to in self._walk(Steps(start, names=names), steps):
-            match steps_to.to:
-                case Many() as many:
-                    get = nodes.composed(steps_to.getter, _contents_of(many.content))
-                    found.append(Resolved(get, many.item, steps_to.names))
+        for way in self.resolve(start, steps):
+            match way.to:
+                case Many(item=item, content=content):
+                    found.append(way.then(_contents_of(content), item))
                 case Entries() as entries:
-                    pairs = steps_to.then(nodes.entries, entries)
                     node = nodes.KeyAndValue(entries.key, entries.value, entries.content)
-                    found.append(Resolved(pairs.getter, node, steps_to.names))
+                    found.append(way.then(nodes.entries, node))
                 case Leaf(kind="json"):
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, PLAIN).getter, PLAIN, steps_to.names))
+                    found.append(way.then(nodes.plain_elements, PLAIN))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -362,7 +345,7 @@ class Resolver:
     def _all(self, node: Node, star: _AtStar) -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
         if node == PLAIN:
-            rest_of = self.resolve(node, star.after, star.names)[0].get if star.after else None
+            rest_of = self.resolve(Steps(node, names=star.names), star.after)[0].getter if star.after else None
             yield Items(_plain_items(star, rest_of), PLAIN, star.names)
             return
         if isinstance(node, Record):
@@ -399,7 +382,7 @@ class Resolver:
         """Yields what a field, an element of a repeated field, or a value of a map, contributes to a star."""
         label = star.label or ""
         if star.after:
-            for end in self._walk(at, star.after):
+            for end in self.resolve(at, star.after):
                 yield Items(lambda found: ((label, found),), end.to, end.names).after(end.getter)
         elif isinstance(at.to, Leaf) and not (star.deep and at.to == PLAIN):
             yield Items(lambda found: ((label, found),), at.to, at.names).after(at.getter)
@@ -434,9 +417,9 @@ def _single(node: Node) -> Node:
     return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
 
 
-def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
+def _first(ways: list[Steps], converter: Callable[[Node, str], Getter], path: str) -> Getter:
     """Returns the getter of the first value that is set, converted by what suits its node."""
-    return nodes.first_set([nodes.composed(way.get, converter(way.node, path)) for way in found])
+    return nodes.first_set([nodes.composed(way.getter, converter(way.to, path)) for way in ways])
 
 
 def _key(kind: Leaf, name: str) -> Any:
@@ -462,16 +445,15 @@ def _no_step(node: Node, step: Step) -> str:
 
 
 class Branch(NamedTuple):
-    """One way through the levels: the node of each, the message first, and the names of the fields that lead there.
+    """One way through the levels: each with its node and the names of the fields that lead there, the message first.
 
     ``elements`` are the getters of each lower level's elements, from an element of the level above. ``path`` is the
     path as written; empty without ``each``.
     """
 
-    levels: list[Node]
+    levels: list[Steps]
     elements: list[Getter]
     path: tuple[Step, ...]
-    names: tuple[Names, ...] = ((),)
 
     def level_of(self, path: paths.Path) -> tuple[int, tuple[Step, ...]]:
         """Returns the level at which a path is read, and its steps from there. Raises PathError."""
@@ -489,9 +471,9 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
     Raises MappingError.
     """
     if not mapping.each:
-        yield Branch([root], [], ())
+        yield Branch([Steps(root)], [], ())
     for path in mapping.each:
-        branches, segment = [Branch([root], [], path.steps)], tuple[Step, ...]()
+        branches, segment = [Branch([Steps(root)], [], path.steps)], tuple[Step, ...]()
         try:
             for step in path.steps:
                 if isinstance(step, Current):
@@ -505,9 +487,6 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
 
 
 def _longer(branch: Branch, segment: tuple[Step, ...], resolver: Resolver) -> Iterator[Branch]:
-    for found in resolver.elements(branch.levels[-1], segment, branch.names[-1]):
-        yield branch._replace(
-            levels=[*branch.levels, found.node],
-            elements=[*branch.elements, found.get],
-            names=(*branch.names, found.names),
-        )
+    for way in resolver.elements(branch.levels[-1], segment):
+        level = Steps(way.to, names=way.names)
+        yield branch._replace(levels=[*branch.levels, level], elements=[*branch.elements, way.getter])
