@@ -6,8 +6,23 @@ from functools import cached_property
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
-from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import slug, toml_text
+from pipeline.core.decoding.mapping.authoring.guesses import (
+    NAME,
+    NO_READING,
+    SENSORS,
+    TIMES,
+    VALUE,
+    TimeNotation,
+    clock_of,
+    fits,
+    looks_like_time,
+    notation_of,
+    rank,
+    slug,
+    toml_key,
+    toml_text,
+    words,
+)
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
@@ -39,6 +54,7 @@ class Column:
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name = name
+        self.slug = slug(name)
         self.all = values
         self.values = [value for value in values if value is not None and value != ""]
         self.texts = [value.strip() for value in self.values if isinstance(value, str)]
@@ -57,20 +73,20 @@ class Column:
         return found.pop() if len(found) == 1 else ""
 
     @cached_property
-    def time(self) -> guesses.TimeNotation | None:
+    def time(self) -> TimeNotation | None:
         """How its values write times; None if they don't."""
         texts = self.present if self.is_text else [str(value) for value in self.values if is_number(value)]
-        return guesses.notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
+        return notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
 
     @property
     def times(self) -> int:
         """The number of values that may be times."""
-        return sum(guesses.looks_like_time(str(value).strip()) for value in self.values)
+        return sum(looks_like_time(str(value).strip()) for value in self.values)
 
     @cached_property
     def clock(self) -> str | None:
         """The format of times of a day; None if it has none."""
-        return guesses.clock_of(self.present) if self.is_text else None
+        return clock_of(self.present) if self.is_text else None
 
     def numbers(self, notation: NumberNotation) -> list[float]:
         """Returns its numbers."""
@@ -241,7 +257,7 @@ class _RowsDraft:
         return [*texts, *whole][:1]
 
     def _time_rank(self, column: Column) -> int:
-        return 2 * guesses.time_rank_of_name(slug(column.name)) + column.is_text
+        return 2 * rank(TIMES, column.slug) + column.is_text
 
     def _time_line(self) -> str:
         if not self._time:
@@ -256,7 +272,7 @@ class _RowsDraft:
             time_format = f"{notation.format or '%Y-%m-%d'} {clock[0].clock}"
         if notation.unit:
             keys["unit"] = toml_text(notation.unit)
-            if not guesses.time_rank_of_name(slug(first.name)):
+            if not rank(TIMES, first.slug):
                 doubts.append("its values look like times, its name does not")
         if time_format:
             keys["format"] = toml_text(time_format)
@@ -281,13 +297,13 @@ class _RowsDraft:
 
     def _sensor_columns(self) -> list[Column]:
         """Returns the columns that may name the sensor, the likeliest first."""
-        ranks = {column.name: guesses.sensor_rank_of_name(slug(column.name)) for column in self._columns}
+        ranks = {column.name: rank(SENSORS, column.slug) for column in self._columns}
         found = [column for column in self._columns if ranks[column.name] >= _LIKELY and self._may_be_sensor(column)]
         return sorted(found, key=lambda column: -ranks[column.name])
 
     def _may_be_sensor(self, column: Column) -> bool:
         """Returns whether the values of a column are neither times nor measurements."""
-        if not column.values or column in self._time or _UNIT.fullmatch(slug(column.name).lower()):
+        if not column.values or column in self._time or _UNIT.fullmatch(column.slug.lower()):
             return False
         is_whole = all(isinstance(value, int) for value in column.values)
         return (column.is_text or is_whole) and not self._is_row_number(column)
@@ -340,18 +356,16 @@ class _RowsDraft:
     def _long(self) -> tuple[Column | None, Column | None, bool]:
         """Returns the columns of the name and the value, if a record is one reading, and whether that is in doubt."""
         free = [column for column in self._columns if column not in (*self._time, *self._sensors[:1])]
-        numbers = [
-            column for column in free if column.is_numeric(self._notation) and not guesses.is_id(slug(column.name))
-        ]
-        values = [column for column in numbers if guesses.is_value_of_readings(slug(column.name))]
-        for name in sorted(free, key=lambda column: not guesses.is_name_of_readings(slug(column.name))):
-            is_named = guesses.is_name_of_readings(slug(name.name))
+        numbers = [column for column in free if column.is_numeric(self._notation) and not fits(NO_READING, column.slug)]
+        values = [column for column in numbers if fits(VALUE, column.slug)]
+        for name in sorted(free, key=lambda column: not fits(NAME, column.slug)):
+            is_named = fits(NAME, name.slug)
             # The only numbers are the values, whatever their name.
             value = next(iter(values or (numbers if is_named and len(numbers) == 1 else ())), None)
-            if not value or not name.is_text or name in numbers or _UNIT.fullmatch(slug(name.name).lower()):
+            if not value or not name.is_text or name in numbers or _UNIT.fullmatch(name.slug.lower()):
                 continue
             differs = self._differs(name, *self._sensors[:1], *self._time)
-            if is_named and not guesses.may_name_other_things(slug(name.name)):
+            if is_named and words(name.slug) not in ("name", "key"):
                 repeats = 1 < len(name.values) > len(name.distinct())
                 return name, value, not (repeats or differs)
             if differs and (is_named or len(numbers) == 1):
@@ -364,7 +378,7 @@ class _RowsDraft:
         """Returns the columns of readings, those of metadata, and those left out, with the reason."""
         readings, metadata, left_out = [], [], []
         for column in self._rest:
-            name = slug(column.name)
+            name = column.slug
             if not column.values:
                 left_out.append((column, "it is empty"))
             elif _ROW_NUMBERS.fullmatch(name.lower()) and self._is_row_number(column):
@@ -373,7 +387,7 @@ class _RowsDraft:
                 _UNIT.fullmatch(name.lower()) or self._differs(column, *self._sensors[:1], *self._time)
             ):
                 left_out.append((column, "it differs between the readings of one time"))
-            elif column.is_numeric(self._notation) and not guesses.is_id(name):
+            elif column.is_numeric(self._notation) and not fits(NO_READING, column.slug):
                 readings.append(column)
             elif column.time and not column.is_text:
                 left_out.append((column, "it looks like another time"))
@@ -390,12 +404,12 @@ class _RowsDraft:
     def _entries(self, columns: Sequence[Column], most: int, entry: Any) -> Iterator[str]:
         names: set[str] = set()
         for column in columns[:most]:
-            name, number = slug(column.name), 1
+            name, number = column.slug, 1
             while name in names:
                 number += 1
-                name = f"{slug(column.name)}_{number}"
+                name = f"{column.slug}_{number}"
             names.add(name)
-            yield f"{guesses.toml_key(name)} = {entry(column)}"
+            yield f"{toml_key(name)} = {entry(column)}"
         if len(columns) > most:
             yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
 
@@ -421,7 +435,7 @@ class _RowsDraft:
 
 def _is_value(name: str) -> bool:
     """Returns whether the name of a column is a decimal number or a time, as in a file whose first row has values."""
-    return guesses.looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
+    return looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
 
 
 def _doubt(*doubts: str) -> str:
