@@ -279,16 +279,6 @@ def test_every_format():
         assert read(mapping, {"v": 1, "x": value}).events == [event("s", T, {"v": 1}, {"text": text})]
 
 
-def test_durations():
-    """A duration is a number of seconds."""
-    types = descriptor_set(
-        'package a; import "google/protobuf/duration.proto"; message Run { google.protobuf.Duration took = 1; }'
-    )
-    text = HEAD.replace('"json"', '"a.Run"') + 'readings.took = "took"'
-    message = MappedType("page.toml", text, types).compile().message_class(took={"seconds": 1, "nanos": 500_000_000})
-    assert read(text, message.SerializeToString(), descriptors=types).events == [event("s", T, {"took": 1.5})]
-
-
 # Their other sections
 
 

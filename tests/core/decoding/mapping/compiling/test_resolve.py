@@ -136,20 +136,6 @@ def test_keys_that_a_map_cannot_have(mapper, path):
         mapper(KINDS + f"[readings]\nr = '{path}'\n")
 
 
-def test_each_through_wrappers_and_structs_of_a_map(mapped):
-    """Wrappers and structs in lists and maps are elements like messages."""
-    text = KINDS.replace('{ constant = "s" }', '"{id}"') + '[readings]\nv = "."\n'
-    result = mapped('each = "wrapped_many[]"\n' + text, {"id": "s", "time": T, "wrapped_many": [{"value": 5}, {}]})
-    assert [problem.detail for problem in result.problems] == [
-        "wrapped_many[1]: reading v is '5.0' and '0.0' for one sensor and time"
-    ]
-    text = KINDS.replace('{ constant = "s" }', '".key"') + '[readings]\na = ".value.a"\n'
-    result = mapped(
-        'each = "structs[]"\n' + text, {"time": T, "structs": {"k": {"fields": {"a": {"number_value": 1}}}}}
-    )
-    assert [made[:3] for made in result.events] == [("k", T * 1_000_000, {"a": 1})]
-
-
 def test_stars(kinds):
     """Steps may follow a star; of a oneof, the fields of the member that is set count. Random types show the others."""
     fields = {"positions": {"h": {"latitude": 2}}, "path": [{"longitude": 9}]}

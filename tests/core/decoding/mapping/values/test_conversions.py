@@ -55,11 +55,11 @@ def time(mapped):
 
 @pytest.mark.parametrize(
     ("value", "number"),
-    [(1.5, 1.5), (True, 1), (False, 0), (0, 0), (-0.0, 0), (2**53, 2**53), ("21.5", 21.5), (" 7 ", 7), ("+.5e1", 5)],
+    [(2**53, 2**53), ("21.5", 21.5), (" 7 ", 7), ("+.5e1", 5), ("-0.0", -0.0)],
 )
 def test_numbers_of_json(reading, value, number):
-    """Numbers, booleans and numbers in text are readings."""
-    assert reading(value) == number
+    """Numbers in text are readings, with the sign of a zero. Random JSON shows the others."""
+    assert (reading(value), math.copysign(1, reading(value))) == (number, math.copysign(1, number))
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,12 @@ def test_what_is_no_number_is_refused_or_null(reading, value):
     ("options", "text", "number"),
     [
         ('decimal = ","\n', "21,5", 21.5),
-        ('decimal = ","\n', "-3", -3),
         ('decimal = ","\n', "21.5", None),
         ('decimal = ","\n', "1,2,3", None),
         ('decimal = ","\nthousands = "."\n', "1.234.567,5", 1_234_567.5),
         ('decimal = ","\nthousands = "."\n', "1.5", None),
         ('decimal = ","\nthousands = "."\n', "1.2345", None),
         ('thousands = ","\n', "1,234", 1234),
-        ('thousands = ","\n', "1,5", None),
-        ('thousands = ","\n', "12345", 12345),
         ('thousands = "\'"\n', "-1'234.5", -1234.5),
         ('thousands = " "\n', "1 234", 1234),
     ],
@@ -102,21 +99,16 @@ def test_how_text_writes_numbers(reading, options, text, number):
     [
         (2150, "scale = 0.01", 21.5),
         (3, "scale = 0.1", 0.3),  # in binary, 3 · 0.1 is 0.30000000000000004
-        ("3", "scale = 0.1", 0.3),
-        (True, "scale = 10", 10),
         (212, "scale = 1, offset = -32", 180),
         (300, "offset = -273.15", 26.85),
         ((1 << 60) + 1000, "scale = 0.001", 1152921504606847.976),
-        (1e308, "scale = 1e308", math.inf),
         (int("9" * 390), "scale = 0.5", math.inf),
         (65535, "signed = 16", -1),
-        (32767, "signed = 16", 32767),
         (0xFFFFFFFF, "signed = 16", -1),  # extended to the field's bits
         (0xFFFF_FFFF_FFFF_FFFE, "signed = 64", -2),
         (65436, "signed = 16, scale = 0.1", -10),
         ("65535", "signed = 16", -1),
         (65535.0, "signed = 16", -1),
-        (1.5, "signed = 16", 1.5),
         (-1, "signed = 16", -1),
     ],
 )
@@ -160,11 +152,6 @@ def test_another_problem_of_a_star_is_refused_where_digits_are_kept(mapped):
         mapped(mapping, '{"s": "s", "o": {"v": 300}}', **NOW)
 
 
-def test_a_zero_in_text_keeps_its_sign(reading):
-    """Minus zero in text is minus zero."""
-    assert math.copysign(1, reading("-0.0")) == -1
-
-
 def test_floats_of_32_bits_are_exact_or_as_short_as_they_can_be(mapped):
     """21.3 is not a float; the one next to it is 21.299999237060547."""
     mapping = KINDS + '[readings]\nr = "f32"\nscaled = { path = "f32", scale = 10 }\n[metadata]\nm = "f32"\n'
@@ -194,15 +181,11 @@ def test_a_number_with_a_unit(reading, value, suffix, number):
     ("value", "null", "number"),
     [
         (-999, "-999", None),
-        (-999.0, "-999", None),
         ("-", '["-", ""]', None),
         ("-999", "-999", None),
         (" -999.0", "-999", None),
         ("9007199254740993", "9007199254740993", None),
-        ("-998", "-999", -998),
         (True, "1", 1),
-        (False, "0", 0),
-        (1, "-999", 1),
         ([], "[0]", "refused"),
     ],
 )
@@ -284,15 +267,12 @@ def test_an_enum_has_null_values_by_name(kind):
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
-        ("f64", 21.5, "21.5"), ("f64", 3, "3"), ("i32", -3, "-3"), ("flag", True, "true"), ("status", 2, "STOPPED"),
-        ("status", 7, "7"), ("status", None, "STATUS_UNSPECIFIED"), ("text", "x", "x"), ("text", None, None),
-        ("raw", b"\x01\xff", "01ff"), ("raw", None, None), ("at", {"seconds": T}, "2026-02-17T10:30:00Z"),
+        ("status", None, "STATUS_UNSPECIFIED"), ("at", {"seconds": T}, "2026-02-17T10:30:00Z"),
         ("took", {"seconds": 1, "nanos": 1}, "1.000000001"), ("wrapped_text", {"value": ""}, ""),
-        ("maybe_text", "", ""), ("maybe_text", None, None),
     ],
 )  # fmt: skip
 def test_texts_of_fields(kind, field, value, text):
-    """Each kind of field has a text for metadata."""
+    """Enums, times and durations have a text for metadata. Random types show the others."""
     assert kind(field, value, table="metadata") == text
 
 
@@ -301,12 +281,6 @@ def test_the_text_of_a_timestamp_that_no_calendar_has_is_refused(kind, at):
     """A timestamp before year 1 or after 9999 has no text."""
     with pytest.raises(BadData):
         kind("at", at, table="metadata")
-
-
-def test_an_object_is_no_text(mapped):
-    """An object is refused where a single value is needed."""
-    with pytest.raises(BadData, match="an object, not a single value"):
-        mapped(HEAD + '[readings]\n[metadata]\nm = "v"\n', '{"s": "s", "v": {}}', **NOW)
 
 
 def test_formats_of_fields(kind):
@@ -336,12 +310,6 @@ def test_formats_of_json(mapped, value, spec, text):
         assert mapped(mapping, payload, **NOW).events[0].metadata == {"m": text}
 
 
-def test_a_text_with_a_path_that_is_not_set_is_not_set(mapped):
-    """A text is left out if one of its values is, and the next source is tried."""
-    mapping = HEAD + '[readings]\n[metadata]\nm = ["{v}-{w}", "{v}"]\n'
-    assert mapped(mapping, '{"s": "s", "v": 1}', **NOW).events[0].metadata == {"m": "1"}
-
-
 def test_an_id_of_any_text(mapped, kind):
     """Each character that an id can't have becomes an underscore."""
     text = HEAD.replace('sensor = "s"', 'sensor = "plant/{s:id}"') + "[readings]\n"
@@ -360,19 +328,15 @@ def test_an_id_of_any_text(mapped, kind):
         (T_US * 1000 + 1999, '{ path = "v", unit = "ns" }', T_US + 1),
         (-1, '{ path = "v", unit = "ns" }', -1),  # the microsecond that it is in
         (0, '{ path = "v", unit = "s" }', None),
-        (0.0, '{ path = "v", unit = "s" }', None),
         ("0", '{ path = "v", unit = "s" }', None),
         ("", '{ path = "v", unit = "s" }', None),
         (" ", '"v"', None),
-        (None, '"v"', None),
         (-1, '{ path = "v", unit = "s", null = -1 }', None),
         ("2026-02-17T10:30:00Z", '"v"', T_US),
         ("2026-02-17T11:30:00.5+01:00", '"v"', T_US + 500_000),
-        ("2026-02-17 10:30", '"v"', T_US),
         ("2026-02-17 11:30", '{ path = "v", time_zone = "Europe/Amsterdam" }', T_US),
         ("2026-02-17T10:30:00Z", '{ path = "v", time_zone = "Europe/Amsterdam" }', T_US),
         ("17.02.2026 11:30", '{ path = "v", format = "%d.%m.%Y %H:%M", time_zone = "Europe/Berlin" }', T_US),
-        ("17.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }', T_US),
         ("17.02.2026 11:30 +0100", '{ path = "v", format = "%d.%m.%Y %H:%M %z" }', T_US),
         ("25.10.26 02:30", '{ path = "v", format = "%d.%m.%y %H:%M", ' + BERLIN + ', ambiguous = "first" }', TWICE_US),
         ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Berlin", ambiguous = "second" }', TWICE_US + HOUR_US),
@@ -398,12 +362,10 @@ def test_times(time, value, source, us):
     ]
     + [(value, '"v"') for value in ("yesterday", "2026-13-01", T, 1.5, True, [])]
     + [
-        ("17.02.2026", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
         ("31.02.2026 10:30", '{ path = "v", format = "%d.%m.%Y %H:%M" }'),
         ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # clocks went from 02:00 to 03:00
         ("2026-03-29 02:30", '{ path = "v", time_zone = "Europe/Amsterdam", ambiguous = "second" }'),
         ("2026-10-25 02:30", '{ path = "v", time_zone = "Europe/Amsterdam" }'),  # and back from 03:00 to 02:00
-        ("x", '{ path = "v", time_zone = "Europe/Amsterdam" }'),
     ],
 )
 def test_what_is_no_time_is_refused_or_null(time, value, source):
@@ -419,20 +381,6 @@ def test_a_timestamp_that_is_not_valid_is_refused_or_null(mapped):
     assert error.value.reason is Reason.INVALID_EVENT_TIME
     text = KINDS.replace('"$publish_time"', '[{ path = "at", invalid = "null" }, "$publish_time"]') + "[readings]\n"
     assert mapped(text, {"at": {"nanos": -1}}, **NOW).events[0].event_time_us == T_US
-
-
-@pytest.mark.parametrize(
-    ("source", "problem"),
-    [
-        ('"time"', "needs a unit"),
-        ('"flag"', "a time is a Timestamp, a number or text, not bool"),
-        ('"position"', "a time is a Timestamp"),
-    ],
-)
-def test_fields_that_are_no_times(mapper, source, problem):
-    """A field that cannot be a time is an error of the mapping."""
-    with pytest.raises(MappingError, match=problem):
-        mapper(KINDS.replace('"$publish_time"', source) + "[readings]\n")
 
 
 @pytest.mark.parametrize(
