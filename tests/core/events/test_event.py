@@ -66,14 +66,10 @@ class TestSensorId:
 class TestEventTime:
     @pytest.mark.parametrize("time_us", [EARLIEST_US, EARLIEST_US + 1, NOW_US, NOW_US + HOUR_US - 1, NOW_US + HOUR_US])
     def test_valid(self, time_us):
-        """Event times from 2000 to now + max_future are valid, both inclusive, to the microsecond."""
-        assert check(event(event_time_us=time_us)).event_time_us == time_us
-
-    def test_nanoseconds_are_cut(self):
-        """Nanoseconds are truncated to microseconds."""
-        proto = event()
-        proto.event_time.nanos = 123_456_999
-        assert check(proto).event_time_us % 1_000_000 == 123_456
+        """Event times from 2000 to now + max_future are valid, both inclusive. Nanoseconds are cut to microseconds."""
+        proto = event(event_time_us=time_us)
+        proto.event_time.nanos += 999
+        assert check(proto).event_time_us == time_us
 
     def test_missing(self):
         """An unset event time is missing, not in 1970."""
@@ -203,17 +199,6 @@ def test_giants_are_not_kept():
 
 
 class TestSerialized:
-    def test_valid_event_keeps_its_message(self):
-        """A valid event has the publisher's id and the message as received."""
-        proto = event(event_id="e-1")
-        assert check(proto).event_id == "e-1"
-        assert check(proto).message is proto
-
-    def test_round_trip(self):
-        """A serialized event parses back to the same event."""
-        checked = check(event(metadata={"location": "Zürich"}, event_id="e-1"))
-        assert deserialized(serialized(checked)) == checked
-
     @given(
         st.dictionaries(st.text(max_size=5), st.floats(allow_nan=False), max_size=20),
         st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=20),
@@ -237,13 +222,14 @@ class TestSerialized:
         """An event without a message is serialized with its time to the microsecond and its id."""
         plain = Event("balloon-7", NOW_US + 123_456, {"t": -0.0}, {"k": ""}, "e-1")
         read = deserialized(serialized(plain))
-        assert read[:5] == plain[:5]
+        assert read[:5] == plain[:5] == deserialized(serialized(read))[:5]
         assert math.copysign(1, read.readings["t"]) == -1
 
     def test_unknown_fields_are_kept(self):
         """Unknown fields, from a newer publisher, survive serialization."""
         data = event().SerializeToString() + b"\xf8\x07\x2a"  # field 127, varint 42
         (decoded,) = decode(message(data))
+        assert check(decoded).message is decoded
         again = serialized(deserialized(serialized(check(decoded))))
         assert again.endswith(b"\xf8\x07\x2a")
 

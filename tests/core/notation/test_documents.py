@@ -44,7 +44,6 @@ def test_nobody_else_parses() -> None:
     ("data", "problem"),
     [
         (b"[" * 100_000, "it is nested more than 100 levels deep"),
-        (b'{"a":' * 100_000, "it is nested more than 100 levels deep"),
         (b"[" * 101 + b"]" * 101, "it is nested more than 100 levels deep"),
         (b'{"a":[' * 60 + b"]}" * 60, "it is nested more than 100 levels deep"),
         (b"1e400", "'1e400' is beyond the range of a double"),
@@ -99,7 +98,6 @@ def test_depth(value: object, levels: int, name: str) -> None:
         (f"[{'.'.join(['a'] * 101)}]", "it is nested more than 100 levels deep"),
         ("'' . \"b.\". c-d ." * 40 + "e = 1", "it is nested more than 100 levels deep"),
         (f"a = {'[' * 50_000}", "it is nested more than 100 levels deep"),
-        (f"a = {'{a=' * 50_000}", "it is nested more than 100 levels deep"),
         ("".join(f"[[{'.'.join('a' * n)}]]\n" for n in range(1, 60)), "it is nested more than 100 levels deep"),
         (f"a = {'9' * 5000}", "an integer has thousands of digits"),
         (f"a = [{{ b = 0x{'f' * 5000} }}]", "an integer is beyond the range of a double"),
