@@ -21,7 +21,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import noted_id, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.dead_letters import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration

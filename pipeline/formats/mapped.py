@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
 from pipeline.core.decoding.mapped_type import MappedType

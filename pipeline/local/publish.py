@@ -25,7 +25,7 @@ from pipeline.cloud.connection.names import TableName, topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.events.message import message_of
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.declared import DeclaredSchema

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.dead_letters import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapped_type import MappedType

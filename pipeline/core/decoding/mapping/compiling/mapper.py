@@ -21,7 +21,7 @@ from pipeline.core.decoding.mapping.language import model
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
 from pipeline.core.decoding.mapping.values import conversions, nodes
-from pipeline.core.decoding.mapping.values.conditions import NeverHolds, tester, useless_null
+from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
 from pipeline.core.events.dead_letter import dead_letter_name, published_at

@@ -14,8 +14,7 @@ from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
 from pipeline.core.decoding.mapping.values import nodes
-from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, order_of
-from pipeline.core.decoding.mapping.values.conversions import leaf_text
+from pipeline.core.decoding.mapping.values.conversions import leaf_text, lookup_text_of, order_of
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Getter, Leaf, Many, Node, Record, Steps
 from pipeline.core.events.event import MAX_READINGS

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events import dead_letter
 from pipeline.core.events.event import LATEST_US
@@ -207,7 +206,7 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
         BadData: the payload cannot be decoded, and no mapping decoded it when it was shown.
         ValueError: the object is not a dead letter, an event in it is not one, or it is a refused table row.
     """
-    if document.get("reason") == ROW_REFUSED:
+    if document.get("reason") == dead_letter.ROW_REFUSED:
         raise ValueError("a table row that Bigtable refused, not a message")
     attributes, own = _attributes_of(document)
     original = Message(_payload(document.get("data") or ""), attributes)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.records import (
+from pipeline.core.dead_letters import (
     LETTER_COLUMNS,
     DeadLetter,
     LetterGroups,
