@@ -1,7 +1,6 @@
 """The built-in types, written as mappings, against their own reader; and JSON of other types of protobuf."""
 
 import json
-import math
 
 import pytest
 from google.protobuf import json_format
@@ -11,12 +10,13 @@ from hypothesis import strategies as st
 
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import BuiltIn
-from pipeline.core.events.event import EARLIEST_US, LATEST_US
+from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.proto import sensor_event_pb2
-from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch
+from pipeline.proto.sensor_event_pb2 import SensorEventBatch
 from tests.core.decoding.mapping.protos import descriptor_set
+from tests.core.events.building import HOUR_US, REFUSED
 from tests.support import strategies
 
 TYPES = FileDescriptorSet()
@@ -85,41 +85,13 @@ def test_events_and_batches(events, encoding):
         assert mapped == built_in == ([event[:5]], set())
 
 
-def _with(**changes):
-    fields = {"sensor_id": "a", "event_time_us": T, "readings": {"t": 1.0}, "metadata": {}, "event_id": ""} | changes
-    return sensor_event(**fields)
-
-
-def _with_nanos(nanos):
-    event = _with()
-    event.event_time.nanos = nanos
-    return event
-
-
-INVALID = {
-    Reason.MISSING_SENSOR_ID: [_with(sensor_id=""), _with(sensor_id="  ")],
-    Reason.INVALID_SENSOR_ID: [_with(sensor_id="a#"), _with(sensor_id="é"), _with(sensor_id="a" * 257)],
-    Reason.MISSING_EVENT_TIME: [SensorEvent(sensor_id="a", readings={"t": 1})],
-    Reason.INVALID_EVENT_TIME: [_with_nanos(-1), _with_nanos(1_000_000_000)],
-    Reason.EVENT_TIME_TOO_EARLY: [_with(event_time_us=EARLIEST_US - 1), _with(event_time_us=0)],
-    Reason.EVENT_TIME_IN_FUTURE: [_with(event_time_us=T + 2)],
-    Reason.NO_READINGS: [_with(readings={})],
-    Reason.TOO_MANY_READINGS: [_with(readings={f"m{index}": 1.0 for index in range(1001)})],
-    Reason.INVALID_METRIC_NAME: [_with(readings={"1x": 1.0}), _with(readings={"": 1.0})],
-    Reason.NON_FINITE_VALUE: [_with(readings={"t": math.nan}), _with(readings={"t": -math.inf})],
-    Reason.TOO_MUCH_METADATA: [_with(metadata={f"m{index}": "x" for index in range(101)})],
-    Reason.INVALID_METADATA_NAME: [_with(metadata={"a b": "x"})],
-    Reason.METADATA_TOO_LONG: [_with(metadata={"m": "é" * 2049})],
-}
-
-
-@pytest.mark.parametrize("reason", INVALID)
+@pytest.mark.parametrize("reason", REFUSED)
 def test_an_event_that_is_refused(reason):
     """Both readers give the same reason; of a batch, the other events are kept."""
-    for invalid in INVALID[reason]:
-        built_in, mapped = _both(_message(invalid, "BINARY"), T + 1)
+    for invalid in REFUSED[reason]:
+        built_in, mapped = _both(_message(invalid, "BINARY"), T + HOUR_US)
         assert mapped == built_in == ([], {reason})
-        built_in, mapped = _both(_message(SensorEventBatch(events=[VALID, invalid]), "BINARY"), T + 1)
+        built_in, mapped = _both(_message(SensorEventBatch(events=[VALID, invalid]), "BINARY"), T + HOUR_US)
         assert built_in == ([("valid", T, {"t": 1.5}, {"site": "roof"}, "e1")], {reason})
         if reason is Reason.NO_READINGS:  # which with `each` is no event
             assert mapped == (built_in[0], set())
