@@ -27,11 +27,11 @@ from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.message_files import DescriptorFile, located, parse_mapping_file, with_type
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.decoding.mapping.authoring.check import check as report_on
 from pipeline.core.decoding.mapping.language.model import JSON, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REASON, original_of
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
@@ -397,7 +397,7 @@ def _pulled(subscription: str) -> "Sampled":
 
 def _of_sample(sampled: "Sampled", time_zone: str, publish_time: datetime | None) -> tuple[str, Callable[[], None]]:
     """Returns the draft for a sample, and the function that shows what it makes of the sample."""
-    from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import MappedType
     from pipeline.formats.samples import draft_of, trials_of_sample
 
     text = draft_of(sampled, time_zone)

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from pipeline.core.decoding.decoded import Decoded
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import Decoded, MappedType
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.formats.files import open_records

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.decoding import decoded
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.compiling import execution, resolve
 from pipeline.core.decoding.mapping.language import model, paths
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES
+from pipeline.core.decoding.message_types import MappedType, TopicSchema
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
@@ -347,14 +346,14 @@ def test_limits():
     for number, unit in (
         (model.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
-        (decoded.MAX_ELEMENTS, "elements"),
+        (resolve.MAX_ELEMENTS, "elements"),
         (execution.MAX_VALUES, "values"),
         (paths.MAX_PATH, "characters"),
         (paths.MAX_STEPS, "steps"),
         (resolve.MAX_WAYS, "fields of `oneof`s"),
     ):
         assert f"{number:,} {unit}" in " ".join(limits.split())
-    assert f"{decoded.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
+    assert f"{resolve.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
 
 
 def test_a_type_that_changes(report):

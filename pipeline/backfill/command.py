@@ -37,8 +37,7 @@ from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.request import Backfill, BackfillResult
-    from pipeline.core.decoding.mapped_type import MappedType
-    from pipeline.core.decoding.message_types import DecoderFunction
+    from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _DURATION = Parsed("duration", parse_duration)
 _TO_GO_ON = "run the same command again to go on after the files that are done, or with --restart to begin anew"

@@ -21,8 +21,7 @@ from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.mapped_type import MappedType
-    from pipeline.core.decoding.message_types import DecoderFunction
+    from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _PAGE = 1000
 

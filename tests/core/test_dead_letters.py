@@ -18,7 +18,7 @@ from pipeline.core.dead_letters import (
     replay_of_json,
 )
 from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter, replay_of
 from pipeline.core.events.message import (
     BATCH_TYPE,

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from pipeline.core.decoding.decoded import MessageType
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
-from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageType, MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, parse
 from pipeline.core.events.protobuf_json import event_json

@@ -8,8 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import BuiltIn
+from pipeline.core.decoding.message_types import BuiltIn, MappedType
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message, sensor_event
 from pipeline.core.events.reasons import BadData, Reason

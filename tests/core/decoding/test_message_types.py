@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
-from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
 from pipeline.core.events.message import BATCH_TYPE, EVENT_TYPE, Message, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.proto.sensor_event_pb2 import SensorEvent, SensorEventBatch

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.decoding.decoded import MAX_ELEMENTS, MAX_PROBLEMS, too_many_elements
-from pipeline.core.decoding.mapping.compiling.resolve import Branch
+from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, too_many_elements
 from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
@@ -171,6 +170,8 @@ def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Write
     return write
 
 
+MAX_PROBLEMS = 1000
+"""The most problems of a message that are kept: a broken one may have one in every two bytes."""
 MAX_VALUES = 2_000_000
 """A message whose elements together have more values is refused; those of the message count for each element."""
 MAX_VALUES_OF_ANY = 100_000

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pipeline.core.decoding.decoded import MAX_ELEMENTS, too_many_elements
 from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
@@ -18,7 +17,10 @@ from pipeline.core.decoding.mapping.values.conversions import leaf_text, lookup_
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Getter, Leaf, Many, Node, Record, Steps
 from pipeline.core.events.event import MAX_READINGS
+from pipeline.core.events.reasons import BadData, Reason
 
+MAX_ELEMENTS = 100_000
+"""A message is refused if ``each`` or a star goes through more elements."""
 MAX_WAYS = 1000
 """A path through more members of oneofs is refused, and so is a star that stands for more fields."""
 MAX_DEPTH = 100  # of messages that ** goes through
@@ -27,6 +29,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _MAX_LABEL = 1000  # characters; a valid name has fewer
 
 _T = TypeVar("_T")
+
+
+def too_many_elements(what: str) -> BadData:
+    """Returns the problem of a message with too many elements."""
+    return BadData(Reason.TOO_MANY_ELEMENTS, f"{what} more than {MAX_ELEMENTS:,} elements of the message")
 
 
 class _UnboundedError(PathError):

@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from pipeline.core.decoding.decoded import refused_once
 from pipeline.core.decoding.mapping.compiling import resolve
 from pipeline.core.decoding.mapping.values import conversions
 from pipeline.core.decoding.mapping.values.conversions import plainly
+from pipeline.core.decoding.message_types import refused_once
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
 from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData
 from tests.core.decoding.mapping import generated, reference
