@@ -126,7 +126,7 @@ class LetterGroups:
             group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
 
     def by_reason(self) -> list[LetterGroup]:
-        """Returns all groups, those of the most frequent reason first, and of a reason the largest first."""
+        """Returns all groups, the most frequent reason first, and the largest group of a reason first."""
         counts = self.reasons()
         return sorted(
             self._groups.values(),

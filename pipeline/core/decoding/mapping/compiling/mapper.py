@@ -81,10 +81,10 @@ class Compiler:
 
     def compile(self) -> None:
         mapping, compiled = self._mapping, self.compiled
-        _, compiled.sensor = self._text("sensor", mapping.sensor)
+        _, compiled.sensor = self._first("sensor", mapping.sensor, self._text)
         _, compiled.time = self._first("time", mapping.time, self._time)
         if mapping.event_id:
-            _, compiled.event_id = self._text("event_id", mapping.event_id)
+            _, compiled.event_id = self._first("event_id", mapping.event_id, self._text)
         for condition in mapping.skip_if:
             depth, holds = self._condition("skip_if", condition)
             compiled.at(depth).skips.append(holds)
@@ -108,9 +108,9 @@ class Compiler:
         if "*" in entry.name and entry.label is None:
             self._add_star(key, entry, destination)
             return
-        depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._metadata)
+        depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._text)
         if entry.label is not None:
-            depth_of_label, label_of = self._text(f"{key}.name", entry.label)
+            depth_of_label, label_of = self._first(f"{key}.name", entry.label, self._text)
             depth = max(depth, depth_of_label)
             write = execution.labelled(key, value_of, label_of, self._namer(entry), destination)
         else:
@@ -195,22 +195,10 @@ class Compiler:
                 found.append(_conditional(get, holds))
         return max(depths), nodes.first_set(found)
 
-    def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
-        return self._first(key, value, self._metadata)
-
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
-        ways = list(self._ways(key, source.path))
-        for at, get, node in ways:
-            try:
-                convert = conversions.number_of(key, node, source, self._mapping)
-            except MappingError as error:
-                if len(ways) == 1:
-                    raise
-                hint = f"{source.path} is one of several fields; name those to read"
-                raise MappingError(error.key, f"{error.problem}; {hint}") from None
-            yield at, self._at(at, nodes.composed(get, convert))
+        return self._converted(key, source.path, lambda node: conversions.number_of(key, node, source, self._mapping))
 
-    def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+    def _text(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.constant is not None:
             yield ENVELOPE, lambda _: source.constant
         elif source.template is not None:
@@ -227,8 +215,7 @@ class Compiler:
             return
         if source.template is not None:
             depth, text = self._template(key, source)
-            convert = conversions.time_of(key, Leaf("string"), source)
-            yield depth, nodes.composed(text, convert)
+            yield depth, nodes.composed(text, conversions.time_of(key, Leaf("string"), source))
             return
         yield from self._converted(key, path, lambda node: conversions.time_of(key, node, source))
 
@@ -277,8 +264,15 @@ class Compiler:
     def _converted(
         self, key: str, path: Path | None, converter: Callable[[Node], Getter]
     ) -> Iterator[tuple[int, ScopeGetter]]:
-        for at, get, node in self._ways(key, path):
-            yield at, self._at(at, nodes.composed(get, converter(node)))
+        ways = list(self._ways(key, path))
+        for at, get, node in ways:
+            try:
+                yield at, self._at(at, nodes.composed(get, converter(node)))
+            except MappingError as error:
+                if len(ways) == 1:
+                    raise
+                hint = f"{path} is one of several fields; name those to read"
+                raise MappingError(error.key, f"{error.problem}; {hint}") from None
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
         """Yields the ways of a path without a star to its value: the level at which it is read, the getter, the node.
@@ -314,11 +308,11 @@ class Compiler:
         read = _attribute(name)
         if not part:
             return read
+        (group,) = part
         pattern = self._mapping.attributes.get(name)
-        if pattern is None or part[0] not in pattern.groupindex:
+        if pattern is None or group not in pattern.groupindex:
             known = f"it has {', '.join(pattern.groupindex)}" if pattern else "declare its parts under [attributes]"
-            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; {known}")
-        group = part[0]
+            raise MappingError(key, f"{path}: attribute {name} has no part {group!r}; {known}")
 
         def get(message: Message) -> str | None:
             found = pattern.fullmatch(read(message) or "")

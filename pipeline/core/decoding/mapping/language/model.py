@@ -79,7 +79,7 @@ class Source:
         invalid: whether a value of the wrong kind refuses the event or counts as not set.
         format: the format of a time that is text, in the syntax of ``strptime``; None is ISO 8601.
         time_zone: the time zone of a time that is text without an offset; None is UTC.
-        ambiguous: which of two times that clocks show alike is used; ``order``: the order of a file decides.
+        ambiguous: the choice of two times that clocks show alike; ``order``: the order of a file decides.
     """
 
     path: Path | None = None
@@ -104,6 +104,11 @@ class Source:
         """The paths whose values it takes."""
         placeholders = [part.path for part in self.template or () if isinstance(part, Placeholder)]
         return [path for path in (self.path, self.name_of, *placeholders) if path]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Every path that it reads."""
+        return [*self.value_paths, *(condition.path for condition in self.when)]
 
 
 Value = tuple[Source, ...]
@@ -200,11 +205,8 @@ class Mapping:
     @property
     def paths(self) -> list[Path]:
         """Every path of the mapping."""
-        sources = [source for _, value in self.values for source in value]
-        conditions = [condition for _, condition in self.conditions]
-        conditions += [condition for source in sources for condition in source.when]
-        in_sources = [path for source in sources for path in source.value_paths]
-        return [*in_sources, *(condition.path for condition in conditions), *self.each]
+        in_values = [path for _, value in self.values for source in value for path in source.paths]
+        return [*in_values, *(condition.path for _, condition in self.conditions), *self.each]
 
     @property
     def of_file(self) -> Path | None:

@@ -145,15 +145,6 @@ def test_problems_beyond_a_thousand_are_not_kept(mapped):
     assert problem.detail.endswith("; and over 999 more problems")
 
 
-def test_more_elements_than_a_message_may_have(mapped):
-    """More than 100,000 elements are TOO_MANY_ELEMENTS."""
-    text = JSON + 'each = "e[].f[]"\n[readings]\nv = "."\n'
-    document = {"id": "s", "t": T, "e": [{"f": [0] * 1000}] * 100}
-    with pytest.raises(BadData, match="more than 100,000 elements") as error:
-        mapped(text, json.dumps(document))
-    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
-
-
 def test_more_values_than_a_message_may_have(mapped):
     """Each element has those of the message, so a message of kilobytes could become events of gigabytes."""
     text = JSON + 'each = "e[]"\n[readings]\n"*" = "o.*"\n[metadata]\nx = "."\n'
