@@ -175,8 +175,8 @@ def try_(
         tried: list[tuple[str, Message, Trial]] = []
         for file in files:
             if not is_record_file(file):
-                told = {**attributes, **file_attributes(str(file))} if of_file else attributes
-                message = Message(file.read_bytes(), told, "", at)
+                named = {**attributes, **file_attributes(str(file))} if of_file else attributes
+                message = Message(file.read_bytes(), named, "", at)
                 tried.append((str(file), message, trials.of(message, latest_us)))
                 continue
             try:
@@ -189,11 +189,10 @@ def try_(
         raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
     if of_file:
         raise click.UsageError(f"{of_file[0]}: messages of a subscription have no file; try the mapping on a FILE")
-    stopped = False
-    with pulled_messages(str(subscription), limit, wait) as pulled:
-        _show(((source, each, trials.of(each, latest_us)) for source, each in pulled.messages), as_json=as_json)
-        stopped = pulled.stopped()
-    ctx.exit(130 if stopped else 0)
+    with pulled_messages(str(subscription), limit, wait) as (pulled, stopped):
+        _show(((source, each, trials.of(each, latest_us)) for source, each in pulled), as_json=as_json)
+        exit_code = 130 if stopped() else 0
+    ctx.exit(exit_code)
 
 
 def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None:
@@ -212,16 +211,13 @@ def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None
         )
 
 
-class Pulled(NamedTuple):
-    """Messages with their sources, and whether Ctrl-C was pressed."""
-
-    messages: list[tuple[str, Message]]
-    stopped: Callable[[], bool]
+_Pulled = tuple[list[tuple[str, Message]], Callable[[], bool]]
+"""Messages with their sources, and whether Ctrl-C was pressed."""
 
 
 @contextmanager
-def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[Pulled]:
-    """Pulls messages; those of a dead-letter topic as they were when they were refused. Gives all back at the end."""
+def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]:
+    """Pulls messages, and gives them back at the end; a dead letter is the message that was refused."""
     with open_backlog(subscription) as (backlog, stopped):
         found: list[tuple[str, Message]] = []
         for page in backlog.pages(limit, first=limit, wait_seconds=wait.total_seconds(), stopped=stopped):
@@ -231,7 +227,7 @@ def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[
         if not found and not stopped():
             waited = f"within {format_duration(wait)}" if wait else "at once"
             click.echo(f"no message from {subscription} {waited}", err=True)
-        yield Pulled(found, stopped)
+        yield found, stopped
 
 
 class CheckedMapping(NamedTuple):
@@ -385,8 +381,8 @@ def _read(sample: Path) -> "Sampled":
 def _pulled(subscription: str) -> "Sampled":
     from pipeline.formats.samples import sample_of_messages
 
-    with pulled_messages(subscription, _MESSAGES, _WAIT) as pulled:
-        messages = [message for _, message in pulled.messages]
+    with pulled_messages(subscription, _MESSAGES, _WAIT) as (pulled, _):
+        messages = [message for _, message in pulled]
     if not messages:
         raise click.ClickException("there is nothing to draft a mapping of")
     try:

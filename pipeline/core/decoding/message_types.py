@@ -1,4 +1,4 @@
-"""The message types that a job reads: the built-in ones, those of mappings, and whatever a decoder function reads.
+"""The message types that a job reads: built-in ones, types of mappings, and whatever a decoder function reads.
 
 The attribute ``message_type`` names the type of a message, unless a mapping declares other conditions.
 """
@@ -208,7 +208,7 @@ class MappedType:
     def compile(self) -> Mapper:
         """Returns the compiled mapping, for the newest revision of a schema. Raises MappingError.
 
-        Older revisions are compiled too. They may lack fields that came later, but no field may have another type.
+        Older revisions are compiled too. They may lack fields of later ones, but no field may have another type.
         """
         if not isinstance(self.descriptors, TopicSchema):
             return self._compiled("", self.descriptors, strict=True)

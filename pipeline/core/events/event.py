@@ -1,6 +1,6 @@
 """Valid events, and the rules that make an event valid.
 
-This module alone decides whether an event is valid, or gives the reason why it is refused.
+No other module decides whether an event is valid, or gives the reason why it is refused.
 """
 
 import math

@@ -6,7 +6,7 @@ times as much.
 A text without an offset is UTC, or a local time of a zone: as its clocks showed it, the first time if they showed it
 twice. If clocks skipped it, it is as if they had not changed: 02:30 in a night without that hour is 03:30.
 
-Zone data is that of the package ``tzdata``, never that of the system: workers, the launcher and readers agree.
+Zone data is from the package ``tzdata``, never from the system: workers, the launcher and readers agree.
 """
 
 import difflib

@@ -1,4 +1,4 @@
-"""Finds the line of a key in TOML, for messages about its value: tomllib tells lines of syntax errors alone."""
+"""Finds the line of a key in TOML, for messages about its value: tomllib has only lines of syntax errors."""
 
 import bisect
 import re
@@ -39,7 +39,7 @@ def line_of(text: str, problem: str) -> int | None:
 
 
 def _first(lines: list[str], most: int) -> tuple[dict[str, Any], int]:
-    """Returns the document of the first lines, at most so many, and their number, without a statement that is cut."""
+    """Returns the document of at most ``most`` first lines, and their number, without a statement that is cut."""
     for number in range(most, 0, -1):
         try:
             return parse_toml("\n".join(lines[:number]) + "\n"), number

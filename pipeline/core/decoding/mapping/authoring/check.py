@@ -95,7 +95,7 @@ def _together(left: Sequence[tuple[Place, tuple[str, str]]]) -> Iterator[Left]:
     """Yields what is left out: a field with many values once, if all are."""
     kept = {place.steps[:end] for place, (state, _) in left if state != "unmapped" for end in range(len(place.steps))}
     sizes = Counter(place.steps[:end] for place, _ in left for end in range(1, len(place.steps)))
-    told = set()
+    listed = set()
     for place, (state, note) in left:
         if state != "unmapped":
             continue
@@ -103,8 +103,8 @@ def _together(left: Sequence[tuple[Place, tuple[str, str]]]) -> Iterator[Left]:
         first = next(around, place.steps)
         if note or sizes[first] <= _MOST_ALONE:
             yield Left(_place(place), str(place.node), note)
-        elif first not in told:
-            told.add(first)
+        elif first not in listed:
+            listed.add(first)
             yield Left(_place(Place(first, place.node)), f"{sizes[first]:,} values")
 
 

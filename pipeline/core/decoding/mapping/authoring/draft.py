@@ -179,7 +179,8 @@ class _Draft:
         return self._level(place) == len(self._each.steps)
 
     def _sensors(self) -> tuple[list[Place], Place | None]:
-        """Returns the places that may name the sensor, the likeliest first, and the one that tells elements apart.
+        """Returns the places that may name the sensor, the likeliest first, and the place that differs between
+        elements.
 
         The latter is None unless elements have no time of their own.
         """

@@ -17,7 +17,7 @@ LIKELY = 20
 CALLED_ID = 50
 """The least rank of a field that is called an id."""
 ATTRIBUTES = ("service.instance.id", "host.name", "service.name")
-"""Keys of attributes that tell sensors apart, by OpenTelemetry's conventions."""
+"""Keys of attributes that differ between sensors, by OpenTelemetry's conventions."""
 CALLED_TIME = 80
 """The least rank of a field that is called time or timestamp."""
 
@@ -157,7 +157,7 @@ class TimeNotation(NamedTuple):
     Attributes:
         is_local: whether the times have no offset.
         swapped: the format that reads day and month the other way round, if it fits as well.
-        is_date: whether the times are dates alone.
+        is_date: whether the times are dates without a time of day.
     """
 
     unit: str = ""

@@ -49,7 +49,7 @@ class Column:
 
     Args:
         name: the name.
-        values: the values of all records, None in those without the column.
+        values: the values of all records, None for a record without the column.
     """
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
@@ -121,7 +121,7 @@ class Column:
 
 
 def columns_of(records: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Returns the columns of records, in the order in which they come."""
+    """Returns the columns of records, in their order."""
     names = list(dict.fromkeys(name for record in records for name in record if name))
     return [Column(name, [record.get(name) for record in records]) for name in names]
 
@@ -244,7 +244,7 @@ class _RowsDraft:
             yield '# readings = { value = ".value" }'
 
     def _time_columns(self) -> list[Column]:
-        """Returns the column of the time, or those of the date and of the time of day."""
+        """Returns the column of the time, or the columns of the date and of the time of day."""
         whole = [column for column in self._columns if column.time and not column.time.is_date]
         dates = [column for column in self._columns if column.time and column.time.is_date]
         clocks = [column for column in self._columns if column.clock]
@@ -375,7 +375,7 @@ class _RowsDraft:
         return None, None, False
 
     def _divided(self) -> tuple[list[Column], list[Column], list[tuple[Column, str]]]:
-        """Returns the columns of readings, those of metadata, and those left out, with the reason."""
+        """Returns the columns of readings, of metadata, and the columns left out, with the reason."""
         readings, metadata, left_out = [], [], []
         for column in self._rest:
             name = column.slug

@@ -173,9 +173,9 @@ def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Write
 MAX_PROBLEMS = 1000
 """The most problems of a message that are kept: a broken one may have one in every two bytes."""
 MAX_VALUES = 2_000_000
-"""A message whose elements together have more values is refused; those of the message count for each element."""
+"""A message whose elements together have more values is refused. Each element has the values of the message too."""
 MAX_VALUES_OF_ANY = 100_000
-"""So many are never too many. Beyond, a message may have one for each of its bytes."""
+"""This number is never too many. Beyond it, a message may have one value for each of its bytes."""
 _TEXT = 16  # characters of metadata that count as another value
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
@@ -225,7 +225,7 @@ class EventCollector:
             self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
 
     def count(self, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        """Counts the values of an element, its own and those from above. Raises BadData for too many."""
+        """Counts the values of an element, its own and the values from above. Raises BadData for too many."""
         self._values_left -= len(readings) + len(metadata)
         if metadata:
             self._values_left -= sum(map(len, metadata.values())) // _TEXT
@@ -334,7 +334,7 @@ class CompiledBranch:
         metadata: dict[str, str],
         at: tuple[int, ...],
     ) -> None:
-        """Goes through the elements below the current one, which is at level ``above``, and those below them."""
+        """Goes through the elements below the current one, which is at level ``above``, and below them."""
         for name, text in metadata.items():  # each element would have it
             if len(text) > MAX_METADATA_BYTES:
                 raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
@@ -375,7 +375,7 @@ class CompiledBranch:
         *,
         has_own: bool,
     ) -> None:
-        """Adds the event of an element, which may have metadata of its own besides that of the levels above."""
+        """Adds the event of an element, which may have metadata of its own besides the metadata of the levels above."""
         sensor, time_us = self.sensor(scope), self.time(scope)
         is_kept = (collector.metadata_alone and has_own) or kept_digits(metadata) is not None
         if sensor is None or time_us is None:

@@ -1,7 +1,7 @@
 """Compiles a mapping against the type of its messages, and makes events of messages with it.
 
 A mapping without ``each`` has one level: the message. With ``each``, every ``[]`` of its path adds a level of elements.
-A path without ``[]`` is read once for each message, one with a single ``[]`` once for each of those elements, and so
+A path without ``[]`` is read once for each message, a path with a single ``[]`` once for each of its elements, and so
 on.
 """
 
@@ -277,7 +277,7 @@ class Compiler:
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
         """Yields the ways of a path without a star to its value: the level at which it is read, the getter, the node.
 
-        ``reads`` tells whether the value itself is read, and not only whether it is set.
+        ``reads`` is whether the value itself is read, and not only whether it is set.
         """
         if path is None:
             return

@@ -44,7 +44,7 @@ class Items(NamedTuple):
     """Values that a star stands for: ``get`` returns pairs of a dotted name and a value of the kind of ``node``.
 
     It returns None if what contains them is not set. ``names`` lead to the values from the message; ``*`` stands for an
-    element of a repeated field or an entry of a map. ``whole`` returns all values by name at once, where that is
+    element of a repeated field or an entry of a map. ``whole`` returns all values by name together, where that is
     faster, and is None elsewhere.
     """
 
@@ -93,7 +93,7 @@ class _AtStar(NamedTuple):
 
 
 def _whole_map(node: Node, star: _AtStar) -> Callable[[Any], dict[str, Any]] | None:
-    """Returns the getter of all entries of a map by name at once; None if some are left out or need more steps."""
+    """Returns the getter of all entries of a map by name together; None if some are left out or need more steps."""
     if star.label is not None or star.after or star.left_out or not isinstance(node, Entries):
         return None
     if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:

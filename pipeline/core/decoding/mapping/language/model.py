@@ -148,7 +148,7 @@ class Mapping:
 
     Attributes:
         each: paths of repeated fields whose elements become events or parts of them; if empty, a message is one event.
-        match: conditions that tell this type's messages; None leaves that to the attribute ``message_type``.
+        match: conditions of this type's messages; None leaves that to the attribute ``message_type``.
         unmarked: whether messages without the attribute ``message_type`` are of this type too.
         types: the message types, or ``json``, that bytes, text or an ``Any`` contain, by the names of their path.
         attributes: patterns that name parts of an attribute, by the attribute's name.
@@ -179,7 +179,7 @@ class Mapping:
 
     @property
     def by_order(self) -> bool:
-        """Whether times that clocks show twice are told apart by the order of a file's records."""
+        """Whether times that clocks show twice are distinguished by the order of a file's records."""
         return any(source.ambiguous == "order" for source in self.time)
 
     def in_run(self, run: Literal["first", "second"]) -> "Mapping":

@@ -57,7 +57,7 @@ class Field(NamedTuple):
 
 
 class Star(NamedTuple):
-    """All fields, entries or elements; if ``deep``, those of all levels."""
+    """All fields, entries or elements; if ``deep``, of all levels."""
 
     deep: bool
 

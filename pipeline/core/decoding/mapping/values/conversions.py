@@ -494,7 +494,7 @@ class NeverHolds(ValueError):
 
 
 def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
-    """Returns the function that tells whether a value that is set fulfils a condition.
+    """Returns the test of whether a value that is set fulfils a condition.
 
     Raises MappingError if the condition does not fit the node, and NeverHolds if no value of the node fulfils it.
     """
