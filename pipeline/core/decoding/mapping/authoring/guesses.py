@@ -67,26 +67,18 @@ def words(name: str) -> str:
 
 def sensor_rank(place: Place) -> int:
     """Returns how likely a field names the sensor, up to 100; 0 for not at all."""
-    if not isinstance(place.node, Leaf) or place.node.kind not in ("string", "int", "bytes"):
-        return 0
     fit = rank(SENSORS, place.steps[-1])
-    if place.node.kind == "bytes" and fit < 6:
+    if place.kind not in ("string", "int", "bytes") or (place.kind == "bytes" and fit < 6):
         return 0
-    if place.node.kind == "string":
-        fit = fit or 1
-    return _less_deep(fit, place)
+    return _less_deep(fit or int(place.kind == "string"), place)
 
 
 def time_rank(place: Place) -> int:
     """Returns how likely a field is the time of the readings, up to 100; 0 for not at all."""
-    if not isinstance(place.node, Leaf):
-        return 0
     fit = rank(TIMES, place.steps[-1])
-    if place.node.kind == "timestamp":
-        fit = 5 + (fit or 2)
-    elif place.node.kind not in ("int", "double", "float", "string"):
-        return 0
-    return _less_deep(fit, place)
+    if place.kind == "timestamp":
+        return _less_deep(5 + (fit or 2), place)
+    return _less_deep(fit, place) if place.kind in ("int", "double", "float", "string") else 0
 
 
 def rank(ranks: tuple[tuple[int, str], ...], name: str) -> int:
@@ -109,25 +101,21 @@ def unit_of(place: Place) -> tuple[str, bool]:
     return "ms" if is_long else "s", False
 
 
-def is_number(place: Place) -> bool:
-    """Returns whether a field is a number or a boolean."""
-    return isinstance(place.node, Leaf) and place.node.kind in ("double", "float", "int", "bool", "duration")
-
-
 def is_reading(place: Place) -> bool:
     """Returns whether a field measures something, by its name: a number, but no id, counter of messages or time."""
     name = next(step for step in reversed(place.steps) if step.isidentifier())
-    return is_number(place) and not fits(NO_READING, name) and not time_rank(place)
+    is_number = place.kind in ("double", "float", "int", "bool", "duration")
+    return is_number and not fits(NO_READING, name) and not time_rank(place)
 
 
 def is_text(place: Place) -> bool:
     """Returns whether a field is text, or the name of an enum's value."""
-    return isinstance(place.node, Leaf) and place.node.kind in ("string", "enum")
+    return place.kind in ("string", "enum")
 
 
 def names_a_reading(place: Place) -> bool:
     """Returns whether a field is the name of a reading, beside its value."""
-    return isinstance(place.node, Leaf) and place.node.kind == "string" and fits(NAME, place.steps[-1])
+    return place.kind == "string" and fits(NAME, place.steps[-1])
 
 
 def is_value(place: Place) -> bool:

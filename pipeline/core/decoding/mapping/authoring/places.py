@@ -32,6 +32,11 @@ class Place:
         return text.removeprefix(".")
 
     @property
+    def kind(self) -> str:
+        """The kind of a single value; empty for another node."""
+        return self.node.kind if isinstance(self.node, Leaf) else ""
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the fields."""
         return tuple(step for step in self.steps if step not in (MANY, ENTRY))
