@@ -190,6 +190,11 @@ class MadeEvent(NamedTuple):
     metadata: dict[str, str]
     event_id: str
 
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What elements of one event have in common."""
+        return self.sensor_id, self.event_time_us, self.event_id
+
 
 class MappedEvents(NamedTuple):
     """What a mapping makes of a message: events in the order of their first elements, and problems with positions.
@@ -242,7 +247,7 @@ class EventCollector:
         It is kept even if no element has a reading for it, if ``is_kept`` says so. Raises BadData if a name has two
         values, which refuses the whole event.
         """
-        key = _key_of(made)
+        key = made.identity
         if is_kept:
             self._kept.add(key)
         if key not in self.events:
@@ -264,7 +269,7 @@ class EventCollector:
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
         if mapping.each:
-            found = [event for event in events if event.readings or _key_of(event) in self._kept]
+            found = [event for event in events if event.readings or event.identity in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
@@ -388,10 +393,6 @@ class CompiledBranch:
         event_id = (self.event_id(scope) if self.event_id else None) or ""
         collector.count({}, {"event_id": event_id})
         collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id), is_kept=is_kept)
-
-
-def _key_of(made: MadeEvent) -> tuple[str, int, str]:
-    return made.sensor_id, made.event_time_us, made.event_id
 
 
 def kept_digits(metadata: dict[str, str]) -> BadData | None:

@@ -53,6 +53,11 @@ class Use(NamedTuple):
     is_claimed: bool = True
     label: Names = ()
 
+    @property
+    def table(self) -> str:
+        """The first part of the key: ``readings`` or ``metadata``, unless it is a field of the event."""
+        return self.key.partition(".")[0]
+
 
 class _OfStar(NamedTuple):
     """The values that a star stands for, read at a depth of the scope if conditions hold, whose depth is ``when``."""

@@ -181,9 +181,8 @@ _NUMBERS = _MEASURED | {"enum", "string"}
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
-    if not isinstance(node, Leaf) or node.kind not in _MEASURED:
-        return None
-    return number_of(key, node, source, mapping, of_star=True)
+    is_measured = isinstance(node, Leaf) and node.kind in _MEASURED
+    return number_of(key, node, source, mapping, of_star=True) if is_measured else None
 
 
 def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
@@ -576,19 +575,19 @@ def lookup_text_of(node: Node, path: str) -> Getter:
 
 def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
     """Returns why one of a source's own null values is none that any of the nodes can have; None if all may be."""
+
+    def can_be_null(node: Node, value: Scalar) -> bool:
+        match node.kind if isinstance(node, Leaf) else "":
+            case "string":  # a number may stand in text
+                return True
+            case "bytes" | "timestamp" | "duration" | "bool":  # they are compared with nothing
+                return False
+        return can_be(node, value)
+
     for value in source.own_null if nodes else ():
-        if not any(_can_be_null(node, value) for node in nodes):
+        if not any(can_be_null(node, value) for node in nodes):
             return f"it is {nodes[0]}, which is never {value!r}"
     return None
-
-
-def _can_be_null(node: Node, value: Scalar) -> bool:
-    match node.kind if isinstance(node, Leaf) else "":
-        case "string":  # in text, a number counts too
-            return True
-        case "bytes" | "timestamp" | "duration" | "bool":  # they are compared with nothing
-            return False
-    return can_be(node, value)
 
 
 def can_be(node: Node, value: Scalar) -> bool:
@@ -599,9 +598,10 @@ def can_be(node: Node, value: Scalar) -> bool:
         case "enum":
             return value in node.enum.values_by_name if isinstance(value, str) else type(value) is int  # type: ignore[union-attr]
         case "int":
-            return _is_whole(value) and node.has(int(value))
+            is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+            return is_whole and node.has(int(value))
         case "float" | "double":
-            return _is_number(value)
+            return isinstance(value, (int, float)) and type(value) is not bool
         case "bool":
             return type(value) is bool
         case "string":
@@ -620,14 +620,6 @@ def can_fit(node: Leaf, glob: str) -> bool:
         case "int":
             return not re.search(r"[^0-9*?\[\]!-]", glob)
     return True
-
-
-def _is_number(value: Scalar) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool
-
-
-def _is_whole(value: Scalar) -> bool:
-    return type(value) is int or (isinstance(value, float) and value.is_integer())
 
 
 def _is_text_of(kind: str, text: str) -> bool:

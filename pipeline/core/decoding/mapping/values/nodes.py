@@ -109,13 +109,8 @@ _LONG_INTEGER = re.compile(r"[+-]?[0-9]{16,}")  # shorter ones are below 2^53
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _exact_integer(text: str) -> int | float:
-    number = _integer(text)
-    return ExactInteger(number) if isinstance(number, int) else number
-
-
 _JSON = StrictDecoder(parse_int=_integer)
-_EXACT_JSON = StrictDecoder(parse_int=_exact_integer)
+_EXACT_JSON = StrictDecoder(parse_int=lambda text: ExactInteger(text) if len(text) < 400 else float(text))
 
 
 def member(name: str) -> Getter:
