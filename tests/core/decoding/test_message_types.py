@@ -43,7 +43,7 @@ DECODER = DecoderFunction(f"{__name__}:refuse_everything")
 
 
 def test_marked_messages():
-    """The attribute names a built-in type or a mapped one; the decoder takes the others."""
+    """The attribute names a built-in type, or a mapped one, which may replace it; the decoder takes the others."""
     types = MessageTypes([JSON, REPORT])
     for name in ("json", "acme.Report", EVENT_TYPE):
         assert name_of(types, message_type=name) == name
@@ -53,6 +53,8 @@ def test_marked_messages():
         types.of(Message(b"", {"message_type": "x"}))
     assert raised.value.reason is Reason.UNKNOWN_MESSAGE_TYPE
     assert name_of(MessageTypes([JSON], DECODER), message_type="x") == DECODER.name
+    replacing = MappedType("e.toml", JSON.text.replace('"json"', f'"{EVENT_TYPE}"'), b"")
+    assert MessageTypes([replacing]).of(Message(b"", {"message_type": EVENT_TYPE})) is replacing
 
 
 def test_unmarked_messages():
@@ -85,12 +87,6 @@ def test_a_message_that_its_attributes_place_is_refused_by_its_type():
     by_content = with_keys(JSON, 'match = [{ path = "@source", is = "gateway" }, { path = "kind", is = "report" }]')
     assert not by_content.matches(message)
     assert by_content.matches(message._replace(data=b'{"kind": "report"}'))
-
-
-def test_a_mapping_of_a_built_in_type():
-    """It replaces the built-in reader."""
-    mapped = MappedType("e.toml", JSON.text.replace('"json"', f'"{EVENT_TYPE}"'), b"")
-    assert MessageTypes([mapped]).of(Message(b"", {"message_type": EVENT_TYPE})) is mapped
 
 
 def test_unmarked_batches():
