@@ -35,10 +35,10 @@ from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REASON, original_of
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
+from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.core.notation.toml_lines import placed
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.trials import is_record_file, trials_of_records
 
