@@ -27,7 +27,10 @@ _slow = settings(
 )
 
 
-def _check_equal(data):
+@_slow
+@given(st.data())
+def test_events_equal_those_of_the_json_form(data):
+    """Random messages become the events that a slow reading of their JSON form finds."""
     types = data.draw(generated.types())
     drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
     try:
@@ -70,24 +73,13 @@ def _shown(made):
 
 @_slow
 @given(st.data())
-def test_events_equal_those_of_the_json_form(data):
-    """Random messages become the events that a slow reading of their JSON form finds."""
-    _check_equal(data)
-
-
-def _check_json_equal(data):
+def test_events_of_json(data):
+    """Random JSON becomes the events that a slow reading finds."""
     drawn = data.draw(generated.mappings("plain"))
     mapper = Mapper(parse_mapping(drawn.text))
     for _ in range(3):
         text = json.dumps(data.draw(generated.json_documents))
         _compare(mapper, drawn, parse_plain(text, "the message"), json.loads(text))
-
-
-@_slow
-@given(st.data())
-def test_events_of_json(data):
-    """Random JSON becomes the events that a slow reading finds."""
-    _check_json_equal(data)
 
 
 EVERYTHING = """
