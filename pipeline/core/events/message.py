@@ -114,10 +114,11 @@ def message_of(events: Sequence[SensorEvent]) -> Message:
 
 def identified(message: Message, events: Sequence[SensorEvent]) -> Message:
     """Returns a message with these events, and with their earliest time and an id as attributes, if it has none."""
-    attributes = {EVENT_ID: blake2b(message.data, digest_size=16).hexdigest()}
+    attributes = dict(message.attributes)
+    attributes.setdefault(EVENT_ID, blake2b(message.data, digest_size=16).hexdigest())
     if event_time := event_time_of(min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))):
-        attributes[EVENT_TIME] = event_time
-    return message._replace(attributes={**attributes, **message.attributes})
+        attributes.setdefault(EVENT_TIME, event_time)
+    return message._replace(attributes=attributes)
 
 
 def event_time_of(event: SensorEvent) -> str:
