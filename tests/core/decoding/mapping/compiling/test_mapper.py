@@ -1,9 +1,11 @@
 """What a mapping makes of a message, whatever its type."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
+from pipeline.core.decoding.file_names import file_attributes
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -28,6 +30,35 @@ def test_several_paths_of_each_and_elements_of_both_in_one_event(mapped):
     assert events(result) == [("s", T_US, {"x": 1, "y": 2, "z": 3}, {})]
     assert result.skipped == 1
     assert mapped(text, '{"no": true, "a": [1], "b": [{}]}').skipped == 1
+
+
+def test_event_id_and_what_pub_sub_adds(mapped):
+    """Attributes, the ordering key, the message id and the publish time are values like others."""
+    text = (
+        'message = "json"\nsensor = "$ordering_key"\ntime = { path = "@sent", unit = "ms" }\nevent_id = "$message_id"\n'
+    )
+    text += '[readings]\nv = "v"\n[metadata]\npublished = "$publish_time"\n'
+    published = datetime(2026, 2, 17, 11, tzinfo=UTC)
+    result = mapped(text, '{"v": 1}', {"sent": f"{T}250"}, message_id="m1", publish_time=published, ordering_key="k")
+    assert result.events == [("k", T_US + 250_000, {"v": 1}, {"published": "2026-02-17T11:00:00Z"}, "m1")]
+
+
+def test_the_name_of_a_file(mapped):
+    """It is text like other values: of the sensor, the time, metadata and conditions, also of elements."""
+    text = (
+        'message = "json"\neach = "rows[]"\nsensor = "{$file.folder:upper}/{$file.stem:id}"\nevent_id = "$file"\n'
+        'time = { path = "{$file.stem} {.clock}", format = "t %Y-%m-%d %H:%M" }\n'
+        'skip_if = { path = "$file", glob = "*.pb" }\n[readings]\nv = ".v"\n'
+        '[metadata]\nstem = { path = "$file.stem", when = { path = "$file.folder", is = "north" } }\n'
+    )
+    payload = '{"rows": [{"clock": "10:30", "v": 1}]}'
+    (made,) = mapped(text, payload, file_attributes("in/north/t 2026-02-17.csv.gz")).events
+    assert made == ("NORTH/t_2026-02-17", T_US, {"v": 1}, {"stem": "t 2026-02-17"}, "in/north/t 2026-02-17.csv.gz")
+    (other,) = mapped(text, payload, file_attributes("in/south/t 2026-02-17.csv")).events
+    assert (other.sensor_id, other.metadata) == ("SOUTH/t_2026-02-17", {})
+    assert mapped(text, payload, file_attributes("in/north/a.pb")).skipped == 1
+    (problem,) = mapped(text, payload).problems
+    assert problem.reason is Reason.MISSING_SENSOR_ID
 
 
 def test_elements_with_other_ids_are_other_events(mapped):
