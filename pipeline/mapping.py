@@ -27,18 +27,18 @@ from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.message_files import DescriptorFile, located, parse_mapping_file, with_type
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.authoring.check import MappingReport
 from pipeline.core.decoding.mapping.authoring.check import check as report_on
 from pipeline.core.decoding.mapping.language.model import JSON, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REASON, original_of
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
+from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.core.notation.toml_lines import placed
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.trials import is_record_file, trials_of_records
 
@@ -175,8 +175,8 @@ def try_(
         tried: list[tuple[str, Message, Trial]] = []
         for file in files:
             if not is_record_file(file):
-                told = {**attributes, **file_attributes(str(file))} if of_file else attributes
-                message = Message(file.read_bytes(), told, "", at)
+                named = {**attributes, **file_attributes(str(file))} if of_file else attributes
+                message = Message(file.read_bytes(), named, "", at)
                 tried.append((str(file), message, trials.of(message, latest_us)))
                 continue
             try:
@@ -189,11 +189,10 @@ def try_(
         raise click.UsageError("--attribute is for payload files; messages of a subscription have their own")
     if of_file:
         raise click.UsageError(f"{of_file[0]}: messages of a subscription have no file; try the mapping on a FILE")
-    stopped = False
-    with pulled_messages(str(subscription), limit, wait) as pulled:
-        _show(((source, each, trials.of(each, latest_us)) for source, each in pulled.messages), as_json=as_json)
-        stopped = pulled.stopped()
-    ctx.exit(130 if stopped else 0)
+    with pulled_messages(str(subscription), limit, wait) as (pulled, stopped):
+        _show(((source, each, trials.of(each, latest_us)) for source, each in pulled), as_json=as_json)
+        exit_code = 130 if stopped() else 0
+    ctx.exit(exit_code)
 
 
 def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None:
@@ -212,16 +211,13 @@ def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None
         )
 
 
-class Pulled(NamedTuple):
-    """Messages with their sources, and whether Ctrl-C was pressed."""
-
-    messages: list[tuple[str, Message]]
-    stopped: Callable[[], bool]
+_Pulled = tuple[list[tuple[str, Message]], Callable[[], bool]]
+"""Messages with their sources, and whether Ctrl-C was pressed."""
 
 
 @contextmanager
-def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[Pulled]:
-    """Pulls messages; those of a dead-letter topic as they were when they were refused. Gives all back at the end."""
+def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[_Pulled]:
+    """Pulls messages, and gives them back at the end; a dead letter is the message that was refused."""
     with open_backlog(subscription) as (backlog, stopped):
         found: list[tuple[str, Message]] = []
         for page in backlog.pages(limit, first=limit, wait_seconds=wait.total_seconds(), stopped=stopped):
@@ -231,17 +227,13 @@ def pulled_messages(subscription: str, limit: int, wait: timedelta) -> Iterator[
         if not found and not stopped():
             waited = f"within {format_duration(wait)}" if wait else "at once"
             click.echo(f"no message from {subscription} {waited}", err=True)
-        yield Pulled(found, stopped)
+        yield found, stopped
 
 
 class CheckedMapping(NamedTuple):
-    """The result of checking a mapping's file.
+    """The result of checking a mapping's file: ``mapped`` is None if the mapping does not hold.
 
-    Attributes:
-        file: the file.
-        report: the report on its mapping.
-        mapped: the mapping; None if it does not hold.
-        problems: the report's problems, each after the file and the line.
+    Each problem of the report is in ``problems``, after the file and the line.
     """
 
     file: str
@@ -389,8 +381,8 @@ def _read(sample: Path) -> "Sampled":
 def _pulled(subscription: str) -> "Sampled":
     from pipeline.formats.samples import sample_of_messages
 
-    with pulled_messages(subscription, _MESSAGES, _WAIT) as pulled:
-        messages = [message for _, message in pulled.messages]
+    with pulled_messages(subscription, _MESSAGES, _WAIT) as (pulled, _):
+        messages = [message for _, message in pulled]
     if not messages:
         raise click.ClickException("there is nothing to draft a mapping of")
     try:
@@ -401,7 +393,7 @@ def _pulled(subscription: str) -> "Sampled":
 
 def _of_sample(sampled: "Sampled", time_zone: str, publish_time: datetime | None) -> tuple[str, Callable[[], None]]:
     """Returns the draft for a sample, and the function that shows what it makes of the sample."""
-    from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import MappedType
     from pipeline.formats.samples import draft_of, trials_of_sample
 
     text = draft_of(sampled, time_zone)

@@ -162,32 +162,21 @@ def test_try_files(folder: Path):
     )
 
 
-def test_try_json_with_attributes_and_a_publish_time(folder: Path):
-    """Attributes and the publish time are those of the command line."""
-    (folder / "a.json").write_text('{"id": "a", "data": {"t": 1, "on": true, "text": "x"}}')
-    (trial,) = documents(
-        mapping(
-            "try", "a.json", "--message-mapping=any.toml", "--attribute=line=1=2", f"--publish-time={TIME}", "--json"
-        )
-    )
-    assert trial["events"] == [
-        {"sensor_id": "a", "event_time": TIME, "readings": {"on": 1, "t": 1}, "metadata": {"line": "1=2"}}
-    ]
-
-
 def test_try_the_name_of_a_file(folder: Path):
-    """A file of records and the payload of one message are tried with their names."""
+    """A file of records and the payload of one message are tried with their names, and with the options' values."""
     (folder / "north").mkdir()
     line = '{"data": {"t": 1}}'
     (folder / "north/s-1.ndjson").write_text(line)
     (folder / "s-2.json").write_text(line)
-    options = ["--message-mapping=file.toml", f"--publish-time={TIME}", "--json"]
+    options = ["--message-mapping=file.toml", "--attribute=line=1=2", f"--publish-time={TIME}", "--json"]
     trials = documents(mapping("try", "north/s-1.ndjson", "s-2.json", *options))
     assert [(each["events"][0]["sensor_id"], each["events"][0]["metadata"]) for each in trials] == [
         ("s-1", {"line": "north"}),
         ("s-2", {"line": folder.name}),
     ]
-    assert trials[1]["attributes"] == {"file_path": "s-2.json", "file_stem": "s-2", "file_folder": folder.name}
+    named = {"file_path": "s-2.json", "file_stem": "s-2", "file_folder": folder.name}
+    assert trials[1]["attributes"] == {"line": "1=2", **named}
+    assert trials[1]["events"][0]["event_time"] == TIME
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Runs every mapping of the pages on mappings, and holds their tables against the language."""
 
+import dataclasses
 import json
 import re
 from datetime import datetime
@@ -8,12 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.core.decoding import decoded
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
 from pipeline.core.decoding.mapping.compiling import execution, resolve
-from pipeline.core.decoding.mapping.language import document, paths
+from pipeline.core.decoding.mapping.language import model, paths
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES
+from pipeline.core.decoding.message_types import MappedType, TopicSchema
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time
@@ -176,8 +176,8 @@ def test_several_types():
 def test_every_key():
     """The tables of keys have what the language has, and nothing else; the defaults are the language's."""
     table = {name: row[2] for row in rows("Keys", "key") for name in names(row[0])}
-    assert table.keys() == set(document._KEYS)
-    mapping = document.parse_mapping(HEAD + "readings = {}")
+    assert table.keys() == {field.name for field in dataclasses.fields(model.Mapping)} | model._DEFAULTS.keys()
+    mapping = model.parse_mapping(HEAD + "readings = {}")
     assert {key for key, default in table.items() if default == "required"} == {"message", "sensor", "time", "readings"}
     for key in ("inexact_integers", "decimal"):
         assert names(table[key]) == [getattr(mapping, key)]
@@ -187,8 +187,8 @@ def test_every_key():
 
 def test_every_key_of_a_value():
     """Each key of a value is of the kinds of values that the page says."""
-    kinds = {"readings": document._READING_KEYS, "times": document._TIME_KEYS, "text": document._TEXT_KEYS}
-    kinds["entries"] = document._ENTRY_KEYS
+    kinds = {"readings": model._READING_KEYS, "times": model._TIME_KEYS, "text": model._TEXT_KEYS}
+    kinds["entries"] = model._ENTRY_KEYS
     of = {name: row[1] for row in rows("Values", "key") for name in names(row[0])}
     assert of.pop("first") == "all"
     assert of.keys() == {key for keys in kinds.values() for key in keys}
@@ -278,16 +278,6 @@ def test_every_format():
         assert read(mapping, {"v": 1, "x": value}).events == [event("s", T, {"v": 1}, {"text": text})]
 
 
-def test_durations():
-    """A duration is a number of seconds."""
-    types = descriptor_set(
-        'package a; import "google/protobuf/duration.proto"; message Run { google.protobuf.Duration took = 1; }'
-    )
-    text = HEAD.replace('"json"', '"a.Run"') + 'readings.took = "took"'
-    message = MappedType("page.toml", text, types).compile().message_class(took={"seconds": 1, "nanos": 500_000_000})
-    assert read(text, message.SerializeToString(), descriptors=types).events == [event("s", T, {"took": 1.5})]
-
-
 # Their other sections
 
 
@@ -354,16 +344,16 @@ def test_limits():
     """The numbers are the code's."""
     limits = SECTIONS["Limits"]
     for number, unit in (
-        (document.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
+        (model.MAX_MAPPING_BYTES >> 20, "MiB, descriptors"),
         (MAX_DESCRIPTOR_BYTES >> 20, "MiB, a message"),
-        (decoded.MAX_ELEMENTS, "elements"),
+        (resolve.MAX_ELEMENTS, "elements"),
         (execution.MAX_VALUES, "values"),
         (paths.MAX_PATH, "characters"),
         (paths.MAX_STEPS, "steps"),
         (resolve.MAX_WAYS, "fields of `oneof`s"),
     ):
         assert f"{number:,} {unit}" in " ".join(limits.split())
-    assert f"{decoded.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
+    assert f"{resolve.MAX_ELEMENTS:,} elements" in SECTIONS["What becomes a dead letter"]
 
 
 def test_a_type_that_changes(report):
@@ -378,5 +368,5 @@ def test_a_type_that_changes(report):
     for name, readings in (("old", {"temperature": 0}), ("newer", {"temperature": 0, "humidity": 1})):
         assert read(mapping, data, {revision: name}, schema).events[0][2] == readings
     for revisions, problem in (({"r": older}, "no field 'humidity'"), ({"x": retyped, "r": report}, "is a number")):
-        with pytest.raises(document.MappingError, match=f"readings.humidity: .*{problem}"):
+        with pytest.raises(model.MappingError, match=f"readings.humidity: .*{problem}"):
             MappedType("page.toml", mapping, TopicSchema("projects/p/schemas/s", revisions, lambda _: None)).compile()

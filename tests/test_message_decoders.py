@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipeline.cli.root import main
-from pipeline.core.decoding.decoded import Decoded
-from pipeline.core.decoding.message_types import DecoderFunction
+from pipeline.core.decoding.message_types import Decoded, DecoderFunction
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.times import parse_time

@@ -21,7 +21,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import noted_id, record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.dead_letters import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration
@@ -37,8 +37,7 @@ from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
     from pipeline.backfill.request import Backfill, BackfillResult
-    from pipeline.core.decoding.mapped_type import MappedType
-    from pipeline.core.decoding.message_types import DecoderFunction
+    from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _DURATION = Parsed("duration", parse_duration)
 _TO_GO_ON = "run the same command again to go on after the files that are done, or with --restart to begin anew"

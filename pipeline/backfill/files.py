@@ -21,7 +21,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP
 from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.decoding.file_names import FILE as FILE  # an attribute of what is made here
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.event import Event

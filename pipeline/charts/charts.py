@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import click
 
 from pipeline.core.notation.durations import format_interval
-from pipeline.core.notation.times import format_time, from_datetime, to_datetime, to_local
-from pipeline.core.notation.zones import UTC_ZONE, zone_of
+from pipeline.core.notation.times import UTC_ZONE, format_time, from_datetime, to_datetime, to_local, zone_of
 from pipeline.core.windows import HOURLY, Window
 
 MAX_SERIES = 8  # people can't tell more apart

@@ -11,7 +11,7 @@ from pipeline.cli.options import Command, Parsed
 from pipeline.core.notation.text import parse_pair, plain
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.mapped_type import MappedType
+    from pipeline.core.decoding.message_types import MappedType
 
 _FILE = "a file, local or in a bucket (gs://…)"
 

@@ -21,8 +21,7 @@ from pipeline.cloud.connection.names import (
 )
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.documents import MAX_BYTES, is_named_pipe, read_text, text_of
-from pipeline.core.notation.times import local_text, parse_moment
-from pipeline.core.notation.zones import UTC_ZONE, checked_zone
+from pipeline.core.notation.times import UTC_ZONE, checked_zone, local_text, parse_moment
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
 

@@ -24,8 +24,16 @@ from itertools import pairwise
 from math import gcd
 
 from pipeline.core.notation.durations import format_interval, parse_duration
-from pipeline.core.notation.times import format_time, from_datetime, local_text, to_datetime, to_local
-from pipeline.core.notation.zones import UTC_ZONE, checked_zone, zone_of
+from pipeline.core.notation.times import (
+    UTC_ZONE,
+    checked_zone,
+    format_time,
+    from_datetime,
+    local_text,
+    to_datetime,
+    to_local,
+    zone_of,
+)
 
 _DAY = timedelta(days=1)
 _DEFAULT_FORMAT = "%Y-%m-%dT%H:%M:%S"

@@ -5,7 +5,7 @@ import click
 from pipeline.cli.hints import ExampleGroup
 from pipeline.cli.options import COUNT
 from pipeline.cli.output import Output, output_option, print_flat
-from pipeline.core.dead_letters.records import LETTER_COLUMNS, LetterGroups, letter_json
+from pipeline.core.dead_letters import LETTER_COLUMNS, LetterGroups, letter_json
 from pipeline.dead_letters.export import export
 from pipeline.dead_letters.options import ScanRequest, scan_options
 from pipeline.dead_letters.replay import replay

@@ -12,7 +12,7 @@ import click
 
 from pipeline.cli.options import COUNT
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.core.dead_letters.records import letter_json
+from pipeline.core.dead_letters import letter_json
 from pipeline.core.events.message import Message
 from pipeline.core.notation.text import counted, json_line
 from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options

@@ -14,15 +14,14 @@ from pipeline.cli.message_options import decoder_option, message_options
 from pipeline.cli.options import COUNT, TIME, Command, Parsed
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.backlog import Backlog
-from pipeline.core.dead_letters.records import DeadLetter, Selection
+from pipeline.core.dead_letters import DeadLetter, Selection
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.mapped_type import MappedType
-    from pipeline.core.decoding.message_types import DecoderFunction
+    from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _PAGE = 1000
 

@@ -12,9 +12,8 @@ from pipeline.cli.options import COUNT, FloatRange, Parsed
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
-from pipeline.core.dead_letters.records import DeadLetter, LetterGroups, replay_batches
-from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
-from pipeline.core.events.dead_letter import replay_of
+from pipeline.core.dead_letters import DeadLetter, LetterGroups, replay_batches
+from pipeline.core.events.dead_letter import ROW_REFUSED, replay_of
 from pipeline.core.events.message import EVENT_ID
 from pipeline.core.notation.text import counted, plain
 from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from pipeline.cli.console import out
 from pipeline.cli.tables import RowBlock, TableColumn, number, print_block, print_table, prose, render, word
-from pipeline.core.dead_letters.records import DeadLetter, LetterGroup, LetterGroups, event_time_text, publish_time_text
+from pipeline.core.dead_letters import DeadLetter, LetterGroup, LetterGroups, event_time_text, publish_time_text
 from pipeline.core.decoding.dry_decode import Trial
 from pipeline.core.events.event import MAX_SENSOR_ID
 from pipeline.core.notation.cell_values import format_value

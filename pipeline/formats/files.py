@@ -28,8 +28,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import DecoderFunction
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.delimited import delimited_records
 from pipeline.formats.lines import Lines, Record, UnreadableFile

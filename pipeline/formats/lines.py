@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason

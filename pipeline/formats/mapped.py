@@ -15,13 +15,12 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON, CsvFormat, Value
 from pipeline.core.decoding.mapping.language.paths import Field, Root
-from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageTypes
 from pipeline.core.events.dead_letter import REPLAYS
 from pipeline.core.events.event import LATEST_US, MAX_FUTURE_US, Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sensor_event

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from pipeline.core.dead_letters.records import LETTER_COLUMNS, Replay, replay_of_json
+from pipeline.core.dead_letters import LETTER_COLUMNS, Replay, replay_of_json
 from pipeline.core.events.event import Event
 from pipeline.core.events.protobuf_json import parse_json
 from pipeline.core.events.reasons import BadData

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.authoring.draft import draft_of_json
 from pipeline.core.decoding.mapping.authoring.rows import Sampled, draft_of_rows
 from pipeline.core.decoding.mapping.language.model import CsvFormat
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import parse_loose_json

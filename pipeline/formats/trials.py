@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import DecoderFunction
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 from pipeline.core.events.message import MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
 from pipeline.formats.files import records_of

@@ -25,7 +25,7 @@ from pipeline.cloud.connection.names import TableName, topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.dead_letters.records import Replay
+from pipeline.core.dead_letters import Replay
 from pipeline.core.events.message import message_of
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.schema.declared import DeclaredSchema
@@ -38,8 +38,7 @@ from pipeline.formats.values import FileColumns, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:
-    from pipeline.core.decoding.mapped_type import MappedType
-    from pipeline.core.decoding.message_types import DecoderFunction
+    from pipeline.core.decoding.message_types import DecoderFunction, MappedType
 
 _MAX_REPORTED = 20  # refused lines
 _MAX_BYTES = 9_000_000  # all events in a message; Pub/Sub accepts 10 MB with all overhead

@@ -9,8 +9,8 @@ import click
 from pipeline.cli.console import print_json_line
 from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile
 from pipeline.core.events.event import is_name
+from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
-from pipeline.core.notation.toml_lines import placed
 from pipeline.core.schema.rate import Rate, groups_for
 from pipeline.core.schema.sizing import check_sizes, warnings
 from pipeline.core.schema.table_schema import SchemaError, TableSchema

@@ -47,7 +47,7 @@ from google.cloud.bigtable_v2.types import MutateRowsRequest, MutateRowsResponse
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
-from pipeline.core.dead_letters.refused_rows import RefusedRow
+from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.rows.rows import ENTRY_OVERHEAD, EncodedRow, EncodedRows, Row, encoded, entry_of
 from pipeline.private_apis.replace import replace
 

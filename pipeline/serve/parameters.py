@@ -9,8 +9,7 @@ from fastapi import Header, Query, Request
 from pipeline.core.answers.gaps import Fill
 from pipeline.core.answers.read_arguments import within_keys
 from pipeline.core.notation.text import parse_pair
-from pipeline.core.notation.times import parse_moment
-from pipeline.core.notation.zones import UTC_ZONE
+from pipeline.core.notation.times import UTC_ZONE, parse_moment
 
 MAX_SENSORS = 50
 MAX_RECORDS = 10_000

@@ -10,8 +10,8 @@ import click
 from pipeline.cli.options import Command, InputText, Parsed, TextFile
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
+from pipeline.core.notation.documents import placed
 from pipeline.core.notation.text import parse_pair
-from pipeline.core.notation.toml_lines import placed
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import EXAMPLE, Policy, PolicyError, parse_policy
 from pipeline.core.schema.key_template import KeyTemplate

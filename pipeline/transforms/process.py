@@ -23,8 +23,7 @@ from apache_beam.transforms.window import GlobalWindow, TimestampedValue
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
-from pipeline.core.decoding.decoded import Decoded, valid_events
-from pipeline.core.decoding.message_types import MessageTypes
+from pipeline.core.decoding.message_types import Decoded, MessageTypes, valid_events
 from pipeline.core.events.dead_letter import dead_letter, replays_of, returns_too_often
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message, message_of, sensor_event

@@ -24,7 +24,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.table_guard import TableGuard
 from pipeline.cloud.writing.bulk_writer import BulkWriter, Limits, Tally
 from pipeline.core.completion.work_list import LATE, encoded_work_rows, listing
-from pipeline.core.dead_letters.refused_rows import ROW_REFUSED, RefusedRow, refused_row_letter
+from pipeline.core.events.dead_letter import ROW_REFUSED, RefusedRow, refused_row_letter
 from pipeline.core.events.message import Message
 from pipeline.core.panes.grouped_readings import Kind, RawRows, Unconfirmed, kind_of
 from pipeline.core.results.window_results import Encoding, message_of, read_batch

@@ -17,7 +17,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from pipeline.backfill import files
 from pipeline.backfill.files import ReadFiles, check_file, find_files, identity
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message, decode
 from pipeline.core.notation.times import parse_time

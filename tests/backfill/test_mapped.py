@@ -10,8 +10,7 @@ from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that
 
 from pipeline.backfill.files import ReadFiles
-from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import MessageTypes
+from pipeline.core.decoding.message_types import MappedType, MessageTypes
 from pipeline.core.notation.times import parse_time
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.mapped import MappedMaker

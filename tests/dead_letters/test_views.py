@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli import tables
-from pipeline.core.dead_letters.records import DeadLetter, LetterGroups
+from pipeline.core.dead_letters import DeadLetter, LetterGroups
 from pipeline.core.events.event import MAX_SENSOR_ID
 from pipeline.core.events.message import Message, sensor_event
 from pipeline.dead_letters.views import print_groups, print_letter

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import Event, validate
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import open_records

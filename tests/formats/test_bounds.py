@@ -8,7 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.formats import parquet_records
 from pipeline.formats.avro_records import AvroFile
 from pipeline.formats.files import records_of

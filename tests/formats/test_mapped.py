@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.dead_letters import DeadLetter, letter_json
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.authoring.rows import Sampled
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.formats.lines import UnreadableFile
 from pipeline.formats.samples import draft_of, read_sample, trials_of_sample
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.formats.lines import Refusal, UnreadableFile
 from tests.formats.reading import MORNING, MORNING_US, SIMPLE, plainly, read
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from pipeline.cli.root import main
 from pipeline.cloud.tables import tables
-from pipeline.core.dead_letters.records import DeadLetter, letter_json
+from pipeline.core.dead_letters import DeadLetter, letter_json
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event, validate
 from pipeline.core.events.message import Message, decode, sensor_event

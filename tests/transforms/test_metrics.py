@@ -18,7 +18,7 @@ import pytest
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
-from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
+from pipeline.core.events.dead_letter import ROW_REFUSED
 from pipeline.core.events.reasons import Reason
 from pipeline.core.schema.toml import parse_schema
 from pipeline.job.graph import assemble

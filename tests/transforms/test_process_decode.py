@@ -8,8 +8,7 @@ from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.testing.util import assert_that, equal_to
 
-from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.decoding.message_types import MessageTypes
+from pipeline.core.decoding.message_types import MappedType, MessageTypes
 from pipeline.core.events.message import BATCH_TYPE, message_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema

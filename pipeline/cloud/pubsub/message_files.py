@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.cloud.connection.names import is_schema_path
-from pipeline.core.decoding.mapped_type import MappedType, TopicSchema
-from pipeline.core.decoding.mapping.language.document import MAX_MAPPING_BYTES
-from pipeline.core.decoding.mapping.language.model import JSON, MappingError
+from pipeline.core.decoding.mapping.language.model import JSON, MAX_MAPPING_BYTES, MappingError
 from pipeline.core.decoding.mapping.values.descriptors import MAX_DESCRIPTOR_BYTES, Descriptors, unknown_type
-from pipeline.core.notation.documents import read_bytes, text_of
-from pipeline.core.notation.toml_lines import placed
+from pipeline.core.decoding.message_types import MappedType, TopicSchema
+from pipeline.core.notation.documents import placed, read_bytes, text_of
 
 _OBJECT = re.compile(r"gs://([^/\s]+)/(\S.*)")
 _TIMEOUT_S = 10.0

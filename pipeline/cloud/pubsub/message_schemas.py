@@ -14,8 +14,8 @@ from google.pubsub_v1.types import Schema as Revision
 from google.pubsub_v1.types import SchemaView
 
 from pipeline.cloud.connection.errors import explained
-from pipeline.core.decoding.mapped_type import TopicSchema
 from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.message_types import TopicSchema
 
 # Whoever publishes decides on the attribute of a message that was replayed, so what it names may be anything.
 _REVISION = re.compile(r"[0-9A-Za-z_-]{1,40}")

@@ -37,7 +37,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.errors import ServerProblem, explained, is_too_large, is_transient
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.dead_letters.refused_rows import RefusedRow
+from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.rows.rows import ENTRY_OVERHEAD, EncodedRow, Row, encoded, entry_of, request_header, request_of
 
 _EXHAUSTED_SHARE = 0.5  # the part of the window that stays when the server has no resources left

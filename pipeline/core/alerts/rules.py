@@ -17,8 +17,7 @@ from pipeline.core.events.event import checked_sensor_id
 from pipeline.core.notation.documents import parse_toml
 from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import shown
-from pipeline.core.notation.times import to_datetime
-from pipeline.core.notation.zones import UTC_ZONE, checked_zone, zone_of
+from pipeline.core.notation.times import UTC_ZONE, checked_zone, to_datetime, zone_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.window_stats import statistic
 from pipeline.core.windows import Window, parse_window

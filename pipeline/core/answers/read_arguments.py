@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
-from pipeline.core.notation.times import Time, shown_time, to_us
-from pipeline.core.notation.zones import UTC_ZONE, checked_zone
+from pipeline.core.notation.times import UTC_ZONE, Time, checked_zone, shown_time, to_us
 from pipeline.core.windows import Window
 
 OPEN_FOR = timedelta(minutes=15)

@@ -1,8 +1,8 @@
-"""Tells the two runs through an hour that clocks show twice apart, by the order of a file's records.
+"""Distinguishes the two runs through an hour that clocks show twice, by the order of a file's records.
 
 In autumn a logger writes 02:50, then 02:00 again: where a sensor's times go back within such an hour, its second run
-begins. Times that come again are of the second run too if one of their metrics comes again: hourly readings have 02:00
-twice, and the rows of one time may have a metric each.
+begins. Times that appear again are of the second run too if one of their metrics appears again: hourly readings have
+02:00 twice, and the rows of one time may have a metric each.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -10,18 +10,15 @@ from typing import Literal, NamedTuple, get_args
 Run = Literal["first", "second"]
 RUNS: tuple[Run, ...] = get_args(Run)
 CLOCK_RUN = "clock_run"
-"""The attribute of a message from a file that tells its run; ``unknown`` if the order tells none."""
+"""The attribute of a message from a file with its run; ``unknown`` if the order decides for none."""
 
 UNKNOWN = "unknown"
 
 
 class _Latest(NamedTuple):
-    """A sensor's latest record.
+    """A sensor's latest record: its time as of the first run, its run, and the metrics at this time in this run.
 
-    Attributes:
-        time_us: the event time, as of the first run.
-        run: the run; empty outside such an hour.
-        metrics: the metrics that came at this time, in this run.
+    The run is empty outside such an hour.
     """
 
     time_us: int
@@ -40,13 +37,9 @@ class ClockRuns:
         self._latest[sensor_id] = _Latest(time_us, "", frozenset())
 
     def run_of(self, sensor_id: str, first_us: int, second_us: int, metrics: frozenset[str]) -> str:
-        """Returns the run of a record, ``first`` or ``second``; ``unknown`` if it comes after a later one.
+        """Returns the run of a record, ``first`` or ``second``; ``unknown`` if it follows a later one.
 
-        Args:
-            sensor_id: the sensor.
-            first_us: the event time if it is in the first run.
-            second_us: the event time if it is in the second run.
-            metrics: the metrics of its readings.
+        The event times are as of the first run and of the second. ``metrics`` are the metrics of its readings.
         """
         latest = self._latest.get(sensor_id)
         run = "first"

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 
-from pipeline.core.decoding.decoded import MessageType
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
-from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
+from pipeline.core.decoding.message_types import DecoderFunction, MappedType, MessageType, MessageTypes
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import MESSAGE_TYPE, Message, parse
 from pipeline.core.events.protobuf_json import event_json
@@ -24,7 +22,6 @@ class Trial(NamedTuple):
         type: the name of the message's type; empty if it has none.
         is_mapped: whether a mapping or a decoder reads it.
         message: the message as JSON; None if it can't be parsed.
-        events: the valid events.
         problems: the problems that would make the message, or events of its batch, dead letters.
         skipped: the number of messages or elements that conditions of a mapping leave out.
         is_assumed: whether the type was assumed, since nothing names it.
@@ -55,14 +52,10 @@ class Trial(NamedTuple):
 
 
 class Trials:
-    """Tries mappings and a decoder on messages.
+    """Tries mappings, and a decoder for what no mapping takes, on messages.
 
     A job with mappings refuses messages without the attribute ``message_type``, unless a mapping or a flag gives their
     type. A single mapping is tried on them all the same.
-
-    Args:
-        mapped: the mappings.
-        decoder: the function that reads what no mapping takes.
     """
 
     def __init__(self, mapped: Sequence[MappedType], decoder: DecoderFunction | None = None) -> None:
@@ -70,12 +63,7 @@ class Trials:
         self._only = mapped[0] if len(mapped) == 1 and mapped[0].mapping.match is None and not decoder else None
 
     def of(self, message: Message, latest_us: int) -> Trial:
-        """Returns what a job would make of a message.
-
-        Args:
-            message: the message as delivered.
-            latest_us: the latest event time allowed, inclusive.
-        """
+        """Returns what a job would make of a message. ``latest_us`` is the latest event time allowed, inclusive."""
         only = self._only
         is_assumed = only is not None and not message.attributes.get(MESSAGE_TYPE) and not only.mapping.unmarked
         try:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 FILE = "file"
-"""The attribute of a refused record that tells where a person finds it."""
+"""The attribute of a refused record with which a person finds it."""
 
 FILE_ATTRIBUTES = {"file": "file_path", "file.stem": "file_stem", "file.folder": "file_folder"}
-"""The attributes of a message that tell the name of its file, by what mappings and options call them."""
+"""The attributes of a message with the name of its file, by their names in mappings and options."""
 
 
 def file_attributes(path: str) -> dict[str, str]:

@@ -19,11 +19,15 @@ count. A dead letter that arrives unchanged was replayed too, so it adds one. A 
 reveals a topic whose dead letters flow back into the job's input: see :func:`returns_too_often`.
 
 ``dead_letter_publish_time`` is when the message was published first: a replay keeps it, and so does another refusal.
+
+A row that Bigtable refuses becomes a dead letter too, with the encoded entry. It is no sensor's message, and cannot be
+replayed. Its ``message_type`` names the type of its payload: ``MutateRowsRequest.Entry.FromString(message.data)``.
 """
 
 import re
 from collections.abc import Callable, Mapping, Set
 from datetime import datetime
+from typing import NamedTuple
 
 from pipeline.core.events.message import (
     ENCODING,
@@ -235,3 +239,49 @@ def clipped(text: str, max_bytes: int) -> str:
     """Returns the text, truncated to ``max_bytes`` of UTF-8."""
     encoded = text.encode(errors="backslashreplace")  # a lone surrogate from JSON cannot be encoded
     return encoded.decode() if len(encoded) <= max_bytes else encoded[: max_bytes - 3].decode(errors="ignore") + "…"
+
+
+ROW_REFUSED = "ROW_REFUSED"
+"""The dead letter's reason."""
+ENTRY_TYPE = "google.bigtable.v2.MutateRowsRequest.Entry"
+"""The dead letter's message type."""
+ROW_KEY = "row_key"
+"""The attribute with the row key as text. Bytes that are not UTF-8 are written like ``\\xff``."""
+
+_ATTRIBUTES_BYTES = 8 * MAX_VALUE_BYTES  # more than the six attributes take
+_ROOM_FOR_NOTE = 100  # bytes of the detail that are reserved for the note on a cut
+
+
+class RefusedRow(NamedTuple):
+    """A row that the server permanently refuses."""
+
+    key: bytes
+    code: str
+    """The status code, such as ``INVALID_ARGUMENT``."""
+    message: str
+    """The server's error message."""
+    entry: bytes
+    """The encoded ``MutateRowsRequest.Entry``."""
+
+
+def refused_row_letter(row: RefusedRow, table: str, step: str, now: datetime) -> Message:
+    """Returns the dead letter of a row. What does not fit is truncated; if that is the entry, the detail notes it.
+
+    ``table`` is the full name of the table that refused the row, ``step`` the label of the transform that writes rows.
+    """
+    key = row.key.decode(errors="backslashreplace")
+    data = row.entry[: MAX_MESSAGE_BYTES - _ATTRIBUTES_BYTES]
+    cut = f" (entry cut from {len(row.entry)} to {len(data)} bytes)" if len(data) < len(row.entry) else ""
+    message = " ".join(row.message.split())
+    detail = clipped(f"table {table}: row {clipped(key, 256)}: {row.code}: {message}", MAX_VALUE_BYTES - _ROOM_FOR_NOTE)
+    return Message(
+        data,
+        {
+            MESSAGE_TYPE: ENTRY_TYPE,
+            ROW_KEY: clipped(key, MAX_VALUE_BYTES),
+            REASON: ROW_REFUSED,
+            DETAIL: detail + cut,
+            STEP: step,
+            TIME: format_time(from_datetime(now)),
+        },
+    )

@@ -1,6 +1,6 @@
 """Valid events, and the rules that make an event valid.
 
-This module alone decides whether an event is valid, or gives the reason why it is refused.
+No other module decides whether an event is valid, or gives the reason why it is refused.
 """
 
 import math
@@ -127,15 +127,9 @@ def validate(event: SensorEvent, latest_us: int, *, metadata_alone: bool = False
 def valid_event(
     made: tuple[str, int, dict[str, float], dict[str, str], str], latest_us: int, *, metadata_alone: bool = False
 ) -> Event:
-    """Checks the fields of an event against every rule of the contract, as :func:`validate` does, and returns it.
+    """Checks the fields of an event as :func:`validate` does, and returns it. Raises BadData.
 
-    Args:
-        made: the sensor id, the event time in microseconds, the readings, the metadata and the event id.
-        latest_us: the latest event time allowed, inclusive.
-        metadata_alone: whether an event may have metadata and no readings.
-
-    Raises:
-        BadData: the first rule that the event breaks.
+    ``made`` has the sensor id, the event time in microseconds, the readings, the metadata and the event id.
     """
     sensor_id, time_us, readings, metadata, event_id = made
     if len(sensor_id) > MAX_SENSOR_ID or not _is_sensor_id(sensor_id):

@@ -17,5 +17,5 @@ def metadata_column(name: str) -> str:
 
 
 def reading_column(metric: str) -> str:
-    """Returns the column of a metric. It depends on the name alone: every file and table uses the same column."""
+    """Returns the column of a metric. It depends only on the name: every file and table uses the same column."""
     return f"{READING}{metric}" if metric in _OWN or metric.startswith((METADATA, READING)) else metric

@@ -67,10 +67,9 @@ def sensor_event(
 
 
 def decode(message: Message) -> Sequence[SensorEvent]:
-    """Parses the single event of a message, or all events of its batch. Does not validate them.
+    """Parses the single event of a message, or all events of its batch, without validation.
 
-    Raises:
-        BadData: the message as a whole cannot be parsed.
+    Raises BadData if the message as a whole cannot be parsed.
     """
     parsed = parse(message)
     return [parsed] if isinstance(parsed, SensorEvent) else parsed.events
@@ -110,27 +109,16 @@ def message_of(events: Sequence[SensorEvent]) -> Message:
     batch = len(events) > 1
     payload = SensorEventBatch(events=events) if batch else events[0]
     data = payload.SerializeToString(deterministic=True)
-    attributes = {
-        MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE,
-        EVENT_ID: blake2b(data, digest_size=16).hexdigest(),
-    }
-    earliest = min(events, key=_instant)
-    if event_time := event_time_of(earliest):
-        attributes[EVENT_TIME] = event_time
-    return Message(data, attributes)
+    return identified(Message(data, {MESSAGE_TYPE: BATCH_TYPE if batch else EVENT_TYPE}), events)
 
 
 def identified(message: Message, events: Sequence[SensorEvent]) -> Message:
-    """Returns a message of another type, which contains these events, with the attributes that say when and which."""
-    attributes = {EVENT_ID: blake2b(message.data, digest_size=16).hexdigest()}
-    if event_time := event_time_of(min(events, key=_instant)):
-        attributes[EVENT_TIME] = event_time
-    return message._replace(attributes={**attributes, **message.attributes})
-
-
-def _instant(event: SensorEvent) -> tuple[int, int]:
-    time = event.event_time
-    return time.seconds, time.nanos
+    """Returns a message with these events, and with their earliest time and an id as attributes, if it has none."""
+    attributes = dict(message.attributes)
+    attributes.setdefault(EVENT_ID, blake2b(message.data, digest_size=16).hexdigest())
+    if event_time := event_time_of(min(events, key=lambda event: (event.event_time.seconds, event.event_time.nanos))):
+        attributes.setdefault(EVENT_TIME, event_time)
+    return message._replace(attributes=attributes)
 
 
 def event_time_of(event: SensorEvent) -> str:

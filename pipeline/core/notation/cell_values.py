@@ -64,7 +64,7 @@ def _parse_float64s(data: Sequence[bytes]) -> list[float]:
         values = list(struct.unpack(f">{len(data)}d", b"".join(data)))
         if all(map(math.isfinite, values)):
             return values
-    return [_parse_float64(each) for each in data]  # tells what is wrong
+    return [_parse_float64(each) for each in data]  # raises what is wrong
 
 
 def format_value(value: float) -> bytes:
@@ -112,7 +112,7 @@ def parse_values(texts: Sequence[bytes]) -> list[float]:
             values = list(map(float, texts))
             if math.isfinite(sum(values)):  # if it overflows, each value is looked at
                 return values
-    return [parse_value(text) for text in texts]  # tells what is wrong
+    return [parse_value(text) for text in texts]  # raises what is wrong
 
 
 def shown_bytes(data: bytes) -> str:

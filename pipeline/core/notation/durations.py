@@ -12,11 +12,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parses a whole number and a unit, one of s, m, h, d; ``0`` needs no unit.
-
-    Raises:
-        ValueError: ``text`` has another format, and the message describes the right one; or it is too long.
-    """
+    """Parses a whole number and a unit, one of s, m, h, d; ``0`` needs no unit. Raises ValueError."""
     if text.endswith(("ms", "us")) or (found := _microseconds(text)) is None:
         raise ValueError(f"{shown(text)} is not a duration; write a whole number and s, m, h or d, like 90s or 15m")
     return found * _MICROSECOND
@@ -28,10 +24,9 @@ def format_duration(duration: timedelta) -> str:
 
 
 def parse_interval(text: str) -> int:
-    """Parses a duration that may be shorter than a second, such as ``10ms`` or ``250us``, into microseconds.
+    """Parses a duration above zero that may be shorter than a second, such as ``10ms`` or ``250us``, into microseconds.
 
-    Raises:
-        ValueError: ``text`` is not a duration, or zero.
+    Raises ValueError.
     """
     interval_us = _microseconds(text)
     if interval_us is None:

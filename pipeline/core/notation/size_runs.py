@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import groupby, pairwise
 
 MOST_SIZES = 10_000
-"""The most windows that are told: a day has 1,440 minutes."""
+"""The most windows that are listed: a day has 1,440 minutes."""
 
 _END = "9"
 

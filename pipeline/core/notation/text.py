@@ -34,7 +34,7 @@ def parse_pair(text: str, form: str = "NAME=VALUE", example: str = "location=us-
 
 
 def error_line(error: BaseException) -> str:
-    """Returns an error's message, shortened and in one line; its type before that, or alone."""
+    """Returns an error's message, shortened and in one line; after its type."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

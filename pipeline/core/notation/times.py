@@ -5,17 +5,24 @@ times as much.
 
 A text without an offset is UTC, or a local time of a zone: as its clocks showed it, the first time if they showed it
 twice. If clocks skipped it, it is as if they had not changed: 02:30 in a night without that hour is 03:30.
+
+Zone data is from the package ``tzdata``, never from the system: workers, the launcher and readers agree.
 """
 
+import difflib
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib.resources import files
 from operator import index
 from typing import SupportsIndex, TypeAlias
+from zoneinfo import ZoneInfo
 
 from pipeline.core.notation.durations import parse_duration
-from pipeline.core.notation.zones import UTC_ZONE, zone_of
 
 Time: TypeAlias = SupportsIndex | datetime | str
 """What readers take for a time: whole microseconds since the epoch, an aware datetime, or ISO 8601 text."""
+
+UTC_ZONE = "UTC"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -88,10 +95,8 @@ def local_text(time_us: int, zone: str) -> str:
 def parse_time(text: str, zone: str = UTC_ZONE) -> int:
     """Parses an ISO 8601 date, or date and time, into microseconds since the epoch; of the zone if it has no offset.
 
-    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid.
-
-    Raises:
-        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
+    ``2026-02-17``, ``2026-02-17T10``, ``2026-02-17T10:30:00.25Z`` and ``2026-02-17 12:30+02:00`` are all valid. Raises
+    ValueError for another format, and outside the years 1 to 9999 in UTC.
     """
     time_us = _of_iso(text, zone)
     if not _FIRST_US <= time_us <= _LAST_US:  # by its offset
@@ -110,14 +115,8 @@ def _of_iso(text: str, zone: str) -> int:
 def parse_moment(text: str, now_us: int, zone: str = UTC_ZONE) -> int:
     """Parses a time as people type it into microseconds since the epoch.
 
-    Args:
-        text: ``now``; ``today`` or ``yesterday``, the date in the zone; a duration before now, such as ``-15m`` or
-            ``-1d``; or what :func:`parse_time` parses.
-        now_us: the current time.
-        zone: the name of the zone of a text without an offset.
-
-    Raises:
-        ValueError: ``text`` has another format, or is outside the years 1 to 9999 in UTC.
+    It is ``now``; ``today`` or ``yesterday``, the date in the zone; a duration before now, such as ``-15m`` or ``-1d``;
+    or what :func:`parse_time` parses. Raises ValueError as that does.
     """
     word = text.strip().lower()
     if word == "now":
@@ -134,3 +133,31 @@ def parse_moment(text: str, now_us: int, zone: str = UTC_ZONE) -> int:
     except OverflowError:
         raise ValueError(f"{text!r} is outside the years 1 to 9999 in UTC") from None
     return time_us
+
+
+@cache
+def zone_names() -> frozenset[str]:
+    """Returns the names of all time zones."""
+    return frozenset(files("tzdata").joinpath("zones").read_text().split())
+
+
+@cache
+def zone_of(name: str) -> ZoneInfo:
+    """Returns a time zone by its name, which is one of :func:`zone_names`."""
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+def checked_zone(name: str) -> str:
+    """Returns the name of a time zone. Raises ValueError for any other text."""
+    if name not in zone_names():
+        raise ValueError(f"{name!r} is not a time zone{_nearest(name)}")
+    return name
+
+
+def _nearest(zone: str) -> str:
+    lower = {name.lower(): name for name in zone_names()}
+    last = {name.rpartition("/")[2]: name for name in lower}
+    near = difflib.get_close_matches(zone.lower(), lower, 1, 0.7)
+    near = near or [last[each] for each in difflib.get_close_matches(zone.lower().rpartition("/")[2], last, 1, 0.7)]
+    return f"; did you mean {lower[near[0]]}?" if near else ", like Europe/Berlin"

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from pipeline.core.accumulation.accumulator import Reader, WindowReadings, names_bytes
 from pipeline.core.accumulation.reading_columns import Columns, event_key, time_of_key
-from pipeline.core.dead_letters.refused_rows import RefusedRow
+from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row, read_rows, rows_bytes, rows_size

@@ -15,9 +15,9 @@ from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.pubsub import message_schemas
 from pipeline.cloud.pubsub.message_files import load_descriptors, load_message_types
 from pipeline.cloud.pubsub.message_schemas import RevisionFetcher, compiled, load_schema
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 from tests.support.pubsub import serving_service

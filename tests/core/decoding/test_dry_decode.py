@@ -1,7 +1,7 @@
 """What a job would make of a message."""
 
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.event import LATEST_US
 from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, sensor_event
 from pipeline.core.notation.times import parse_time

@@ -8,8 +8,8 @@ from google.pubsub_v1.types import PublishRequest, PubsubMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.refused_rows import RefusedRow, refused_row_letter
 from pipeline.core.events.dead_letter import (
+    MAX_MESSAGE_BYTES,
     MAX_RETURNS,
     ORDERING_KEY,
     PUBLISH_TIME,
@@ -17,10 +17,12 @@ from pipeline.core.events.dead_letter import (
     RENAMED_ENCODING,
     RENAMED_REVISION,
     REPLAYS,
+    RefusedRow,
     dead_letter,
     event_alone,
     original_of,
     published_at,
+    refused_row_letter,
     replay_of,
     replays_of,
     returns_too_often,
@@ -82,26 +84,15 @@ def test_contents():
     }
 
 
-def test_ordering_key():
-    """The ordering key becomes an attribute, because Beam's writer refuses messages with an ordering key."""
-    letter = refused(Message(b"", {}, ordering_key="north"))
-    assert letter.ordering_key == ""
-    assert letter.attributes["dead_letter_ordering_key"] == "north"
-
-
 def test_refused_again():
     """A dead letter that was published unchanged and refused again describes the latest refusal."""
-    first = refused(Message(b"\xff", {"site": "north"}, "1"))
+    first = refused(Message(b"\xff", {"site": "north"}, "1", ordering_key="key"))
     second = refused(first._replace(message_id="2"), "still no good")
+    assert first.ordering_key == ""  # Beam's writer refuses messages with an ordering key
+    assert first.attributes[ORDERING_KEY] == second.attributes[ORDERING_KEY] == "key"
     assert second.attributes["dead_letter_message_id"] == "2"
     assert second.attributes["dead_letter_detail"] == "still no good"
     assert second.attributes["site"] == "north"
-
-
-def test_refused_again_keeps_the_ordering_key():
-    """A dead letter that was published unchanged has its ordering key in the attribute, and keeps it there."""
-    first = refused(Message(b"\xff", {}, ordering_key="north"))
-    assert refused(first).attributes[ORDERING_KEY] == "north"
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "٣", "1" * 1000])
@@ -163,14 +154,26 @@ def test_near_ten_megabytes(size):
     assert ("payload cut from" in letter.attributes["dead_letter_detail"]) == (len(letter.data) < size)
 
 
-@given(st.binary(max_size=50), attributes, st.text(max_size=2000), st.text(max_size=300), st.booleans())
+@given(
+    st.binary(max_size=50),
+    attributes,
+    st.text(max_size=2000),
+    st.text(max_size=300) | st.just("k" * 1024),
+    st.booleans(),
+)
 def test_always_publishable(data, names, detail, ordering_key, huge):
-    """The dead letter of any message can be published, with all of Tidetable's attributes."""
+    """The dead letter of any message can be published, with all of Tidetable's attributes, and so can its replay."""
     message = Message(data * 200_000 if huge else data, names, "1", PUBLISHED, ordering_key)
     letter = refused(message, detail)
     assert_publishable(letter)
     assert letter.attributes["dead_letter_reason"] == "UNPARSEABLE"
     assert letter.attributes["dead_letter_message_id"] == "1"
+    replay = replay_of(letter)  # which may use names that the client's publish reserves
+    assert len(replay.attributes) <= 100
+    assert all(0 < len(name.encode()) <= 256 and not name.startswith("goog") for name in replay.attributes)
+    assert all(len(value.encode()) <= 1024 for value in replay.attributes.values())
+    published = PubsubMessage(data=replay.data, attributes=replay.attributes, ordering_key=replay.ordering_key)
+    assert PublishRequest.pb(PublishRequest(topic=TOPIC, messages=[published])).ByteSize() <= 10_000_000
 
 
 events = st.builds(
@@ -184,13 +187,15 @@ events = st.builds(
 
 @given(events, attributes, st.sampled_from(["BINARY", "JSON", None]))
 def test_replays_to_the_same_event(event, names, encoding):
-    """A dead letter that is published unchanged decodes to the refused event."""
+    """A dead letter that is published unchanged decodes to the refused event, and so does its replay."""
     message_names = {name: value for name, value in names.items() if not name.startswith(("goog", "dead_letter_"))}
     message_names[MESSAGE_TYPE] = EVENT_TYPE
     if encoding:
         message_names[ENCODING] = encoding
     data = json_format.MessageToJson(event).encode() if encoding == "JSON" else event.SerializeToString()
-    assert list(decode(refused(Message(data, message_names)))) == [event]
+    letter = refused(Message(data, message_names))
+    assert list(decode(letter)) == list(decode(replay_of(letter))) == [event]
+    assert event_alone(letter, 0, event) is letter
 
 
 @given(st.lists(events, min_size=1, max_size=4), attributes, st.sampled_from(["BINARY", "JSON"]), st.data())
@@ -233,13 +238,6 @@ def test_one_of_a_batch_without_a_time():
     event.ClearField("event_time")
     message = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, "event_time": "2026-02-17T10:30:00Z"})
     assert event_alone(message, 0, event).attributes == {"message_type": EVENT_TYPE}
-
-
-def test_a_single_event_stays_unchanged():
-    """The message of a single event keeps its original bytes."""
-    event = sensor_event("a", T, {"x": 1.0}, {})
-    message = Message(event.SerializeToString() + b"\xf8\x07\x2a", {"event_id": "7"})
-    assert event_alone(message, 0, event) is message
 
 
 def test_a_lone_surrogate():
@@ -297,32 +295,6 @@ def test_a_replay_is_the_original_and_a_count(message):
     assert second == first._replace(attributes={**first.attributes, REPLAYS: "2"})
 
 
-@given(st.binary(max_size=50), attributes, st.booleans())
-def test_a_replay_fits(data, names, huge):
-    """A replay of any message fits Pub/Sub's limits. It may use names that the client's ``publish`` reserves."""
-    replay = replay_of(refused(Message(data * 200_000 if huge else data, names, ordering_key="k" * 1024)))
-    assert len(replay.attributes) <= 100
-    assert all(0 < len(name.encode()) <= 256 and not name.startswith("goog") for name in replay.attributes)
-    assert all(len(value.encode()) <= 1024 for value in replay.attributes.values())
-    message = PubsubMessage(data=replay.data, attributes=replay.attributes, ordering_key=replay.ordering_key)
-    assert PublishRequest.pb(PublishRequest(topic=TOPIC, messages=[message])).ByteSize() <= 10_000_000
-
-
-@given(events, st.sampled_from(["BINARY", "JSON", None]))
-def test_a_replay_decodes_to_the_same_event(event, encoding):
-    """JSON replays as JSON, although the encoding's own attribute cannot be published."""
-    data = json_format.MessageToJson(event).encode() if encoding == "JSON" else event.SerializeToString()
-    message = Message(data, {ENCODING: encoding} if encoding else {})
-    assert list(decode(replay_of(refused(message)))) == [event]
-
-
-def test_one_of_a_replayed_batch_keeps_the_count():
-    """A refused event of a batch has the batch's number of replays."""
-    event = sensor_event("a", T, {"x": 1.0}, {})
-    batch = Message(b"", {MESSAGE_TYPE: BATCH_TYPE, REPLAYS: "3"})
-    assert replays_of(refused(event_alone(batch, 0, event))) == 3
-
-
 def test_a_letter_published_unchanged_counts_as_a_replay():
     """A dead letter published unchanged adds one replay, up to a limit. ``replay_of`` has no limit."""
     letter = refused(Message(b"\xff", {"site": "north"}))
@@ -373,3 +345,34 @@ def test_a_returning_letter_of_a_refused_row():
     with pytest.raises(BadData, match="UNKNOWN_MESSAGE_TYPE"):
         decode(row)
     assert replays_of(refused(row)) == 1
+
+
+TABLE = "projects/p/instances/i/tables/t"
+NOON = datetime(2026, 2, 17, 12, tzinfo=UTC)
+
+
+def test_a_refused_row():
+    """The dead letter contains the entry, its type, the row key and the reason."""
+    letter = refused_row_letter(RefusedRow(b"a#1", "NOT_FOUND", "no\nfamily", b"entry"), TABLE, "WriteRawRows", NOON)
+    assert letter.data == b"entry"
+    assert letter.attributes == {
+        "message_type": "google.bigtable.v2.MutateRowsRequest.Entry",
+        "row_key": "a#1",
+        "dead_letter_reason": "ROW_REFUSED",
+        "dead_letter_detail": f"table {TABLE}: row a#1: NOT_FOUND: no family",
+        "dead_letter_step": "WriteRawRows",
+        "dead_letter_time": "2026-02-17T12:00:00Z",
+    }
+
+
+def test_what_is_too_long():
+    """Entry, key and detail are truncated to Pub/Sub's limits, and the detail notes that the entry was."""
+    row = RefusedRow(b"\xff\x00" * 2048, "INVALID_ARGUMENT", "ä" * 5000, b"x" * 20_000_000)
+    letter = refused_row_letter(row, TABLE, "WriteRawRows", NOON)
+    assert all(len(value.encode()) <= 1024 for value in letter.attributes.values())
+    assert letter.attributes["row_key"].startswith("\\xff\x00\\xff")
+    size = len(letter.data) + sum(len(f"{name}{value}".encode()) + 20 for name, value in letter.attributes.items())
+    assert MAX_MESSAGE_BYTES - 10_000 < size <= MAX_MESSAGE_BYTES
+    detail = letter.attributes["dead_letter_detail"]
+    assert ": INVALID_ARGUMENT: ä" in detail
+    assert detail.endswith(f"… (entry cut from 20000000 to {len(letter.data)} bytes)")

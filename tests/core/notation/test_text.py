@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.notation.text import counted, json_line, plain, shown
+from pipeline.core.notation.text import json_line, plain, shown
 
 UNSAFE = ("Cc", "Cf", "Cs", "Zl", "Zp")  # categories
 SAFE = "aé漢ß😀ﷺ°µ½ 'x\"\\"
@@ -67,8 +67,3 @@ def test_shown_is_short():
     assert shown("x" * 81) == "'" + "x" * 80 + "…'"
     assert shown("\u202e") == r"'\u202e'"
     assert shown("t_°C") == "'t_°C'"
-
-
-def test_counts_have_their_nouns():
-    """One is singular; none and many are plural."""
-    assert [counted(number, "window") for number in (0, 1, 2000)] == ["0 windows", "1 window", "2,000 windows"]

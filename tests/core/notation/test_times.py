@@ -20,13 +20,8 @@ from pipeline.core.notation.times import (
 
 @given(st.integers(EARLIEST_US, LATEST_US))
 def test_text_reads_back(time_us):
-    """RFC 3339 text parses back to the same time, to the microsecond."""
+    """RFC 3339 text and datetimes convert back to the same time, to the microsecond."""
     assert parse_time(format_time(time_us)) == time_us
-
-
-@given(st.integers(EARLIEST_US, LATEST_US))
-def test_datetime_converts_back(time_us):
-    """A datetime converts back to the same microsecond."""
     assert from_datetime(to_datetime(time_us)) == time_us
 
 
@@ -42,15 +37,6 @@ def test_datetime_converts_back(time_us):
 def test_format(time_us, text):
     """The text has the fewest decimals that are exact: none, three or six."""
     assert format_time(time_us) == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["2026-02-17T10", "2026-02-17T10Z", "2026-02-17T10:00:00Z", "2026-02-17 12:00+02:00", " 2026-02-17T10:00 "],
-)
-def test_parse_forms(text):
-    """Times in a key's format, in UTC, with another offset and without one are the same time."""
-    assert to_datetime(parse_time(text)) == datetime(2026, 2, 17, 10, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "1771324200", "2026-13-01", "2026-02-17T25:00"])
@@ -78,7 +64,6 @@ NOW = parse_time("2026-02-17T10:30:00.25Z")
         ("Yesterday", "2026-02-16T00:00:00Z"),
         ("-1d", "2026-02-16T10:30:00.250Z"),
         (" -90s", "2026-02-17T10:28:30.250Z"),
-        ("2026-02-01", "2026-02-01T00:00:00Z"),
         ("2026-02-01T12:00+02:00", "2026-02-01T10:00:00Z"),
     ],
 )
@@ -91,13 +76,10 @@ def test_moments(text, time):
     ("text", "now", "time"),
     [
         ("2026-10-24", "2026-10-30", "2026-10-24T00:00:00+02:00"),
-        ("2026-10-27", "2026-10-30", "2026-10-27T00:00:00+01:00"),
         ("2026-10-25T02:30", "2026-10-30", "2026-10-25T02:30:00+02:00"),  # twice: the first
         ("2026-03-29T02:30", "2026-10-30", "2026-03-29T03:30:00+02:00"),  # never: as if clocks had not changed
-        ("2026-10-24T10:00Z", "2026-10-30", "2026-10-24T12:00:00+02:00"),
         ("2026-10-24T10:00+05:30", "2026-10-30", "2026-10-24T06:30:00+02:00"),
         ("-1d", "2026-10-25T12:00Z", "2026-10-24T14:00:00+02:00"),  # a duration, whatever the clocks do
-        ("now", "2026-10-25T12:00Z", "2026-10-25T13:00:00+01:00"),
         ("today", "2026-10-24T22:30Z", "2026-10-25T00:00:00+02:00"),
         ("yesterday", "2026-10-25T23:30Z", "2026-10-25T00:00:00+02:00"),  # 25 hours long
     ],
@@ -127,8 +109,7 @@ def test_refuse_moment(text):
     [
         1_771_322_400_000_000,
         numpy.int64(1_771_322_400_000_000),
-        "2026-02-17T10:00:00Z",
-        "2026-02-17T10",
+        *("2026-02-17T10", "2026-02-17T10Z", "2026-02-17T10:00:00Z", "2026-02-17 12:00+02:00", " 2026-02-17T10:00 "),
         datetime(2026, 2, 17, 10, tzinfo=UTC),
         datetime(2026, 2, 17, 12, tzinfo=timezone(timedelta(hours=2))),
         pandas.Timestamp("2026-02-17T12:00:00+02:00"),
@@ -140,15 +121,16 @@ def test_whatever_is_a_time(time):
     assert type(to_us(time)) is int
 
 
-@pytest.mark.parametrize("time", [datetime(2026, 2, 17, 10), pandas.Timestamp("2026-02-17T10:00:00")])
-def test_a_datetime_without_a_time_zone(time):
-    """It is refused, as it may be meant in local time; the message says what to add."""
-    with pytest.raises(ValueError, match=r" has no time zone; give it one, such as tzinfo=timezone\.utc$"):
-        to_us(time)
-
-
-@pytest.mark.parametrize("time", [1.5, None, date(2026, 2, 17)])
-def test_what_is_no_time(time):
-    """Anything else is refused, with what to pass."""
-    with pytest.raises(TypeError, match=r" is not a time; pass an aware datetime, ISO 8601 text like .*, or whole"):
+@pytest.mark.parametrize(
+    ("time", "error", "problem"),
+    [
+        (datetime(2026, 2, 17, 10), ValueError, r" has no time zone; give it one, such as tzinfo=timezone\.utc$"),
+        (pandas.Timestamp("2026-02-17T10"), ValueError, " has no time zone; give it one"),
+        (1.5, TypeError, " is not a time; pass an aware datetime, ISO 8601 text like .*, or whole"),
+        (date(2026, 2, 17), TypeError, " is not a time; pass"),
+    ],
+)
+def test_what_is_no_time(time, error, problem):
+    """A datetime without a time zone may be meant in local time: it and anything else are refused with the way out."""
+    with pytest.raises(error, match=problem):
         to_us(time)

@@ -7,22 +7,10 @@ import pytest
 from pipeline.core.notation.web import checked_url, is_loopback, read_token
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
-def test_loopback(host):
-    """These hosts are this machine."""
-    assert is_loopback(host)
-
-
-@pytest.mark.parametrize("host", ["::", "10.0.0.1", "example.com", "localhost.example.com"])
-def test_beyond_loopback(host):
-    """These hosts are not this machine."""
-    assert not is_loopback(host)
-
-
-@pytest.mark.parametrize("text", ["https://example.com/a?b=c", "http://[::1]:8080", "HTTPS://example.com"])
-def test_urls(text):
-    """A URL of HTTP is taken."""
-    assert checked_url(text).scheme in ("http", "https")
+def test_loopback():
+    """These hosts are this machine, and no others."""
+    assert all(map(is_loopback, ["127.0.0.1", "127.1.2.3", "::1", "localhost"]))
+    assert not any(map(is_loopback, ["::", "10.0.0.1", "example.com", "localhost.example.com"]))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +28,9 @@ def test_urls(text):
     ],
 )
 def test_bad_urls(text, problem):
-    """Anything else is refused, by a message that does not repeat what may be a secret."""
+    """A URL that is not of HTTP is refused, by a message that does not repeat what may be a secret."""
+    for url in ("https://example.com/a?b=c", "http://[::1]:8080", "HTTPS://example.com"):
+        assert checked_url(url).scheme in ("http", "https")
     with pytest.raises(ValueError, match=problem) as refused:
         checked_url(text)
     assert "secret" not in str(refused.value)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.refused_rows import RefusedRow
+from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.core.panes.grouped_readings import (

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
-from pipeline.core.notation.times import format_time, from_datetime, parse_time, to_datetime
-from pipeline.core.notation.zones import zone_names, zone_of
+from pipeline.core.notation.times import format_time, from_datetime, parse_time, to_datetime, zone_names, zone_of
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_range, parse_aggregate_key
 from pipeline.core.windows import DAILY, HOURLY, Window, _starts, parse_window
 

@@ -174,15 +174,9 @@ def _scalar(field: FieldDescriptor) -> st.SearchStrategy:
 
 
 class Way(NamedTuple):
-    """A path that was drawn.
+    """A path that was drawn, its keys and positions in the JSON form, and the kind, see :func:`kind_of`, at its end.
 
-    Attributes:
-        text: as a mapping has it.
-        steps: keys and positions in the JSON form.
-        node: what it leads to; see :func:`kind_of`.
-        names: of the fields that lead there.
-        level: of elements at which it is read.
-        is_one: whether it selects one element of several.
+    ``level`` is the level of elements at which it is read; ``is_one``: it selects one element of several.
     """
 
     text: str
@@ -269,17 +263,10 @@ class Entry(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A mapping that was drawn.
+    """A mapping that was drawn, with the ways to the elements of each level, from the level above.
 
-    Attributes:
-        text: in TOML.
-        each: the ways to the elements of each level, from the level above.
-        entries: the readings and the metadata.
-        skip: the way to a boolean that leaves out an element.
-        claims: the names that stars leave out.
-        last: the innermost element.
-        rounds: whether it rounds inexact integers.
-        is_null: whether readings that are no numbers count as not set.
+    ``skip`` is the way to a boolean that leaves out an element, ``claims`` the names that stars leave out, ``last`` the
+    innermost element. With ``is_null``, readings that are no numbers count as not set.
     """
 
     text: str

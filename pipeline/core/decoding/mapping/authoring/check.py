@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pipeline.core.decoding.mapping.authoring.places import ENTRY, MANY, Place, places
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper, Use
-from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingEntry
+from pipeline.core.decoding.mapping.language.model import JSON, Mapping
 from pipeline.core.decoding.mapping.language.paths import BY_FIELD, SELECTORS, Current, Field, Names, Path, Root, Star
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, KeyAndValue
@@ -45,7 +45,6 @@ class MappingReport:
     """What a mapping does with its messages.
 
     Attributes:
-        message: the message type.
         each: the repeated fields whose elements become events.
         lines: the values that are read.
         twice: the values that several entries take.
@@ -68,15 +67,8 @@ class MappingReport:
 def check(mapping: Mapping, types: Descriptors) -> MappingReport:
     """Compares a mapping with the type of its messages.
 
-    Args:
-        mapping: the parsed mapping.
-        types: the message types; not used for JSON.
-
-    Returns:
-        The report. It has only the problems if paths do not fit the type.
-
-    Raises:
-        MappingError: the mapping does not compile for another reason.
+    The report has only the problems if paths do not fit the type. Raises MappingError if the mapping does not compile
+    for another reason.
     """
     mapper = Mapper(mapping, types, strict=False)
     if mapper.problems:
@@ -90,30 +82,34 @@ def check(mapping: Mapping, types: Descriptors) -> MappingReport:
         list(dict.fromkeys(checker.lines())),
         list(checker.twice()),
         list(checker.same_name()),
-        [Left(_place(place), str(place.node), note) for place, (state, note) in left if state == "partly"],
+        [
+            Left(str(place) or "the message", str(place.node), note)
+            for place, (state, note) in left
+            if state == "partly"
+        ],
         [*_together(left), *checker.keys_left()],
     )
 
 
-def _place(place: Place) -> str:
-    return str(place) or "the message"
+def _left(place: Place, note: str) -> Left:
+    return Left(str(place) or "the message", str(place.node), note)
 
 
 def _together(left: Sequence[tuple[Place, tuple[str, str]]]) -> Iterator[Left]:
     """Yields what is left out: a field with many values once, if all are."""
     kept = {place.steps[:end] for place, (state, _) in left if state != "unmapped" for end in range(len(place.steps))}
     sizes = Counter(place.steps[:end] for place, _ in left for end in range(1, len(place.steps)))
-    told = set()
+    listed = set()
     for place, (state, note) in left:
         if state != "unmapped":
             continue
         around = (place.steps[:end] for end in range(1, len(place.steps)) if place.steps[:end] not in kept)
         first = next(around, place.steps)
         if note or sizes[first] <= _MOST_ALONE:
-            yield Left(_place(place), str(place.node), note)
-        elif first not in told:
-            told.add(first)
-            yield Left(_place(Place(first, place.node)), f"{sizes[first]:,} values")
+            yield _left(place, note)
+        elif first not in listed:
+            listed.add(first)
+            yield Left(str(Place(first, place.node)), f"{sizes[first]:,} values")
 
 
 class _Checker:
@@ -123,12 +119,8 @@ class _Checker:
         self._entries |= {f"metadata.{entry.name}": entry for entry in mapping.metadata}
         self._uses = [use for use in mapper.uses if not self._is_excluded(use)]
         # Elements of a map have their keys and values as fields.
-        self._maps = {
-            names: node
-            for branch in mapper.branches
-            for node, names in zip(branch.levels, branch.names, strict=True)
-            if isinstance(node, KeyAndValue)
-        }
+        levels = [level for branch in mapper.branches for level in branch.levels]
+        self._maps = {level.names: level.to for level in levels if isinstance(level.to, KeyAndValue)}
         # What selectors compare, such as the key in tags[key=site].
         self._selecting = {names for use in self._uses for names in _selecting(use)}
         self._selects_elements = any(map(_selectors, mapping.each))
@@ -152,7 +144,7 @@ class _Checker:
         names: dict[tuple, str] = {}
         for use in filter(_takes, self._uses):
             # Of free-form JSON, a star takes numbers as readings and text as metadata.
-            kind = use.key.partition(".")[0] if use.node == PLAIN and use.of_star else ""
+            kind = use.table if use.node == PLAIN and use.of_star else ""
             value = use.names, tuple(_selectors(use.path)), kind
             takers.setdefault(value, {})[self._name(use)] = None
             names.setdefault(value, ".".join(use.names) if use.of_star else str(use.path))
@@ -180,11 +172,12 @@ class _Checker:
                     return "mapped", ""
                 conditions.append(use.key.removesuffix(".when"))
                 continue
-            note = _note(use, self._entries.get(use.key))
+            entry = self._entries.get(use.key)
+            note = f" except {', '.join(entry.excluded)}" if entry and entry.excluded and use.of_star else ""
             if place.node == PLAIN and use.of_star:
                 if covers and not note and Star(deep=True) in use.path.steps:
-                    kinds.add(use.key.partition(".")[0])
-                taken.append(f"{_KINDS[use.key.partition('.')[0]]} of {use.path}{note}")
+                    kinds.add(use.table)
+                taken.append(f"{_KINDS[use.table]} of {use.path}{note}")
             elif covers and not note and not self._is_one_element(use.path):
                 return "mapped", ""
             else:
@@ -210,7 +203,8 @@ class _Checker:
             uses = [use for use in self._uses if use.key == key and use.path == path]
             for use in uses:
                 is_one_way = len(uses) == 1 and not use.of_star
-                yield Line(self._name(use) if use.of_star else key, str(path) if is_one_way else _way(use), _type(use))
+                kind = _KINDS[use.table] if use.node == PLAIN and use.of_star else str(use.node)
+                yield Line(self._name(use) if use.of_star else key, str(path) if is_one_way else _way(use), kind)
             if not uses and not path.has_star:
                 yield Line(key, str(path), "the field that is set")
 
@@ -269,10 +263,6 @@ def _selecting(use: Use) -> Iterator[Names]:
         after += isinstance(step, Field)
 
 
-def _note(use: Use, entry: MappingEntry | None) -> str:
-    return f" except {', '.join(entry.excluded)}" if entry and entry.excluded and use.of_star else ""
-
-
 def _way(use: Use) -> str:
     """Returns the path, with what its star stands for, and with the field of a oneof for its name."""
     star = "**" if Star(deep=True) in use.path.steps else "*"
@@ -281,9 +271,3 @@ def _way(use: Use) -> str:
         return ".".join((*use.names, star) if is_below else use.names)
     before, _, after = str(use.path).partition(star)
     return before + (star if use.label == ("*",) else ".".join(use.label)) + after
-
-
-def _type(use: Use) -> str:
-    if use.node == PLAIN and use.of_star:
-        return _KINDS[use.key.partition(".")[0]]
-    return str(use.node)

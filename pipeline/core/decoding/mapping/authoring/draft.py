@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipeline.core.decoding.mapping.authoring import guesses
@@ -31,12 +31,7 @@ def draft(types: Descriptors, message: str) -> str:
 
 
 def draft_of_json(values: Sequence[Any], source: str) -> str:
-    """Returns a mapping in TOML for messages in JSON, by samples of them; see :func:`draft`.
-
-    Args:
-        values: the contents of messages.
-        source: their origin, for a comment.
-    """
+    """Returns a mapping in TOML for messages in JSON, by the contents of samples from a source; see :func:`draft`."""
     seen = places_of_json(values)
     return _Draft(JSON, seen, source, {place: guesses.notation_of(seen[place]) for place in seen}).text()
 
@@ -99,7 +94,10 @@ class _Draft:
         yield self._time_line()
         if Leaf("float") in [place.node for place in self._places]:
             yield "shortest_floats = true # 21.3 instead of 21.299999237060547"
-        readings, metadata = list(self._readings()), list(self._metadata())
+        in_element = list(filter(self._in_element, self._places))
+        around = [place for place in self._places if not self._each.name or place not in in_element]
+        readings = [] if self._each.name else list(self._entries(in_element, guesses.is_reading))
+        metadata = list(self._entries(around, guesses.is_text))
         if self._each.name or any("*" in entry.name for entry in (*readings, *metadata)):
             yield 'rewrite_names = true # in names that messages contain, "/" becomes ".", and other characters "_"'
         yield ""
@@ -111,12 +109,7 @@ class _Draft:
             yield ""
             yield "[metadata]"
             yield from _table(metadata, MAX_METADATA)
-        yield from self._unopened()
-
-    def _unopened(self) -> Iterator[str]:
-        """Yields a comment on fields that may contain messages."""
-        opaque = [str(place) for place in self._single if str(place.node) in ("bytes", ANY)]
-        if opaque:
+        if opaque := [str(place) for place in self._single if str(place.node) in ("bytes", ANY)]:
             yield ""
             yield f"# If these contain messages, name their types under [types]: {', '.join(opaque)}"
 
@@ -184,7 +177,8 @@ class _Draft:
         return self._level(place) == len(self._each.steps)
 
     def _sensors(self) -> tuple[list[Place], Place | None]:
-        """Returns the places that may name the sensor, the likeliest first, and the one that tells elements apart.
+        """Returns the places that may name the sensor, the likeliest first, and the place that differs between
+        elements.
 
         The latter is None unless elements have no time of their own.
         """
@@ -246,7 +240,7 @@ class _Draft:
             if notation and notation.format:
                 source = f'{{ path = {source}, format = {toml_text(notation.format)}, time_zone = "UTC" }}'
                 note = "guess, also of the zone"
-            elif isinstance(place.node, Leaf) and place.node.kind in ("int", "double", "float"):
+            elif place.kind in ("int", "double", "float"):
                 unit, is_known = (notation.unit, True) if notation else guesses.unit_of(place)
                 source = f"{{ path = {source}, unit = {toml_text(unit)} }}"
                 note = note if is_known else "guess, also of the unit"
@@ -271,34 +265,17 @@ class _Draft:
         listed = ", ".join(toml_text(self._written(place)) for place in values)
         yield f'"*" = {{ name = {toml_text(name)}, first = [{listed}] }} # guess: an element is a name and a value'
 
-    def _readings(self) -> Iterator[_DraftEntry]:
-        if self._each.name:
-            return
+    def _entries(self, places: Iterable[Place], is_wanted: Callable[[Place], bool]) -> Iterator[_DraftEntry]:
+        """Yields the entries of places that nothing else takes, unless more than one star would have to lead there."""
         taken = self._taken()
-        for place in self._places:
-            if not self._in_element(place) or place in taken:
+        for place in places:
+            rest = place.steps[self._level(place) :]
+            is_plain = place.node == PLAIN
+            if place in taken or not (is_plain or is_wanted(place)) or _wild(rest) + is_plain > 1:
                 continue
-            if place.node == PLAIN or guesses.is_reading(place):
-                yield from self._entry(place)
-
-    def _metadata(self) -> Iterator[_DraftEntry]:
-        taken = self._taken()
-        for place in self._places:
-            if place in taken or (self._each.name and self._in_element(place)):
-                continue
-            if place.node == PLAIN or guesses.is_text(place):
-                yield from self._entry(place)
-
-    def _entry(self, place: Place) -> Iterator[_DraftEntry]:
-        """Yields the entry of a place, unless more than one star would have to lead there."""
-        rest = place.steps[self._level(place) :]
-        if _wild(rest) + (place.node == PLAIN) > 1:
-            return
-        if place.node == PLAIN or rest[-1] == ENTRY:
-            name = "*"
-        else:
-            name = ".".join("*" if step in (MANY, ENTRY) else step for step in rest)
-        yield _DraftEntry(name, self._written(place), str(place.node))
+            is_star = is_plain or rest[-1] == ENTRY
+            name = "*" if is_star else ".".join("*" if step in (MANY, ENTRY) else step for step in rest)
+            yield _DraftEntry(name, self._written(place), str(place.node))
 
 
 def _table(entries: list[_DraftEntry], most: int) -> Iterator[str]:

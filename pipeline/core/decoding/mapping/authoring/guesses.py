@@ -17,12 +17,12 @@ LIKELY = 20
 CALLED_ID = 50
 """The least rank of a field that is called an id."""
 ATTRIBUTES = ("service.instance.id", "host.name", "service.name")
-"""Keys of attributes that tell sensors apart, by OpenTelemetry's conventions."""
+"""Keys of attributes that differ between sensors, by OpenTelemetry's conventions."""
 CALLED_TIME = 80
 """The least rank of a field that is called time or timestamp."""
 
-# How well a field of such a name fits. The first pattern that matches counts.
-_SENSORS = (
+# How well a field of such a name fits. The first pattern that matches is used.
+SENSORS = (
     (2, r"(tenant|application|app|profile|request|message|event|deduplication|session|trace|user|gateway|config)_.*id"),
     (10, r"(.*_)?(dev|device|sensor)_(eui|id|uid|uuid)|.*_?eui"),
     (9, r"(.*_)?(serial(_(number|no|num))?|node_id|station_id|meter_id|imei|mac(_(address|addr))?)"),
@@ -33,7 +33,7 @@ _SENSORS = (
     (4, r"name"),
     (3, r".*_(name|address|addr)|address|label|channel|port|index"),
 )
-_TIMES = (
+TIMES = (
     (0, r"(.*_)?(uptime|duration|elapsed|interval|timeout|age|since|period|delay|offset|zone|latency)(_.*)?"),
     (3, r"(created|updated|received|rx|gw|ns|start|boot|expires|installed|last|next)_(.*_)?(at|time|ts)(_UNIT)?"),
     (10, r"((event|sample|reading)_)?(time|timestamp|ts|datetime)(_(unix|utc|epoch))*(_UNIT)?"),
@@ -49,15 +49,15 @@ _UNITS = {
 }
 _UNIT = "|".join(_UNITS.values())
 # Numbers that identify or count messages, rather than measure.
-_NO_READING = re.compile(
+NO_READING = re.compile(
     r"(.*_)?(id|uid|uuid|eui|imei|serial|mac|seq|sequence|crc|checksum|version|revision|nonce|alias|datatype|flags)"
     r"(_(number|no|num))?"
 )
-_NAME = re.compile(
+NAME = re.compile(  # of a reading
     r"name|key|((observed|measured)_)?(metric|measurement|measurand|quantity|parameter|param|variable|property|field|"
     r"reading|signal)(_(name|type|id))?|(mess)?groesse|kenngroesse"
 )
-_VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|uint|long|bool|boolean|number)(_.*)?")
+VALUE = re.compile(r"(.*_)?(value|val|wert|messwert|reading|double|float|int|uint|long|bool|boolean|number)(_.*)?")
 
 
 def words(name: str) -> str:
@@ -67,56 +67,28 @@ def words(name: str) -> str:
 
 def sensor_rank(place: Place) -> int:
     """Returns how likely a field names the sensor, up to 100; 0 for not at all."""
-    if not isinstance(place.node, Leaf) or place.node.kind not in ("string", "int", "bytes"):
+    fit = rank(SENSORS, place.steps[-1])
+    if place.kind not in ("string", "int", "bytes") or (place.kind == "bytes" and fit < 6):
         return 0
-    rank = _rank(_SENSORS, words(place.steps[-1]))
-    if place.node.kind == "bytes" and rank < 6:
-        return 0
-    if place.node.kind == "string":
-        rank = rank or 1
-    return _less_deep(rank, place)
+    return _less_deep(fit or int(place.kind == "string"), place)
 
 
 def time_rank(place: Place) -> int:
     """Returns how likely a field is the time of the readings, up to 100; 0 for not at all."""
-    if not isinstance(place.node, Leaf):
-        return 0
-    rank = _rank(_TIMES, words(place.steps[-1]))
-    if place.node.kind == "timestamp":
-        rank = 5 + (rank or 2)
-    elif place.node.kind not in ("int", "double", "float", "string"):
-        return 0
-    return _less_deep(rank, place)
+    fit = rank(TIMES, place.steps[-1])
+    if place.kind == "timestamp":
+        return _less_deep(5 + (fit or 2), place)
+    return _less_deep(fit, place) if place.kind in ("int", "double", "float", "string") else 0
 
 
-def sensor_rank_of_name(name: str) -> int:
-    """Returns how likely a column of this name contains the sensor, up to 10; 0 for not at all."""
-    return _rank(_SENSORS, words(name))
+def rank(ranks: tuple[tuple[int, str], ...], name: str) -> int:
+    """Returns how likely a field or a column of this name is a sensor or a time, up to 10; 0 for not at all."""
+    return next((fit for fit, pattern in ranks if re.fullmatch(pattern.replace("UNIT", f"({_UNIT})"), words(name))), 0)
 
 
-def time_rank_of_name(name: str) -> int:
-    """Returns how likely a column of this name contains the time of the readings, up to 10; 0 for not at all."""
-    return _rank(_TIMES, words(name))
-
-
-def is_id(name: str) -> bool:
-    """Returns whether a column of this name identifies or counts something, rather than measures."""
-    return _NO_READING.fullmatch(words(name)) is not None
-
-
-def is_name_of_readings(name: str) -> bool:
-    """Returns whether a column of this name contains names of readings."""
-    return _NAME.fullmatch(words(name)) is not None
-
-
-def may_name_other_things(name: str) -> bool:
-    """Returns whether a column of this name may also contain names of sensors or places."""
-    return words(name) in ("name", "key")
-
-
-def is_value_of_readings(name: str) -> bool:
-    """Returns whether a column of this name contains values of readings, whose names another column has."""
-    return _VALUE.fullmatch(words(name)) is not None
+def fits(pattern: re.Pattern[str], name: str) -> bool:
+    """Returns whether the name of a field or a column is one of these."""
+    return pattern.fullmatch(words(name)) is not None
 
 
 def unit_of(place: Place) -> tuple[str, bool]:
@@ -129,38 +101,30 @@ def unit_of(place: Place) -> tuple[str, bool]:
     return "ms" if is_long else "s", False
 
 
-def is_number(place: Place) -> bool:
-    """Returns whether a field is a number or a boolean."""
-    return isinstance(place.node, Leaf) and place.node.kind in ("double", "float", "int", "bool", "duration")
-
-
 def is_reading(place: Place) -> bool:
     """Returns whether a field measures something, by its name: a number, but no id, counter of messages or time."""
-    name = words(next(step for step in reversed(place.steps) if step.isidentifier()))
-    return is_number(place) and not _NO_READING.fullmatch(name) and not time_rank(place)
+    name = next(step for step in reversed(place.steps) if step.isidentifier())
+    is_number = place.kind in ("double", "float", "int", "bool", "duration")
+    return is_number and not fits(NO_READING, name) and not time_rank(place)
 
 
 def is_text(place: Place) -> bool:
     """Returns whether a field is text, or the name of an enum's value."""
-    return isinstance(place.node, Leaf) and place.node.kind in ("string", "enum")
+    return place.kind in ("string", "enum")
 
 
 def names_a_reading(place: Place) -> bool:
     """Returns whether a field is the name of a reading, beside its value."""
-    return isinstance(place.node, Leaf) and place.node.kind == "string" and is_name_of_readings(place.steps[-1])
+    return place.kind == "string" and fits(NAME, place.steps[-1])
 
 
 def is_value(place: Place) -> bool:
     """Returns whether a field is the value of a reading, beside its name."""
-    return is_reading(place) and is_value_of_readings(place.steps[-1])
+    return is_reading(place) and fits(VALUE, place.steps[-1])
 
 
-def _rank(ranks: tuple[tuple[int, str], ...], name: str) -> int:
-    return next((rank for rank, pattern in ranks if re.fullmatch(pattern.replace("UNIT", f"({_UNIT})"), name)), 0)
-
-
-def _less_deep(rank: int, place: Place) -> int:
-    return 10 * rank - min(9, len(place.steps)) if rank else 0
+def _less_deep(fit: int, place: Place) -> int:
+    return 10 * fit - min(9, len(place.steps)) if fit else 0
 
 
 _FIRST_US, _LAST_US = 946_684_800_000_000, 4_102_444_800_000_000  # the years 2000 to 2099
@@ -179,11 +143,9 @@ class TimeNotation(NamedTuple):
     """How times are written: a unit since the epoch, or a format of text; neither for ISO 8601.
 
     Attributes:
-        unit: the unit of numbers.
-        format: the format, as for ``strptime``.
         is_local: whether the times have no offset.
         swapped: the format that reads day and month the other way round, if it fits as well.
-        is_date: whether the times are dates alone.
+        is_date: whether the times are dates without a time of day.
     """
 
     unit: str = ""

@@ -18,11 +18,9 @@ ANY = "google.protobuf.Any"
 
 @dataclass(frozen=True)
 class Place:
-    """A place in messages of a type that has a value.
+    """A place in messages of a type that has a value: the names of fields, ``MANY`` and ``ENTRY`` that lead there.
 
-    Attributes:
-        steps: names of fields, ``MANY`` and ``ENTRY``.
-        node: a single value, free-form JSON, an ``Any``, or a message that contains itself.
+    Its node is a single value, free-form JSON, an ``Any``, or a message that contains itself.
     """
 
     steps: tuple[str, ...]
@@ -32,6 +30,11 @@ class Place:
         """The steps as a path: ``metrics[].name``, and ``tags.*`` for the entries of a map."""
         text = "".join(MANY if step == MANY else f".{'*' if step == ENTRY else step}" for step in self.steps)
         return text.removeprefix(".")
+
+    @property
+    def kind(self) -> str:
+        """The kind of a single value; empty for another node."""
+        return self.node.kind if isinstance(self.node, Leaf) else ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,15 +47,8 @@ def places(
 ) -> list[Place]:
     """Returns the places at which messages of a type have values, in the order of the fields; 10,000 at most.
 
-    A message within a message of its own type is itself a place: its content has no end.
-
-    Args:
-        types: the message types.
-        message: the full name of the type.
-        contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
-
-    Raises:
-        MappingError: there is no such type.
+    A message within a message of its own type is itself a place: its content has no end. ``contents`` are the types
+    that bytes, text or an ``Any`` contain, by the names of their path. Raises MappingError if there is no such type.
     """
     contents = contents or {}
 

@@ -3,11 +3,26 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import chain, count, pairwise, product
 from typing import Any, NamedTuple
 
-from pipeline.core.decoding.mapping.authoring import guesses
-from pipeline.core.decoding.mapping.authoring.guesses import slug, toml_text
+from pipeline.core.decoding.mapping.authoring.guesses import (
+    NAME,
+    NO_READING,
+    SENSORS,
+    TIMES,
+    VALUE,
+    TimeNotation,
+    clock_of,
+    fits,
+    looks_like_time,
+    notation_of,
+    rank,
+    slug,
+    toml_key,
+    toml_text,
+    words,
+)
 from pipeline.core.decoding.mapping.language.model import CsvFormat
 from pipeline.core.decoding.mapping.values.conversions import number_reader
 from pipeline.core.events.event import MAX_METADATA, MAX_READINGS
@@ -30,15 +45,13 @@ class NumberNotation(NamedTuple):
 
 
 class Column:
-    """A column of a sample.
-
-    Args:
-        name: the name.
-        values: the values of all records, None in those without the column.
-    """
+    """A column of a sample: its name, and the values of all records, None for a record without the column."""
 
     def __init__(self, name: str, values: Sequence[Any]) -> None:
         self.name = name
+        self.slug = slug(name)
+        self.bare = name if re.fullmatch(r"[A-Za-z0-9_]+", name) else f'"{name}"'
+        self.path = toml_text(self.bare)
         self.all = values
         self.values = [value for value in values if value is not None and value != ""]
         self.texts = [value.strip() for value in self.values if isinstance(value, str)]
@@ -57,20 +70,20 @@ class Column:
         return found.pop() if len(found) == 1 else ""
 
     @cached_property
-    def time(self) -> guesses.TimeNotation | None:
+    def time(self) -> TimeNotation | None:
         """How its values write times; None if they don't."""
         texts = self.present if self.is_text else [str(value) for value in self.values if is_number(value)]
-        return guesses.notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
+        return notation_of(texts) if texts and len(texts) == len(self.present or self.values) else None
 
     @property
     def times(self) -> int:
         """The number of values that may be times."""
-        return sum(guesses.looks_like_time(str(value).strip()) for value in self.values)
+        return sum(looks_like_time(str(value).strip()) for value in self.values)
 
     @cached_property
     def clock(self) -> str | None:
         """The format of times of a day; None if it has none."""
-        return guesses.clock_of(self.present) if self.is_text else None
+        return clock_of(self.present) if self.is_text else None
 
     def numbers(self, notation: NumberNotation) -> list[float]:
         """Returns its numbers."""
@@ -102,12 +115,6 @@ class Column:
         """Returns some of its values, for a comment."""
         distinct = self.distinct()
         return ", ".join(distinct[:_MOST_DISTINCT]) + (", …" if len(distinct) > _MOST_DISTINCT else "")
-
-
-def columns_of(records: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Returns the columns of records, in the order in which they come."""
-    names = list(dict.fromkeys(name for record in records for name in record if name))
-    return [Column(name, [record.get(name) for record in records]) for name in names]
 
 
 def number_notation_of(columns: Sequence[Column]) -> tuple[NumberNotation, bool]:
@@ -154,9 +161,7 @@ class Sampled(NamedTuple):
 def draft_of_rows(sampled: Sampled, time_zone: str = "") -> str:
     """Returns a mapping in TOML for records without nested values, with comments on what is in doubt. It compiles.
 
-    Args:
-        sampled: the records, at least one.
-        time_zone: the time zone of times without an offset; empty to guess it.
+    ``time_zone`` is the time zone of times without an offset; empty to guess it.
     """
     return "\n".join(_RowsDraft(sampled, time_zone).lines()) + "\n"
 
@@ -165,10 +170,14 @@ class _RowsDraft:
     def __init__(self, sampled: Sampled, time_zone: str) -> None:
         self._sampled = sampled
         self._zone = time_zone
-        found = columns_of(sampled.records)
-        self._unusable = [each for each in found if set('"{}') & set(each.name) or not each.name.isprintable()]
-        self._columns = [column for column in found if column not in self._unusable]
+        names = dict.fromkeys(name for record in sampled.records for name in record if name)
+        columns = [Column(name, [record.get(name) for record in sampled.records]) for name in names]
+        self._unusable = [
+            column for column in columns if re.search('["{}]', column.name) or not column.name.isprintable()
+        ]
+        self._columns = [column for column in columns if column not in self._unusable]
         self._notation, self._notation_doubt = number_notation_of(self._columns)
+        self._numeric = [column for column in self._columns if column.is_numeric(self._notation)]
         self._time = self._time_columns()
         self._sensors = self._sensor_columns()
         self._name, self._value, self._long_doubt = self._long()
@@ -178,8 +187,10 @@ class _RowsDraft:
     def lines(self) -> Iterator[str]:
         """Yields the lines of the draft."""
         yield f"# A draft by {plain(self._sampled.source)}. Look at the lines with a doubt, and at the events below."
-        if looks_like_data := [each.name for each in self._columns if _is_value(each.name)]:
-            yield f"# doubt: does the file lack a header? A column is called {_comment(looks_like_data[0])}"
+        # Columns may have the numbers of channels as their names.
+        names = (column.name for column in self._columns if not column.name.isdigit())
+        if data := [name for name in names if looks_like_time(name.strip())]:
+            yield f"# doubt: does the file lack a header? A column is called {_comment(data[0])}"
         yield 'message = "json"'
         yield self._sensor_line()
         yield self._time_line()
@@ -197,7 +208,7 @@ class _RowsDraft:
         if self._name and self._value:
             is_one = "doubt: is each row one reading?" if self._long_doubt else "a row is one reading;"
             yield (
-                f'"*" = {{ path = {_path(self._value)}, name = {_path(self._name)}{self._conversions(self._value)} }} '
+                f'"*" = {{ path = {self._value.path}, name = {self._name.path}{self._conversions(self._value)} }} '
                 f"# {is_one} names: {_comment(self._name.examples())}"
             )
         elif not readings:
@@ -228,7 +239,7 @@ class _RowsDraft:
             yield '# readings = { value = ".value" }'
 
     def _time_columns(self) -> list[Column]:
-        """Returns the column of the time, or those of the date and of the time of day."""
+        """Returns the column of the time, or the columns of the date and of the time of day."""
         whole = [column for column in self._columns if column.time and not column.time.is_date]
         dates = [column for column in self._columns if column.time and column.time.is_date]
         clocks = [column for column in self._columns if column.clock]
@@ -241,7 +252,7 @@ class _RowsDraft:
         return [*texts, *whole][:1]
 
     def _time_rank(self, column: Column) -> int:
-        return 2 * guesses.time_rank_of_name(slug(column.name)) + column.is_text
+        return 2 * rank(TIMES, column.slug) + column.is_text
 
     def _time_line(self) -> str:
         if not self._time:
@@ -250,13 +261,13 @@ class _RowsDraft:
         notation = first.time
         if notation is None:
             raise AssertionError(first.name)
-        keys, doubts, time_format = {"path": _path(first)}, [], notation.format
+        keys, doubts, time_format = {"path": first.path}, [], notation.format
         if clock:
-            keys["path"] = toml_text(f"{{{_bare(first)}}} {{{_bare(clock[0])}}}")
+            keys["path"] = toml_text(f"{{{first.bare}}} {{{clock[0].bare}}}")
             time_format = f"{notation.format or '%Y-%m-%d'} {clock[0].clock}"
         if notation.unit:
             keys["unit"] = toml_text(notation.unit)
-            if not guesses.time_rank_of_name(slug(first.name)):
+            if not rank(TIMES, first.slug):
                 doubts.append("its values look like times, its name does not")
         if time_format:
             keys["format"] = toml_text(time_format)
@@ -264,7 +275,9 @@ class _RowsDraft:
             doubts.append(f"or day and month the other way round, {notation.swapped}")
         if notation.is_local or clock:
             is_utc = re.search("utc|gmt", first.name, re.IGNORECASE)
-            is_german = time_format.startswith("%d.%m.") and any(map(_OF_GERMAN.search, self._names()))
+            is_german = time_format.startswith("%d.%m.") and any(
+                _OF_GERMAN.search(column.name) for column in self._columns
+            )
             zone = self._zone or ("Europe/Berlin" if is_german and not is_utc else "UTC")
             keys["time_zone"] = toml_text(zone)
             if not self._zone and not is_utc:
@@ -273,21 +286,18 @@ class _RowsDraft:
             doubts.append("it has dates without a time of day")
         if missing := len(first.all) - first.times:
             doubts.append(f"{missing:,} of {len(first.all):,} records have none")
-        value = _path(first) if list(keys) == ["path"] else _inline(keys)
-        return f"time = {value}{_doubt(*doubts)}"
-
-    def _names(self) -> list[str]:
-        return [column.name for column in self._columns]
+        inline = ", ".join(f"{key} = {value}" for key, value in keys.items())
+        return f"time = {first.path if list(keys) == ['path'] else f'{{ {inline} }}'}{_doubt(*doubts)}"
 
     def _sensor_columns(self) -> list[Column]:
         """Returns the columns that may name the sensor, the likeliest first."""
-        ranks = {column.name: guesses.sensor_rank_of_name(slug(column.name)) for column in self._columns}
+        ranks = {column.name: rank(SENSORS, column.slug) for column in self._columns}
         found = [column for column in self._columns if ranks[column.name] >= _LIKELY and self._may_be_sensor(column)]
         return sorted(found, key=lambda column: -ranks[column.name])
 
     def _may_be_sensor(self, column: Column) -> bool:
         """Returns whether the values of a column are neither times nor measurements."""
-        if not column.values or column in self._time or _UNIT.fullmatch(slug(column.name).lower()):
+        if not column.values or column in self._time or _UNIT.fullmatch(column.slug.lower()):
             return False
         is_whole = all(isinstance(value, int) for value in column.values)
         return (column.is_text or is_whole) and not self._is_row_number(column)
@@ -304,7 +314,7 @@ class _RowsDraft:
             texts = [
                 column.name
                 for column in self._columns
-                if column.is_text and column not in self._time and not column.is_numeric(self._notation)
+                if column.is_text and column not in self._time and column not in self._numeric
             ]
             known = f", or name a column, such as {_comment(', '.join(texts[:3]))}" if texts else ""
             name = "".join(re.findall(r"[\x21\x22\x24-\x7e]", self._sampled.name)) or "sensor"
@@ -314,9 +324,9 @@ class _RowsDraft:
             )
         first, *others = self._sensors
         doubts = [f"or {_comment(other.name)}" for other in others[:2]]
-        path = _path(first)
+        path = first.path
         if not all(_IN_IDS.fullmatch(text) for text in first.distinct()):
-            path = toml_text(f"{{{_bare(first)}:id}}")
+            path = toml_text(f"{{{first.bare}:id}}")
             doubts.insert(0, 'ids have no spaces and are ASCII: ":id" writes "_" for other characters')
         if empty := len(first.all) - len(first.values):
             doubts.append(f"{empty:,} of {len(first.all):,} records have none")
@@ -329,9 +339,8 @@ class _RowsDraft:
             yield f"decimal = {toml_text(decimal)}{doubt}"
         if thousands:
             yield f"thousands = {toml_text(thousands)}"
-        numeric = [column for column in self._columns if column.is_numeric(self._notation)]
-        missing = sorted({text for column in numeric for text in column.missing})
-        sentinels = sorted({number for column in numeric for number in column.sentinels(self._notation)})
+        missing = sorted({text for column in self._numeric for text in column.missing})
+        sentinels = sorted({number for column in self._numeric for number in column.sentinels(self._notation)})
         if missing or sentinels:
             values = [*map(toml_text, missing), *(f"{number:g}" for number in sentinels)]
             doubt = f" # doubt: is {sentinels[0]:g} a missing value?" if sentinels else ""
@@ -340,18 +349,16 @@ class _RowsDraft:
     def _long(self) -> tuple[Column | None, Column | None, bool]:
         """Returns the columns of the name and the value, if a record is one reading, and whether that is in doubt."""
         free = [column for column in self._columns if column not in (*self._time, *self._sensors[:1])]
-        numbers = [
-            column for column in free if column.is_numeric(self._notation) and not guesses.is_id(slug(column.name))
-        ]
-        values = [column for column in numbers if guesses.is_value_of_readings(slug(column.name))]
-        for name in sorted(free, key=lambda column: not guesses.is_name_of_readings(slug(column.name))):
-            is_named = guesses.is_name_of_readings(slug(name.name))
+        numbers = [column for column in free if column in self._numeric and not fits(NO_READING, column.slug)]
+        values = [column for column in numbers if fits(VALUE, column.slug)]
+        for name in sorted(free, key=lambda column: not fits(NAME, column.slug)):
+            is_named = fits(NAME, name.slug)
             # The only numbers are the values, whatever their name.
             value = next(iter(values or (numbers if is_named and len(numbers) == 1 else ())), None)
-            if not value or not name.is_text or name in numbers or _UNIT.fullmatch(slug(name.name).lower()):
+            if not value or not name.is_text or name in numbers or _UNIT.fullmatch(name.slug.lower()):
                 continue
             differs = self._differs(name, *self._sensors[:1], *self._time)
-            if is_named and not guesses.may_name_other_things(slug(name.name)):
+            if is_named and words(name.slug) not in ("name", "key"):
                 repeats = 1 < len(name.values) > len(name.distinct())
                 return name, value, not (repeats or differs)
             if differs and (is_named or len(numbers) == 1):
@@ -361,10 +368,10 @@ class _RowsDraft:
         return None, None, False
 
     def _divided(self) -> tuple[list[Column], list[Column], list[tuple[Column, str]]]:
-        """Returns the columns of readings, those of metadata, and those left out, with the reason."""
+        """Returns the columns of readings, of metadata, and the columns left out, with the reason."""
         readings, metadata, left_out = [], [], []
         for column in self._rest:
-            name = slug(column.name)
+            name = column.slug
             if not column.values:
                 left_out.append((column, "it is empty"))
             elif _ROW_NUMBERS.fullmatch(name.lower()) and self._is_row_number(column):
@@ -373,7 +380,7 @@ class _RowsDraft:
                 _UNIT.fullmatch(name.lower()) or self._differs(column, *self._sensors[:1], *self._time)
             ):
                 left_out.append((column, "it differs between the readings of one time"))
-            elif column.is_numeric(self._notation) and not guesses.is_id(name):
+            elif column in self._numeric and not fits(NO_READING, column.slug):
                 readings.append(column)
             elif column.time and not column.is_text:
                 left_out.append((column, "it looks like another time"))
@@ -390,12 +397,10 @@ class _RowsDraft:
     def _entries(self, columns: Sequence[Column], most: int, entry: Any) -> Iterator[str]:
         names: set[str] = set()
         for column in columns[:most]:
-            name, number = slug(column.name), 1
-            while name in names:
-                number += 1
-                name = f"{slug(column.name)}_{number}"
+            numbered = (f"{column.slug}_{number}" for number in count(2))
+            name = next(name for name in chain([column.slug], numbered) if name not in names)
             names.add(name)
-            yield f"{guesses.toml_key(name)} = {entry(column)}"
+            yield f"{toml_key(name)} = {entry(column)}"
         if len(columns) > most:
             yield f"# {len(columns) - most:,} more columns, beyond the {most:,} that an event can have"
 
@@ -404,7 +409,7 @@ class _RowsDraft:
 
     def _reading(self, column: Column) -> str:
         conversions = self._conversions(column)
-        value = f"{{ path = {_path(column)}{conversions} }}" if conversions else _path(column)
+        value = f"{{ path = {column.path}{conversions} }}" if conversions else column.path
         if others := column.others(self._notation):
             doubt = f'{_comment(others[0])} is no number and refuses its record, unless invalid = "null" leaves it out'
             return f"{value} # doubt: {doubt}"
@@ -416,12 +421,7 @@ class _RowsDraft:
 
     def _metadata(self, column: Column) -> str:
         is_id = not column.is_text and all(map(is_number, column.values))
-        return f"{_path(column)} # {'doubt: or a reading? ' if is_id else ''}{_comment(column.examples())}"
-
-
-def _is_value(name: str) -> bool:
-    """Returns whether the name of a column is a decimal number or a time, as in a file whose first row has values."""
-    return guesses.looks_like_time(name.strip()) and not name.isdigit()  # columns may be called by numbers of channels
+        return f"{column.path} # {'doubt: or a reading? ' if is_id else ''}{_comment(column.examples())}"
 
 
 def _doubt(*doubts: str) -> str:
@@ -432,16 +432,3 @@ def _comment(text: str) -> str:
     """Returns a text of a sample for a comment: in one line, and not too long."""
     short = text if len(text) <= _MOST_COMMENT else f"{text[:_MOST_COMMENT]}…"
     return plain(short)
-
-
-def _bare(column: Column) -> str:
-    """Returns the path of a column."""
-    return column.name if re.fullmatch(r"[A-Za-z0-9_]+", column.name) else f'"{column.name}"'
-
-
-def _path(column: Column) -> str:
-    return toml_text(_bare(column))
-
-
-def _inline(keys: Mapping[str, str]) -> str:
-    return f"{{ {', '.join(f'{key} = {value}' for key, value in keys.items())} }}"

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.decoding.decoded import MAX_ELEMENTS, MAX_PROBLEMS, too_many_elements
-from pipeline.core.decoding.mapping.compiling.resolve import Branch
+from pipeline.core.decoding.mapping.compiling.resolve import MAX_ELEMENTS, Branch, too_many_elements
 from pipeline.core.decoding.mapping.language.model import Mapping, MappingEntry
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Step
 from pipeline.core.decoding.mapping.values.conversions import Inexact, KeptDigits
@@ -31,11 +30,9 @@ Writer = Callable[[Scope, dict[str, Any], dict[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The place in an event at which the values of an entry go.
+    """The place in an event for the values of an entry: its readings, or its metadata.
 
-    Attributes:
-        is_reading: whether they are readings, not metadata.
-        keeps_inexact: whether integers that a double can't hold become metadata.
+    With ``keeps_inexact``, integers that a double can't hold become metadata.
     """
 
     is_reading: bool
@@ -133,13 +130,8 @@ def taken(
 ) -> Callable[[Any], list[tuple[str, str, Any]]]:
     """Returns the getter of what a star takes: a label, a name, and a value or its problem, for each.
 
-    It raises BadData for more values than an event may have.
-
-    Args:
-        items_of: returns labels and values.
-        convert: converts a value; returns None for one that the star leaves out.
-        name_of: returns the name for a label; None if it is left out.
-        destination: the place of the values.
+    It leaves out a value for which ``convert`` returns None, and a label for which ``name_of`` does. It raises BadData
+    for more values than an event may have.
     """
 
     def take(container: Any) -> list[tuple[str, str, Any]]:
@@ -161,11 +153,9 @@ def taken(
 
 
 def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Writer:
-    """Returns the writer of an entry with a star. If it has several sources, each name takes the first that has it.
+    """Returns the writer of an entry with a star, by getters of what :func:`taken` returns, for each of its sources.
 
-    Args:
-        sources: getters of each source, of what :func:`taken` returns.
-        destination: the place of the values.
+    Each name takes the first source that has it.
     """
 
     def write(scope: Scope, readings: dict[str, Any], metadata: dict[str, str]) -> None:
@@ -180,10 +170,12 @@ def starred(sources: list[list[ScopeGetter]], destination: Destination) -> Write
     return write
 
 
+MAX_PROBLEMS = 1000
+"""The most problems of a message that are kept: a broken one may have one in every two bytes."""
 MAX_VALUES = 2_000_000
-"""A message whose elements together have more values is refused; those of the message count for each element."""
+"""A message whose elements together have more values is refused. Each element has the values of the message too."""
 MAX_VALUES_OF_ANY = 100_000
-"""So many are never too many. Beyond, a message may have one for each of its bytes."""
+"""This number is never too many. Beyond it, a message may have one value for each of its bytes."""
 _TEXT = 16  # characters of metadata that count as another value
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
@@ -198,15 +190,17 @@ class MadeEvent(NamedTuple):
     metadata: dict[str, str]
     event_id: str
 
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What elements of one event have in common."""
+        return self.sensor_id, self.event_time_us, self.event_id
+
 
 class MappedEvents(NamedTuple):
-    """What a mapping makes of a message.
+    """What a mapping makes of a message: events in the order of their first elements, and problems with positions.
 
-    Attributes:
-        events: the events, in the order of their first elements.
-        problems: the problems of refused elements, each beginning with the element's position.
-        skipped: the number of messages and elements that conditions left out, of elements without readings, and of
-            messages without elements.
+    ``skipped`` is the number of messages and elements that conditions left out, of elements without readings, and of
+    messages without elements.
     """
 
     events: list[MadeEvent]
@@ -215,12 +209,7 @@ class MappedEvents(NamedTuple):
 
 
 class EventCollector:
-    """Collects the events of one message.
-
-    Args:
-        size: the size of the message in bytes, which bounds the values.
-        metadata_alone: whether elements make events of their metadata alone.
-    """
+    """Collects the events of one message, whose size in bytes bounds the values."""
 
     def __init__(self, size: int, *, metadata_alone: bool = False) -> None:
         self.metadata_alone = metadata_alone
@@ -241,7 +230,7 @@ class EventCollector:
             self.problems.setdefault((problem.reason, problem.detail), problem.with_traceback(None))
 
     def count(self, readings: dict[str, Any], metadata: dict[str, str]) -> None:
-        """Counts the values of an element, its own and those from above. Raises BadData for too many."""
+        """Counts the values of an element, its own and the values from above. Raises BadData for too many."""
         self._values_left -= len(readings) + len(metadata)
         if metadata:
             self._values_left -= sum(map(len, metadata.values())) // _TEXT
@@ -255,13 +244,10 @@ class EventCollector:
     def add(self, made: MadeEvent, *, is_kept: bool) -> None:
         """Adds an event, or adds the values of an element to the event of the same sensor, time and id.
 
-        Raises BadData if a name has two values, which refuses the whole event.
-
-        Args:
-            made: the event.
-            is_kept: whether the event is made even if no element has a reading for it.
+        It is kept even if no element has a reading for it, if ``is_kept`` says so. Raises BadData if a name has two
+        values, which refuses the whole event.
         """
-        key = _key_of(made)
+        key = made.identity
         if is_kept:
             self._kept.add(key)
         if key not in self.events:
@@ -278,17 +264,12 @@ class EventCollector:
         self.events[key] = known
 
     def result(self, mapping: Mapping, branches: Counter[tuple[Step, ...]]) -> MappedEvents:
-        """Returns the events. Those of elements without a reading count as skipped.
-
-        Args:
-            mapping: the mapping that made them.
-            branches: the number of branches that go through the elements of each path.
-        """
+        """Returns the events, by the number of branches through each path. Elements without a reading are skipped."""
         events = [made for made in self.events.values() if made is not None]
         if mapping.rewrite_names:
             events = list(self._rewritten(events))
         if mapping.each:
-            found = [event for event in events if event.readings or _key_of(event) in self._kept]
+            found = [event for event in events if event.readings or event.identity in self._kept]
             self.without_readings += len(events) - len(found)
             events = found
         absent = sum(count == branches[path] for (path, _), count in self.absent.items())
@@ -326,7 +307,6 @@ class CompiledBranch:
         self.event_id: ScopeGetter | None = None
 
     def at(self, depth: int) -> "Level":
-        """Returns the level whose values are read at a depth of the scope."""
         return self._levels[depth - ROOT]
 
     def run(self, collector: EventCollector, scope: Scope) -> None:
@@ -359,7 +339,7 @@ class CompiledBranch:
         metadata: dict[str, str],
         at: tuple[int, ...],
     ) -> None:
-        """Goes through the elements below the current one, which is at level ``above``, and those below them."""
+        """Goes through the elements below the current one, which is at level ``above``, and below them."""
         for name, text in metadata.items():  # each element would have it
             if len(text) > MAX_METADATA_BYTES:
                 raise BadData(Reason.METADATA_TOO_LONG, f"metadata {name} is longer than {MAX_METADATA_BYTES} bytes")
@@ -400,7 +380,7 @@ class CompiledBranch:
         *,
         has_own: bool,
     ) -> None:
-        """Adds the event of an element, which may have metadata of its own besides that of the levels above."""
+        """Adds the event of an element, which may have metadata of its own besides the metadata of the levels above."""
         sensor, time_us = self.sensor(scope), self.time(scope)
         is_kept = (collector.metadata_alone and has_own) or kept_digits(metadata) is not None
         if sensor is None or time_us is None:
@@ -413,10 +393,6 @@ class CompiledBranch:
         event_id = (self.event_id(scope) if self.event_id else None) or ""
         collector.count({}, {"event_id": event_id})
         collector.add(MadeEvent(sensor, time_us, readings, metadata, event_id), is_kept=is_kept)
-
-
-def _key_of(made: MadeEvent) -> tuple[str, int, str]:
-    return made.sensor_id, made.event_time_us, made.event_id
 
 
 def kept_digits(metadata: dict[str, str]) -> BadData | None:

@@ -1,7 +1,7 @@
 """Compiles a mapping against the type of its messages, and makes events of messages with it.
 
 A mapping without ``each`` has one level: the message. With ``each``, every ``[]`` of its path adds a level of elements.
-A path without ``[]`` is read once for each message, one with a single ``[]`` once for each of those elements, and so
+A path without ``[]`` is read once for each message, a path with a single ``[]`` once for each of its elements, and so
 on.
 """
 
@@ -21,7 +21,7 @@ from pipeline.core.decoding.mapping.language import model
 from pipeline.core.decoding.mapping.language.model import Condition, Mapping, MappingEntry, MappingError, Source, Value
 from pipeline.core.decoding.mapping.language.paths import SELECTORS, Field, Names, Path, PathError, Root, Star, Step
 from pipeline.core.decoding.mapping.values import conversions, nodes
-from pipeline.core.decoding.mapping.values.conditions import NeverHolds, tester, useless_null
+from pipeline.core.decoding.mapping.values.conversions import NeverHolds, tester, useless_null
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, Record, parse_plain
 from pipeline.core.events.dead_letter import dead_letter_name, published_at
@@ -53,6 +53,11 @@ class Use(NamedTuple):
     is_claimed: bool = True
     label: Names = ()
 
+    @property
+    def table(self) -> str:
+        """The first part of the key: ``readings`` or ``metadata``, unless it is a field of the event."""
+        return self.key.partition(".")[0]
+
 
 class _OfStar(NamedTuple):
     """The values that a star stands for, read at a depth of the scope if conditions hold, whose depth is ``when``."""
@@ -67,10 +72,7 @@ class _OfStar(NamedTuple):
 class Compiler:
     """Compiles the values of a mapping for one branch.
 
-    Attributes:
-        compiled: the compiled branch.
-        unresolved: the problems of the paths that the branch does not have, by key and path.
-        uses: the values that it reads.
+    ``unresolved`` has the problems of the paths that the branch does not have, by key and path.
     """
 
     def __init__(self, mapping: Mapping, resolver: Resolver, branch: Branch, named: Iterable[Names]) -> None:
@@ -83,12 +85,11 @@ class Compiler:
         self.compiled = execution.CompiledBranch(branch, execution.written(branch.path))
 
     def compile(self) -> None:
-        """Compiles every value of the mapping of the branch. Raises MappingError."""
         mapping, compiled = self._mapping, self.compiled
-        _, compiled.sensor = self._text("sensor", mapping.sensor)
+        _, compiled.sensor = self._first("sensor", mapping.sensor, self._text)
         _, compiled.time = self._first("time", mapping.time, self._time)
         if mapping.event_id:
-            _, compiled.event_id = self._text("event_id", mapping.event_id)
+            _, compiled.event_id = self._first("event_id", mapping.event_id, self._text)
         for condition in mapping.skip_if:
             depth, holds = self._condition("skip_if", condition)
             compiled.at(depth).skips.append(holds)
@@ -112,9 +113,9 @@ class Compiler:
         if "*" in entry.name and entry.label is None:
             self._add_star(key, entry, destination)
             return
-        depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._metadata)
+        depth, value_of = self._first(key, entry.value, self._reading if destination.is_reading else self._text)
         if entry.label is not None:
-            depth_of_label, label_of = self._text(f"{key}.name", entry.label)
+            depth_of_label, label_of = self._first(f"{key}.name", entry.label, self._text)
             depth = max(depth, depth_of_label)
             write = execution.labelled(key, value_of, label_of, self._namer(entry), destination)
         else:
@@ -164,10 +165,10 @@ class Compiler:
             return
         try:
             level, steps = self._branch.level_of(path)
-            names = self._branch.names[level]
-            fixed = len(names) + sum(isinstance(step, Field) for step in steps)
+            start = self._branch.levels[level]
+            fixed = len(start.names) + sum(isinstance(step, Field) for step in steps)
             left_out = frozenset(named for named in self._named if len(named) > fixed)
-            found = self._resolver.resolve_star(self._branch.levels[level], steps, names, left_out)
+            found = self._resolver.resolve_star(start, steps, left_out)
         except PathError as error:
             self.unresolved[key, path] = str(error)
             return
@@ -179,7 +180,9 @@ class Compiler:
             else:
                 convert = conversions.star_text_of(key, items.node, source)
             if convert is not None:
-                self.uses.append(Use(key, path, items.node, items.names, True, label=_label(items, len(names), steps)))
+                self.uses.append(
+                    Use(key, path, items.node, items.names, True, label=_label(items, len(start.names), steps))
+                )
                 yield _OfStar(at, items, convert, when, holds)
 
     def _first(self, key: str, value: Value, compile_one: Any) -> tuple[int, ScopeGetter]:
@@ -197,22 +200,10 @@ class Compiler:
                 found.append(_conditional(get, holds))
         return max(depths), nodes.first_set(found)
 
-    def _text(self, key: str, value: Value) -> tuple[int, ScopeGetter]:
-        return self._first(key, value, self._metadata)
-
     def _reading(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
-        ways = list(self._ways(key, source.path))
-        for at, get, node in ways:
-            try:
-                convert = conversions.number_of(key, node, source, self._mapping)
-            except MappingError as error:
-                if len(ways) == 1:
-                    raise
-                hint = f"{source.path} is one of several fields; name those to read"
-                raise MappingError(error.key, f"{error.problem}; {hint}") from None
-            yield at, self._at(at, nodes.composed(get, convert))
+        return self._converted(key, source.path, lambda node: conversions.number_of(key, node, source, self._mapping))
 
-    def _metadata(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
+    def _text(self, key: str, source: Source) -> Iterator[tuple[int, ScopeGetter]]:
         if source.constant is not None:
             yield ENVELOPE, lambda _: source.constant
         elif source.template is not None:
@@ -229,8 +220,7 @@ class Compiler:
             return
         if source.template is not None:
             depth, text = self._template(key, source)
-            convert = conversions.time_of(key, Leaf("string"), source)
-            yield depth, nodes.composed(text, convert)
+            yield depth, nodes.composed(text, conversions.time_of(key, Leaf("string"), source))
             return
         yield from self._converted(key, path, lambda node: conversions.time_of(key, node, source))
 
@@ -268,33 +258,31 @@ class Compiler:
             return
         *parents, last = path.steps
         if isinstance(last, Field) and path.root in (Root.MESSAGE, Root.ELEMENT):
-            try:
-                level, steps = self._branch.level_of(Path(path.root, tuple(parents), path.text))
-                ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
-            except PathError as error:
-                self.unresolved[key, path] = str(error)
-                return
-            oneofs = [way for way in ways if isinstance(way.node, Record) and last.name in way.node.type.oneofs_by_name]
-            if oneofs:
-                at = level + ROOT
-                for way in oneofs:
-                    yield at, self._at(at, nodes.composed(way.get, lambda m: m.WhichOneof(last.name)))
+            at, ways = self._resolved(key, path, tuple(parents))
+            oneofs = [way for way in ways if isinstance(way.to, Record) and last.name in way.to.type.oneofs_by_name]
+            for way in oneofs:
+                yield at, self._at(at, nodes.composed(way.getter, lambda m: m.WhichOneof(last.name)))
+            if oneofs or not ways:
                 return
         yield from self._converted(key, path, lambda node: conversions.text_of(key, node, source, name_of=True))
 
     def _converted(
         self, key: str, path: Path | None, converter: Callable[[Node], Getter]
     ) -> Iterator[tuple[int, ScopeGetter]]:
-        for at, get, node in self._ways(key, path):
-            yield at, self._at(at, nodes.composed(get, converter(node)))
+        ways = list(self._ways(key, path))
+        for at, get, node in ways:
+            try:
+                yield at, self._at(at, nodes.composed(get, converter(node)))
+            except MappingError as error:
+                if len(ways) == 1:
+                    raise
+                hint = f"{path} is one of several fields; name those to read"
+                raise MappingError(error.key, f"{error.problem}; {hint}") from None
 
     def _ways(self, key: str, path: Path | None, *, reads: bool = True) -> Iterator[tuple[int, Getter, Node]]:
-        """Yields the ways of a path to its value: the level at which it is read, the getter from there, and the node.
+        """Yields the ways of a path without a star to its value: the level at which it is read, the getter, the node.
 
-        Args:
-            key: the key of the mapping.
-            path: a path without a star.
-            reads: whether the value itself is read, and not only whether it is set.
+        ``reads`` is whether the value itself is read, and not only whether it is set.
         """
         if path is None:
             return
@@ -304,27 +292,32 @@ class Compiler:
             case Root.ENVELOPE:
                 yield ENVELOPE, _envelope(".".join(path.names)), Leaf("string")
             case _:
-                try:
-                    level, steps = self._branch.level_of(path)
-                    ways = self._resolver.resolve(self._branch.levels[level], steps, self._branch.names[level])
-                except PathError as error:
-                    self.unresolved[key, path] = str(error)
-                    return
+                at, ways = self._resolved(key, path, path.steps)
                 for way in ways:
-                    claims = reads and not any(isinstance(step, SELECTORS) for step in steps)
-                    self.uses.append(Use(key, path, way.node, way.names, is_claimed=claims))
-                    yield level + ROOT, way.get, way.node
+                    _, below = self._branch.level_of(path)
+                    claims = reads and not any(isinstance(step, SELECTORS) for step in below)
+                    self.uses.append(Use(key, path, way.to, way.names, is_claimed=claims))
+                    yield at, way.getter, way.to
+
+    def _resolved(self, key: str, path: Path, steps: tuple[Step, ...]) -> tuple[int, list[nodes.Steps]]:
+        """Returns the depth at which steps of a path are read, and their ways; no ways for a path that is not there."""
+        try:
+            level, below = self._branch.level_of(Path(path.root, steps, path.text))
+            return level + ROOT, self._resolver.resolve(self._branch.levels[level], below)
+        except PathError as error:
+            self.unresolved[key, path] = str(error)
+            return ROOT, []
 
     def _attribute(self, key: str, path: Path) -> Getter:
         name, *part = path.names
         read = _attribute(name)
         if not part:
             return read
+        (group,) = part
         pattern = self._mapping.attributes.get(name)
-        if pattern is None or part[0] not in pattern.groupindex:
+        if pattern is None or group not in pattern.groupindex:
             known = f"it has {', '.join(pattern.groupindex)}" if pattern else "declare its parts under [attributes]"
-            raise MappingError(key, f"{path}: attribute {name} has no part {part[0]!r}; {known}")
-        group = part[0]
+            raise MappingError(key, f"{path}: attribute {name} has no part {group!r}; {known}")
 
         def get(message: Message) -> str | None:
             found = pattern.fullmatch(read(message) or "")
@@ -401,7 +394,7 @@ class Mapper:
         if strict and self.message_class:
             resolver.check_contents(root)
         self.branches = list(resolve.branches_of(mapping, resolver, root))
-        matcher = Compiler(mapping, resolver, Branch([root], [], ()), ())
+        matcher = Compiler(mapping, resolver, Branch([nodes.Steps(root)], [], ()), ())
         self._match = matcher.conditions_of("match", mapping.match or (), strict=strict)
         compilers = _compiled(mapping, resolver, self.branches)
         self._compiled = [compiler.compiled for compiler in compilers]
@@ -437,15 +430,10 @@ class Mapper:
         return parsed
 
     def map(self, message: Message, root: Any, *, metadata_alone: bool = False) -> execution.MappedEvents:
-        """Makes events of a message.
+        """Makes events of a message by the content of its payload, which :meth:`parse` returns.
 
-        Args:
-            message: the message as Pub/Sub delivered it.
-            root: the content of its payload: a protobuf message, or JSON as Python's values.
-            metadata_alone: whether elements make events of their metadata alone.
-
-        Raises:
-            BadData: the message as a whole is refused.
+        Raises BadData if the message as a whole is refused. With ``metadata_alone``, elements make events of their
+        metadata alone.
         """
         collector = execution.EventCollector(len(message.data), metadata_alone=metadata_alone)
         for branch in self._compiled:
@@ -456,7 +444,7 @@ class Mapper:
 def envelope_conditions(mapping: Mapping) -> tuple[list[ScopeGetter], bool]:
     """Returns the conditions of ``match`` that need no payload, and whether ``match`` has no others."""
     conditions = [one for one in mapping.match or () if one.path.root in (Root.ATTRIBUTE, Root.ENVELOPE)]
-    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([PLAIN], [], ()), ())
+    compiler = Compiler(mapping, Resolver(Descriptors(), {}), Branch([nodes.Steps(PLAIN)], [], ()), ())
     found = compiler.conditions_of("match", conditions, strict=True)
     return found, len(conditions) == len(mapping.match or ())
 
@@ -480,7 +468,6 @@ def _unresolved(compilers: list[Compiler]) -> dict[tuple[str, Path], str]:
 
 
 def _at_depth(depth: int, get: Getter) -> ScopeGetter:
-    """Returns a getter of what is at a depth of the scope."""
     return lambda scope: get(scope[depth])
 
 
@@ -508,7 +495,6 @@ def _once_at(depth: int, get: Getter) -> ScopeGetter:
 
 
 def _negated(holds: ScopeGetter) -> ScopeGetter:
-    """Returns the opposite of a condition."""
     return lambda scope: not holds(scope)
 
 

@@ -9,17 +9,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from pipeline.core.decoding.decoded import MAX_ELEMENTS, too_many_elements
 from pipeline.core.decoding.mapping.language import paths
 from pipeline.core.decoding.mapping.language.model import JSON, Mapping, MappingError
 from pipeline.core.decoding.mapping.language.paths import Current, Field, Names, PathError, Star, Step
 from pipeline.core.decoding.mapping.values import nodes
-from pipeline.core.decoding.mapping.values.conditions import lookup_text_of, order_of
-from pipeline.core.decoding.mapping.values.conversions import leaf_text
+from pipeline.core.decoding.mapping.values.conversions import leaf_text, lookup_text_of, order_of
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Entries, Getter, Leaf, Many, Node, Record, Steps
 from pipeline.core.events.event import MAX_READINGS
+from pipeline.core.events.reasons import BadData, Reason
 
+MAX_ELEMENTS = 100_000
+"""A message is refused if ``each`` or a star goes through more elements."""
 MAX_WAYS = 1000
 """A path through more members of oneofs is refused, and so is a star that stands for more fields."""
 MAX_DEPTH = 100  # of messages that ** goes through
@@ -30,6 +31,11 @@ _MAX_LABEL = 1000  # characters; a valid name has fewer
 _T = TypeVar("_T")
 
 
+def too_many_elements(what: str) -> BadData:
+    """Returns the problem of a message with too many elements."""
+    return BadData(Reason.TOO_MANY_ELEMENTS, f"{what} more than {MAX_ELEMENTS:,} elements of the message")
+
+
 class _UnboundedError(PathError):
     """Raised for a path or a star that goes through too many types to be followed."""
 
@@ -38,7 +44,7 @@ class Items(NamedTuple):
     """Values that a star stands for: ``get`` returns pairs of a dotted name and a value of the kind of ``node``.
 
     It returns None if what contains them is not set. ``names`` lead to the values from the message; ``*`` stands for an
-    element of a repeated field or an entry of a map. ``whole`` returns all values by name at once, where that is
+    element of a repeated field or an entry of a map. ``whole`` returns all values by name together, where that is
     faster, and is None elsewhere.
     """
 
@@ -73,7 +79,6 @@ class _AtStar(NamedTuple):
 
     @property
     def before(self) -> str:
-        """The label before a name that follows it."""
         return f"{self.label}." if self.label else ""
 
     def into(self, at: "Steps") -> "_AtStar":
@@ -88,7 +93,7 @@ class _AtStar(NamedTuple):
 
 
 def _whole_map(node: Node, star: _AtStar) -> Callable[[Any], dict[str, Any]] | None:
-    """Returns the getter of all entries of a map by name at once; None if some are left out or need more steps."""
+    """Returns the getter of all entries of a map by name together; None if some are left out or need more steps."""
     if star.label is not None or star.after or star.left_out or not isinstance(node, Entries):
         return None
     if node.key != Leaf("string") or not isinstance(node.value, Leaf) or node.content is not nodes.itself:
@@ -127,13 +132,9 @@ def _each_named(
 
 
 def _plain_items(star: _AtStar, rest_of: Getter | None) -> Callable[[Any], Iterator[tuple[str, Any]]]:
-    """Returns the getter of what a star stands for in JSON. It raises BadData if that has too many elements.
+    """Returns the getter of what a star and the steps after it stand for in JSON. It raises BadData for too many.
 
     Below its beginning, the star stands for the value itself if that is neither an array nor an object.
-
-    Args:
-        star: the star at the value.
-        rest_of: the steps after the star.
     """
     before, names, left_out, deep = star.before, star.names, star.left_out, star.deep
     deepest = max(map(len, left_out), default=0)
@@ -172,23 +173,10 @@ def _members(value: Any) -> Iterator[tuple[Any, Any]]:
     return iter(value.items() if type(value) is dict else enumerate(value) if type(value) is list else ())
 
 
-class Resolved(NamedTuple):
-    """One way of a path through a type. A path through a oneof has several, of which at most one is set.
-
-    ``names`` are the names of the fields that lead there from the message.
-    """
-
-    get: Getter
-    node: Node
-    names: Names
-
-
 class Resolver:
     """Resolves paths from the nodes of one message type.
 
-    Args:
-        types: the message types.
-        contents: the types that bytes, text or an ``Any`` contain, by the names of their path.
+    ``contents`` are the types that bytes, text or an ``Any`` contain, by the names of their path.
     """
 
     def __init__(self, types: Descriptors, contents: dict[Names, Names]) -> None:
@@ -199,37 +187,24 @@ class Resolver:
         self._fields_at: dict[Names, tuple[Node, Getter]] = {}
         self._inside: dict[Names, list[tuple[Getter, Node]]] = {}
 
-    def resolve(self, start: Node, steps: tuple[Step, ...], names: Names = ()) -> list[Resolved]:
-        """Resolves a path without a star.
+    def resolve(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
+        """Resolves a path without a star. One through a oneof has several ways, of which at most one is set.
 
-        Args:
-            start: the node at which it begins.
-            steps: the steps of the path.
-            names: the names of the fields that lead to ``start``.
-
-        Raises:
-            PathError: the type has no such path; the message names the nearest field.
+        Raises PathError if the type has no such path; the message names the nearest field.
         """
-        return [Resolved(found.getter, found.to, found.names) for found in self._walk(Steps(start, names=names), steps)]
+        if not steps:
+            return [at]
+        return _all_that_follow(self._step(at, steps[0]), lambda middle: self.resolve(middle, steps[1:]))
 
-    def resolve_star(
-        self, start: Node, steps: tuple[Step, ...], names: Names, left_out: frozenset[Names]
-    ) -> list[Items]:
-        """Resolves a path with a star.
+    def resolve_star(self, start: Steps, steps: tuple[Step, ...], left_out: frozenset[Names]) -> list[Items]:
+        """Resolves a path with a star, which leaves out fields by the names that lead there from the message.
 
-        Args:
-            start: the node at which it begins.
-            steps: the steps of the path.
-            names: the names of the fields that lead to ``start``.
-            left_out: the fields that the star leaves out, by the names that lead there from the message.
-
-        Raises:
-            PathError: the type has no such path, or its star goes through a type that contains itself.
+        Raises PathError if the type has no such path, or its star goes through a type that contains itself.
         """
         at = next(index for index, step in enumerate(steps) if isinstance(step, Star))
         star = _AtStar(steps[at] == Star(deep=True), steps[at + 1 :], left_out, ())
         items = _all_that_follow(
-            self._walk(Steps(start, names=names), steps[:at]),
+            self.resolve(start, steps[:at]),
             lambda end: (items.after(end.getter) for items in self._all(end.to, star._replace(names=end.names))),
             f"its star stands for more than {MAX_WAYS:,} fields; name some of them",
         )
@@ -254,11 +229,6 @@ class Resolver:
             return [at]
         ends = self._step(replace(at, to=_single(at.to)), Field(names[0]))
         return _all_that_follow(ends, lambda end: self._check(end, names[1:]))
-
-    def _walk(self, at: Steps, steps: tuple[Step, ...]) -> list[Steps]:
-        if not steps:
-            return [at]
-        return _all_that_follow(self._step(at, steps[0]), lambda middle: self._walk(middle, steps[1:]))
 
     def _step(self, at: Steps, step: Step) -> list[Steps]:
         match at.to, step:
@@ -338,7 +308,7 @@ class Resolver:
 
     def _extreme(self, at: Steps, step: paths.Extreme) -> Steps:
         item, items_of = self._item(at.to)
-        value_of = _first(self.resolve(item, step.path.steps, at.names), order_of, str(step.path))
+        value_of = _first(self.resolve(Steps(item, names=at.names), step.path.steps), order_of, str(step.path))
         better = max if step.greatest else min
 
         def get(items: Any) -> Any:
@@ -351,30 +321,29 @@ class Resolver:
 
     def _lookup(self, at: Steps, step: paths.Lookup) -> Steps:
         item, items_of = self._item(at.to)
-        text_of, text = _first(self.resolve(item, step.path.steps, at.names), lookup_text_of, str(step.path)), step.text
+        ways = self.resolve(Steps(item, names=at.names), step.path.steps)
+        text_of, text = _first(ways, lookup_text_of, str(step.path)), step.text
 
         def get(items: Any) -> Any:
             return next((item for item in items_of(items) if item is not None and text_of(item) == text), None)
 
         return at.then(get, item)
 
-    def elements(self, start: Node, steps: tuple[Step, ...], names: Names) -> list[Resolved]:
+    def elements(self, start: Steps, steps: tuple[Step, ...]) -> list[Steps]:
         """Resolves the path of a repeated field or a map, without its final ``[]``, to getters of the elements.
 
-        Raises PathError.
+        The steps lead to the node of an element. Raises PathError.
         """
         found = []
-        for steps_to in self._walk(Steps(start, names=names), steps):
-            match steps_to.to:
-                case Many() as many:
-                    get = nodes.composed(steps_to.getter, _contents_of(many.content))
-                    found.append(Resolved(get, many.item, steps_to.names))
+        for way in self.resolve(start, steps):
+            match way.to:
+                case Many(item=item, content=content):
+                    found.append(way.then(_contents_of(content), item))
                 case Entries() as entries:
-                    pairs = steps_to.then(nodes.entries, entries)
                     node = nodes.KeyAndValue(entries.key, entries.value, entries.content)
-                    found.append(Resolved(pairs.getter, node, steps_to.names))
+                    found.append(way.then(nodes.entries, node))
                 case Leaf(kind="json"):
-                    found.append(Resolved(steps_to.then(nodes.plain_elements, PLAIN).getter, PLAIN, steps_to.names))
+                    found.append(way.then(nodes.plain_elements, PLAIN))
         if not found:
             raise PathError("it is not a repeated field")
         return found
@@ -382,7 +351,7 @@ class Resolver:
     def _all(self, node: Node, star: _AtStar) -> Iterator[Items]:
         """Yields the values that a star at a node stands for."""
         if node == PLAIN:
-            rest_of = self.resolve(node, star.after, star.names)[0].get if star.after else None
+            rest_of = self.resolve(Steps(node, names=star.names), star.after)[0].getter if star.after else None
             yield Items(_plain_items(star, rest_of), PLAIN, star.names)
             return
         if isinstance(node, Record):
@@ -419,7 +388,7 @@ class Resolver:
         """Yields what a field, an element of a repeated field, or a value of a map, contributes to a star."""
         label = star.label or ""
         if star.after:
-            for end in self._walk(at, star.after):
+            for end in self.resolve(at, star.after):
                 yield Items(lambda found: ((label, found),), end.to, end.names).after(end.getter)
         elif isinstance(at.to, Leaf) and not (star.deep and at.to == PLAIN):
             yield Items(lambda found: ((label, found),), at.to, at.names).after(at.getter)
@@ -454,9 +423,9 @@ def _single(node: Node) -> Node:
     return node.item if isinstance(node, Many) else node.value if isinstance(node, Entries) else node
 
 
-def _first(found: list[Resolved], converter: Callable[[Node, str], Getter], path: str) -> Getter:
+def _first(ways: list[Steps], converter: Callable[[Node, str], Getter], path: str) -> Getter:
     """Returns the getter of the first value that is set, converted by what suits its node."""
-    return nodes.first_set([nodes.composed(way.get, converter(way.node, path)) for way in found])
+    return nodes.first_set([nodes.composed(way.getter, converter(way.to, path)) for way in ways])
 
 
 def _key(kind: Leaf, name: str) -> Any:
@@ -482,19 +451,15 @@ def _no_step(node: Node, step: Step) -> str:
 
 
 class Branch(NamedTuple):
-    """One way through the levels.
+    """One way through the levels: each with its node and the names of the fields that lead there, the message first.
 
-    Attributes:
-        levels: the node of each level, the message first.
-        elements: the getter of each lower level's elements, from an element of the level above.
-        path: the path as written; empty without ``each``.
-        names: the names of the fields that lead to each level.
+    ``elements`` are the getters of each lower level's elements, from an element of the level above. ``path`` is the
+    path as written; empty without ``each``.
     """
 
-    levels: list[Node]
+    levels: list[Steps]
     elements: list[Getter]
     path: tuple[Step, ...]
-    names: tuple[Names, ...] = ((),)
 
     def level_of(self, path: paths.Path) -> tuple[int, tuple[Step, ...]]:
         """Returns the level at which a path is read, and its steps from there. Raises PathError."""
@@ -512,9 +477,9 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
     Raises MappingError.
     """
     if not mapping.each:
-        yield Branch([root], [], ())
+        yield Branch([Steps(root)], [], ())
     for path in mapping.each:
-        branches, segment = [Branch([root], [], path.steps)], tuple[Step, ...]()
+        branches, segment = [Branch([Steps(root)], [], path.steps)], tuple[Step, ...]()
         try:
             for step in path.steps:
                 if isinstance(step, Current):
@@ -528,9 +493,6 @@ def branches_of(mapping: Mapping, resolver: Resolver, root: Node) -> Iterator[Br
 
 
 def _longer(branch: Branch, segment: tuple[Step, ...], resolver: Resolver) -> Iterator[Branch]:
-    for found in resolver.elements(branch.levels[-1], segment, branch.names[-1]):
-        yield branch._replace(
-            levels=[*branch.levels, found.node],
-            elements=[*branch.elements, found.get],
-            names=(*branch.names, found.names),
-        )
+    for way in resolver.elements(branch.levels[-1], segment):
+        level = Steps(way.to, names=way.names)
+        yield branch._replace(levels=[*branch.levels, level], elements=[*branch.elements, way.getter])

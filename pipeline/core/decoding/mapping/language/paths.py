@@ -57,7 +57,7 @@ class Field(NamedTuple):
 
 
 class Star(NamedTuple):
-    """All fields, entries or elements; if ``deep``, those of all levels."""
+    """All fields, entries or elements; if ``deep``, of all levels."""
 
     deep: bool
 
@@ -93,13 +93,7 @@ Step = Field | Star | Current | Index | Extreme | Lookup
 
 @dataclass(frozen=True)
 class Path:
-    """A parsed path. ``str()`` is its text.
-
-    Attributes:
-        root: the place at which it begins.
-        steps: the steps from there.
-        text: the path as written.
-    """
+    """A parsed path: the place at which it begins, the steps from there, and the text as written."""
 
     root: Root
     steps: tuple[Step, ...]
@@ -250,8 +244,7 @@ _FORMAT = re.compile(r"|0?[0-9]{0,2}[dxXob]|\.[0-9]f|hex|upper|lower|id")
 def parse_template(text: str) -> tuple[str | Placeholder, ...]:
     """Parses a text with paths in braces, such as ``{group}/{packet.from:08x}``; ``{{`` and ``}}`` stand for braces.
 
-    Raises:
-        PathError: a brace is not closed, or what it contains is not a path and a format.
+    Raises PathError if a brace is not closed, or what it contains is not a path and a format.
     """
     parts: list[str | Placeholder] = []
     literal, position = "", 0

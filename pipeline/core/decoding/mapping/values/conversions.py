@@ -1,14 +1,19 @@
-"""Turns the values of messages into texts, readings and times; some of them count as not set."""
+"""Turns the values of messages into texts, readings and times, some of which count as not set, and compares them.
 
+A mapping that compares a value with what it can never be is wrong: that is found here too.
+"""
+
+import fnmatch
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pipeline.core.decoding.mapping.language.model import UNITS, Mapping, MappingError, Scalar, Source
+from pipeline.core.decoding.mapping.language.model import UNITS, Condition, Mapping, MappingError, Scalar, Source
+from pipeline.core.decoding.mapping.language.paths import PathError
 from pipeline.core.decoding.mapping.values.nodes import PLAIN, Getter, Leaf, Node, composed, itself
 from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.exact_numbers import MAX_EXACT, exact_float, nearest_float32, shortest_float32
@@ -150,10 +155,7 @@ def or_null(convert: Getter, source: Source) -> Getter:
 
 
 def as_in(node: Leaf, values: Iterable[Scalar]) -> frozenset[Scalar]:
-    """Returns the values as a node holds them.
-
-    Instead of 0.1, a field of type float holds the float nearest to it; an enum holds the number of a name.
-    """
+    """Returns the values as a node holds them: the 32-bit float nearest to 0.1, or the number of an enum's name."""
     if node.kind == "float":
         return frozenset(nearest_float32(value) if isinstance(value, float) else value for value in values)
     if node.enum is not None:
@@ -179,25 +181,15 @@ _NUMBERS = _MEASURED | {"enum", "string"}
 
 def star_number_of(key: str, node: Node, source: Source, mapping: Mapping) -> Getter | None:
     """Returns :func:`number_of` for a value that a star leads to: a number or a boolean; None for another node."""
-    if not isinstance(node, Leaf) or node.kind not in _MEASURED:
-        return None
-    return number_of(key, node, source, mapping, of_star=True)
+    is_measured = isinstance(node, Leaf) and node.kind in _MEASURED
+    return number_of(key, node, source, mapping, of_star=True) if is_measured else None
 
 
 def number_of(key: str, node: Node, source: Source, mapping: Mapping, *, of_star: bool = False) -> Getter:
     """Returns the function that turns a value of a node into a reading.
 
-    The function returns a float, or None for a value that counts as not set. It raises BadData.
-
-    Args:
-        key: the key of the entry, for error messages.
-        node: the node of the value.
-        source: the source, with its conversion.
-        mapping: the mapping, with its notation of numbers and its treatment of inexact integers.
-        of_star: whether values that are not numbers are left out.
-
-    Raises:
-        MappingError: a value of this node is never a number.
+    The function returns a float, or None for a value that counts as not set, or is not a number and ``of_star``. It
+    raises BadData. Raises MappingError if a value of this node is never a number.
     """
     if not isinstance(node, Leaf) or node.kind not in _NUMBERS:
         raise MappingError(key, f"a reading is a number, not {node}")
@@ -274,12 +266,7 @@ def _number_parser(
 
 
 def number_reader(decimal: str, thousands: str) -> Callable[[str], str | None]:
-    """Returns the function that turns a number as text into Python's notation; it returns None for other text.
-
-    Args:
-        decimal: the decimal sign.
-        thousands: the separator of thousands; empty for none.
-    """
+    """Returns the function that turns a number as text into Python's notation; it returns None for other text."""
     grouped = re.compile(rf"[+-]?[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})*(?:{re.escape(decimal)}[0-9]*)?")
 
     def read(text: str) -> str | None:
@@ -354,10 +341,8 @@ _MAX_TIME_DIGITS = 30  # before the decimal point
 def time_of(key: str, node: Node, source: Source) -> Getter:
     """Returns the function that turns a value of a node into microseconds since the epoch.
 
-    It returns None for a value that counts as not set, which a number of 0 does. It raises BadData.
-
-    Raises:
-        MappingError: a value of this node is never a time, or is a number without a unit.
+    It returns None for a value that counts as not set, which a number of 0 does. It raises BadData. Raises MappingError
+    if a value of this node is never a time, or is a number without a unit.
     """
     unit = source.unit
     if isinstance(node, Leaf) and node.kind == "timestamp":
@@ -392,7 +377,7 @@ def time_of(key: str, node: Node, source: Source) -> Getter:
 
 def _text_time(key: str, source: Source) -> Callable[[str], int]:
     zone = ZoneInfo(source.time_zone) if source.time_zone else None
-    time_format = source.time_format
+    time_format = source.format
     if time_format is None and zone is None:
 
         def parse(text: str) -> int:
@@ -419,14 +404,7 @@ def _text_time(key: str, source: Source) -> Callable[[str], int]:
 
 
 def _in_zone(local: datetime, zone: ZoneInfo, source: Source, what: str) -> datetime:
-    """Returns a local time of a zone. Raises BadData for one that its clocks skip, or show twice and no rule decides.
-
-    Args:
-        local: the time without a zone.
-        zone: the zone.
-        source: the source, with its rule for times that clocks show twice.
-        what: the beginning of the error message.
-    """
+    """Returns a local time of a zone. Raises BadData if its clocks skip it, or show it twice and no rule decides."""
     first, second = (local.replace(tzinfo=zone, fold=fold) for fold in (0, 1))
     before, after = first.utcoffset(), second.utcoffset()
     if before == after or before is None or after is None:
@@ -456,16 +434,10 @@ def star_text_of(key: str, node: Node, source: Source) -> Getter | None:
 
 
 def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> Getter:
-    """Returns the function that turns a value of a node into text.
+    """Returns the function that turns a value of a node into text, or with ``name_of`` a value of an enum into its
+    name.
 
-    Args:
-        key: the key of the entry, for error messages.
-        node: the node of the value.
-        source: the source, with its null values.
-        name_of: whether the name of an enum's value is taken.
-
-    Raises:
-        MappingError: a value of this node is never text.
+    Raises MappingError if a value of this node is never text.
     """
     if not isinstance(node, Leaf):
         raise MappingError(key, f"a text is made of a single value, not of {node}")
@@ -482,14 +454,7 @@ def text_of(key: str, node: Node, source: Source, *, name_of: bool = False) -> G
 
 
 def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
-    """Returns the function that formats a value for a placeholder. It raises BadData.
-
-    Args:
-        key: the key of the entry and the path, for error messages.
-        node: the node of the value.
-        spec: the format; empty for the usual text.
-        source: the source, with its null values.
-    """
+    """Returns the function that formats a value for a placeholder; without a spec, as usual. It raises BadData."""
     if not spec:
         return text_of(key, node, source)
     if spec == "id":
@@ -521,3 +486,150 @@ def formatted(key: str, node: Node, spec: str, source: Source) -> Getter:
         return format(whole, spec)
 
     return without_nulls(get_formatted, source, node)
+
+
+class NeverHolds(ValueError):
+    """Raised for a condition that no value of a node fulfils. ``str()`` is the reason."""
+
+
+def tester(key: str, condition: Condition, node: Node) -> Callable[[Any], bool]:
+    """Returns the test of whether a value that is set fulfils a condition.
+
+    Raises MappingError if the condition does not fit the node, and NeverHolds if no value of the node fulfils it.
+    """
+    kind, values = condition.kind, condition.values
+    if kind == "set":
+        return lambda _: values == (True,)
+    if not isinstance(node, Leaf):
+        raise MappingError(key, f"{condition.path} is {node}; a condition on it can only be set = true or set = false")
+    if kind == "glob":
+        if impossible := [value for value in values if not can_fit(node, str(value))]:
+            raise NeverHolds(f"it is {node}, which never fits {impossible[0]!r}")
+        text = leaf_text(node)
+        globs = [re.compile(fnmatch.translate(str(value))) for value in values]
+        return lambda value: (found := text(value)) is not None and any(glob.fullmatch(found) for glob in globs)
+    convert, expected = _comparison(key, condition, node)
+    is_expected = kind == "is"
+    return lambda value: (convert(value) in expected) == is_expected
+
+
+def _comparison(key: str, condition: Condition, node: Leaf) -> tuple[Getter, Collection]:
+    """Returns how a value is converted to be compared, and what with. Raises as :func:`tester` does."""
+    values, kind = condition.values, node.kind
+    match kind:
+        case "string" | "bytes" | "timestamp" | "duration":
+            _check_kinds(key, condition, node, (str,), "text")
+        case "bool":
+            _check_kinds(key, condition, node, (bool,), "true or false")
+        case "int" | "float" | "double":
+            _check_kinds(key, condition, node, (int, float), "a number")
+    if impossible := [value for value in values if not can_be(node, value)]:
+        hint = "; empty text counts as not set, so test it with set = false" if "" in impossible else ""
+        if node.enum:
+            hint = f"; it has {', '.join(list(node.enum.values_by_name)[:20])}"
+        raise NeverHolds(f"it is {node}, which is never {impossible[0]!r}{hint}")
+    if kind in ("string", "bytes", "timestamp", "duration"):
+        return leaf_text(node), values
+    # JSON has numbers that are not finite as text.
+    infinite = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
+    texts = {text for value in infinite for text in as_texts(value)} if node == PLAIN else set()
+    return _compared, {_compared(value) for value in (*as_in(node, values), *texts)}
+
+
+def _check_kinds(key: str, condition: Condition, node: Node, kinds: tuple[type, ...], expected: str) -> None:
+    if not all(isinstance(value, kinds) and (bool in kinds or type(value) is not bool) for value in condition.values):
+        raise MappingError(key, f"{condition.path} is {node}; compare it with {expected}")
+
+
+def _compared(value: Any) -> tuple[bool, Any]:
+    """Returns a value so that true is not 1, NaN equals itself, and an array or an object equals nothing."""
+    if isinstance(value, (list, dict)):
+        return False, None
+    return isinstance(value, bool), _NAN if value != value else value
+
+
+_NAN = object()
+
+
+def order_of(node: Node, path: str) -> Getter:
+    """Returns the getter of a number by which values of a node are compared; None for NaN. Raises PathError."""
+    if isinstance(node, Leaf) and node.kind in ("timestamp", "duration"):
+        return lambda value: value.seconds * 1_000_000_000 + value.nanos
+    if not isinstance(node, Leaf) or node.kind in ("string", "bytes"):
+        raise PathError(f"{path} is {node}, by which elements can't be compared")
+
+    def number(value: Any) -> Any:
+        if not isinstance(value, (int, float)):
+            raise BadData(Reason.NOT_A_NUMBER, f"{path} is not a number, so elements can't be compared by it")
+        return None if value != value else value  # NaN
+
+    return number
+
+
+def lookup_text_of(node: Node, path: str) -> Getter:
+    """Returns the getter of the text by which values of a node are looked up. Raises PathError."""
+    if not isinstance(node, Leaf):
+        raise PathError(f"{path} is {node}, by which elements can't be looked up")
+    return leaf_text(node)
+
+
+def useless_null(source: Source, nodes: Sequence[Node]) -> str | None:
+    """Returns why one of a source's own null values is none that any of the nodes can have; None if all may be."""
+
+    def can_be_null(node: Node, value: Scalar) -> bool:
+        match node.kind if isinstance(node, Leaf) else "":
+            case "string":  # a number may stand in text
+                return True
+            case "bytes" | "timestamp" | "duration" | "bool":  # they are compared with nothing
+                return False
+        return can_be(node, value)
+
+    for value in source.own_null if nodes else ():
+        if not any(can_be_null(node, value) for node in nodes):
+            return f"it is {nodes[0]}, which is never {value!r}"
+    return None
+
+
+def can_be(node: Node, value: Scalar) -> bool:
+    """Returns whether a value of a node, as conditions compare it, can equal a value."""
+    if not isinstance(node, Leaf) or node == PLAIN:
+        return True
+    match node.kind:
+        case "enum":
+            return value in node.enum.values_by_name if isinstance(value, str) else type(value) is int  # type: ignore[union-attr]
+        case "int":
+            is_whole = type(value) is int or (isinstance(value, float) and value.is_integer())
+            return is_whole and node.has(int(value))
+        case "float" | "double":
+            return isinstance(value, (int, float)) and type(value) is not bool
+        case "bool":
+            return type(value) is bool
+        case "string":
+            return isinstance(value, str) and (bool(value) or node.can_be_empty)
+    return isinstance(value, str) and (bool(value) or node.can_be_empty) and _is_text_of(node.kind, value)
+
+
+def can_fit(node: Leaf, glob: str) -> bool:
+    """Returns whether the text of a value of a node can fit a glob, as far as that is certain."""
+    match node.kind:
+        case "bool":
+            return any(fnmatch.fnmatchcase(text, glob) for text in ("true", "false"))
+        case "enum":  # a number without a name is its digits
+            names = node.enum.values_by_name  # type: ignore[union-attr]
+            return any(fnmatch.fnmatchcase(name, glob) for name in names) or not re.search("[A-Za-z_]", glob)
+        case "int":
+            return not re.search(r"[^0-9*?\[\]!-]", glob)
+    return True
+
+
+def _is_text_of(kind: str, text: str) -> bool:
+    """Returns whether a text is one that bytes, times and durations become."""
+    try:
+        match kind:
+            case "bytes":
+                return bytes.fromhex(text).hex() == text
+            case "timestamp":
+                return format_time(parse_time(text)) == text
+        return float_text(float(text)) == text
+    except ValueError:
+        return False

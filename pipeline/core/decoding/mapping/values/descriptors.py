@@ -34,13 +34,9 @@ _WELL_KNOWN = {
 
 
 class Descriptors:
-    """The message types of a set of descriptors. It pickles as the serialized set.
+    """The message types of a serialized set of descriptors, as which it pickles.
 
-    Args:
-        serialized: the set.
-
-    Raises:
-        MappingError: the bytes are no such set, are too large, or lack a file that another one imports.
+    Raises MappingError if the bytes are no such set, are too large, or lack a file that another one imports.
     """
 
     def __init__(self, serialized: bytes = b"") -> None:

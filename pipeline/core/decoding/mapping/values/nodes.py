@@ -78,15 +78,9 @@ def _exactly(number: float | None, digits: str) -> float:
 
 
 def parse_plain(data: str | bytes, where: str, *, exact: bool = False) -> Any:
-    """Parses JSON to Python's values, integers exactly.
+    """Parses JSON in UTF-8 to Python's values, integers exactly. Raises BadData, which begins with ``where``.
 
-    Args:
-        data: the JSON, in UTF-8.
-        where: the name of the value that contains it, for error messages.
-        exact: whether integers become :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
-
-    Raises:
-        BadData: it is not JSON.
+    If ``exact``, integers become :class:`ExactInteger`, and long ones in quotes :class:`ExactDigits`.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
@@ -115,13 +109,8 @@ _LONG_INTEGER = re.compile(r"[+-]?[0-9]{16,}")  # shorter ones are below 2^53
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def _exact_integer(text: str) -> int | float:
-    number = _integer(text)
-    return ExactInteger(number) if isinstance(number, int) else number
-
-
 _JSON = StrictDecoder(parse_int=_integer)
-_EXACT_JSON = StrictDecoder(parse_int=_exact_integer)
+_EXACT_JSON = StrictDecoder(parse_int=lambda text: ExactInteger(text) if len(text) < 400 else float(text))
 
 
 def member(name: str) -> Getter:
@@ -310,11 +299,8 @@ def _message(message: Descriptor) -> Node:
 class Steps:
     """A getter that is being composed: ``get``, then fields of messages that are merged into one step at the end.
 
-    Attributes:
-        get: the getter from the element at which the path begins; None for the element itself.
-        pending: fields of messages, each in the message before.
-        to: the node that they lead to.
-        names: the names of the fields that lead there from the message.
+    ``get`` is None for the element at which the path begins. ``pending`` are fields of messages, each in the message
+    before. ``names`` are the names of the fields that lead to the node from the message.
     """
 
     to: Node

@@ -8,7 +8,7 @@ from pipeline.core.decoding.mapping.authoring.check import check
 from pipeline.core.decoding.mapping.authoring.draft import draft, draft_of_json
 from pipeline.core.decoding.mapping.authoring.guesses import unit_of
 from pipeline.core.decoding.mapping.authoring.places import Place
-from pipeline.core.decoding.mapping.language.document import parse_mapping
+from pipeline.core.decoding.mapping.language.model import parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.decoding.mapping.values.nodes import Leaf
 from tests.core.decoding.mapping import generated
@@ -164,18 +164,9 @@ def test_nothing_to_guess():
 
 def test_units_by_name():
     """A time's unit is that of its name; without one, it depends on the width."""
-    units = {
-        name: unit_of(Place((name,), Leaf("int", bits)))
-        for name, bits in [("at_ms", 64), ("timeUnixNano", 64), ("ts_us", 64), ("time_s", 64), ("ts", 32), ("ts", 64)]
-    }
-    assert units == {
-        "at_ms": ("ms", True),
-        "timeUnixNano": ("ns", True),
-        "ts_us": ("us", True),
-        "time_s": ("s", True),
-        "ts": ("ms", False),
-    }
-    assert unit_of(Place(("ts",), Leaf("int", 32))) == ("s", False)
+    for name, unit in (("at_ms", "ms"), ("timeUnixNano", "ns"), ("ts_us", "us"), ("time_s", "s")):
+        assert unit_of(Place((name,), Leaf("int", 64))) == (unit, True)
+    assert [unit_of(Place(("ts",), Leaf("int", bits))) for bits in (32, 64)] == [("s", False), ("ms", False)]
 
 
 NAMES = (

@@ -6,10 +6,10 @@ import tracemalloc
 
 import pytest
 
-from pipeline.core.decoding.decoded import refused_once
 from pipeline.core.decoding.mapping.compiling import resolve
 from pipeline.core.decoding.mapping.values import conversions
 from pipeline.core.decoding.mapping.values.conversions import plainly
+from pipeline.core.decoding.message_types import refused_once
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
 
@@ -35,26 +35,25 @@ def test_a_search_above_the_elements_is_made_once(where, mapped, monkeypatch):
     assert looked_at.count("other") == len(tags) - 1
 
 
-def test_a_problem_above_the_elements_is_one_of_each(mapped):
-    """What fails above the elements is reported for each of them."""
-    text = JSON.replace('"id"', '"{id:d}"') + 'each = "e[]"\n[readings]\nv = ".v"\n'
-    result = mapped(text, json.dumps({"id": "a", "t": T, "e": [{"v": 1}, {"v": 2}]}))
-    assert [problem.reason for problem in result.problems] == [Reason.NOT_A_NUMBER] * 2
-
-
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "reasons"),
     [
-        (JSON.replace('"id"', '"{site}{.n}"'), Reason.INVALID_SENSOR_ID),
-        (JSON + 'metadata = { m = "{site}{.n}" }\n', Reason.METADATA_TOO_LONG),
+        (JSON.replace('"id"', '"{id:d}"'), [Reason.NOT_A_NUMBER] * 2),
+        (JSON.replace('"id"', '"{site}{.v}"'), [Reason.INVALID_SENSOR_ID] * 2),
+        (JSON + 'metadata = { m = "{site}{.v}" }\n', [Reason.METADATA_TOO_LONG] * 2),
+        (JSON + 'metadata = { m = "site" }\n', None),  # read, and thus refused, above the elements
     ],
 )
-def test_a_text_that_is_composed_for_each_element_is_bounded(text, reason, mapped):
-    """A long text above the elements is refused before it is copied into each."""
-    text += 'each = "e[]"\n[readings]\nv = ".v"\n'
-    result = mapped(text, json.dumps({"id": "a", "t": T, "site": "s" * 4096, "e": [{"n": "1", "v": 1}]}))
-    assert [problem.reason for problem in result.problems] == [reason]
-    assert not result.events
+def test_a_problem_above_the_elements(text, reasons, mapped):
+    """What fails above the elements is a problem of each; a long text is refused before it is copied into each."""
+    text += 'each = "e[]"\nreadings.v = ".v"\n'
+    payload = json.dumps({"id": "a", "t": T, "site": "s" * 4097, "e": [{"v": 1}, {"v": 2}]})
+    if reasons is None:
+        with pytest.raises(BadData, match="METADATA_TOO_LONG"):
+            mapped(text, payload)
+        return
+    result = mapped(text, payload)
+    assert ([problem.reason for problem in result.problems], result.events) == (reasons, [])
 
 
 @pytest.mark.parametrize("values", [{"1": 1}, {"1": {"2": 1}}])
@@ -64,13 +63,6 @@ def test_a_name_that_is_too_long_is_refused_at_once(values, mapped):
     with pytest.raises(BadData, match="has more than 128 characters") as error:
         mapped(JSON + '[readings]\n"*" = "o.**"\n', json.dumps(document))
     assert error.value.reason is Reason.INVALID_METRIC_NAME
-
-
-def test_metadata_above_the_elements_that_is_too_long_is_told_once(mapped):
-    """Not measured again for each element."""
-    text = JSON + 'each = "e[]"\n[readings]\nv = ".v"\n[metadata]\nm = "m"\n'
-    with pytest.raises(BadData, match="METADATA_TOO_LONG"):
-        mapped(text, json.dumps({"id": "a", "t": T, "m": "x" * 5000, "e": [{"v": 1}, {"v": 2}]}))
 
 
 EACH = JSON + 'each = "e[]"\n'
@@ -143,15 +135,6 @@ def test_problems_beyond_a_thousand_are_not_kept(mapped):
     assert len(result.problems) == 1001
     ((_, problem),) = refused_once(Message(b"", {}), result.problems)
     assert problem.detail.endswith("; and over 999 more problems")
-
-
-def test_more_elements_than_a_message_may_have(mapped):
-    """More than 100,000 elements are TOO_MANY_ELEMENTS."""
-    text = JSON + 'each = "e[].f[]"\n[readings]\nv = "."\n'
-    document = {"id": "s", "t": T, "e": [{"f": [0] * 1000}] * 100}
-    with pytest.raises(BadData, match="more than 100,000 elements") as error:
-        mapped(text, json.dumps(document))
-    assert error.value.reason is Reason.TOO_MANY_ELEMENTS
 
 
 def test_more_values_than_a_message_may_have(mapped):

@@ -19,30 +19,6 @@ def events(mapped):
     return [made[:4] for made in mapped.events]
 
 
-def test_json_with_an_array_at_the_root(mapped):
-    """Each object of an array at the root is an event; others are skipped."""
-    text = 'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\n[readings]\nv = "[].v"\n'
-    payload = f'[{{"id": "a", "t": {T}, "v": 1}}, {{"id": "b", "t": "{T}", "v": "2.5"}}, null, {{"id": "c"}}]'
-    result = mapped(text, payload)
-    assert events(result) == [("a", T_US, {"v": 1}, {}), ("b", T_US, {"v": 2.5}, {})]
-    assert result.skipped == 2
-
-
-@pytest.mark.parametrize("payload", ["1", '"a"', "true", '{"id": 1}', '[{"id": []}]'])
-def test_json_of_another_form_is_refused(mapped, payload):
-    """JSON of another form than the mapping's has no event: it is refused, skipped or reported."""
-    text = (
-        'message = "json"\neach = "[]"\nsensor = ".id"\ntime = { path = ".t", unit = "s" }\n[readings]\nv = "[].v.w"\n'
-    )
-    try:
-        result = mapped(text, payload)
-    except BadData as problem:
-        assert problem.reason is Reason.UNPARSEABLE  # noqa: PT017
-    else:
-        assert result.events == []
-        assert result.skipped or result.problems
-
-
 def test_several_paths_of_each_and_elements_of_both_in_one_event(mapped):
     """Elements of several paths that have one sensor and time are one event."""
     text = JSON + 'each = ["a[]", "b[].c[]"]\nskip_if = [{ path = "no", is = true }, { path = "b[].no", is = true }]\n'

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.decoding.file_names import file_attributes
-from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.document import parse_mapping
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.nodes import parse_plain
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData
 from tests.core.decoding.mapping import generated, reference
@@ -28,7 +27,10 @@ _slow = settings(
 )
 
 
-def _check_equal(data):
+@_slow
+@given(st.data())
+def test_events_equal_those_of_the_json_form(data):
+    """Random messages become the events that a slow reading of their JSON form finds."""
     types = data.draw(generated.types())
     drawn = data.draw(generated.mappings(types.descriptor(generated.ROOT)))
     try:
@@ -71,24 +73,13 @@ def _shown(made):
 
 @_slow
 @given(st.data())
-def test_events_equal_those_of_the_json_form(data):
-    """Random messages become the events that a slow reading of their JSON form finds."""
-    _check_equal(data)
-
-
-def _check_json_equal(data):
+def test_events_of_json(data):
+    """Random JSON becomes the events that a slow reading finds."""
     drawn = data.draw(generated.mappings("plain"))
     mapper = Mapper(parse_mapping(drawn.text))
     for _ in range(3):
         text = json.dumps(data.draw(generated.json_documents))
         _compare(mapper, drawn, parse_plain(text, "the message"), json.loads(text))
-
-
-@_slow
-@given(st.data())
-def test_events_of_json(data):
-    """Random JSON becomes the events that a slow reading finds."""
-    _check_json_equal(data)
 
 
 EVERYTHING = """

@@ -6,8 +6,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from pipeline.core.decoding.mapping.compiling.mapper import Mapper
-from pipeline.core.decoding.mapping.language.document import parse_mapping
-from pipeline.core.decoding.mapping.language.model import MappingError
+from pipeline.core.decoding.mapping.language.model import MappingError, parse_mapping
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import BadData, Reason
@@ -83,25 +82,6 @@ def test_entries_of_a_map_within_an_element(heard):
     assert heard('receptions[0].notes."a.b"', with_notes, table="metadata") == "v"
 
 
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("receptions[max gateway].rssi", "gateway is string, by which elements can't be compared"),
-        ("receptions[max rsi].rssi", "did you mean rssi?"),
-        ("receptions[notes=a].rssi", "by which elements can't be looked up"),
-        ("receptions.rssi", "name one of its elements"),
-        ("receptions[].rssi", "each does not go through"),
-        ("counter[0]", "not a repeated field"),
-        ("device.tags[0]", "not a repeated field"),
-    ],
-)
-def test_selectors_that_do_not_fit(mapper, path, problem):
-    """A selector that does not fit its field is an error of the mapping."""
-    with pytest.raises(MappingError) as error:
-        mapper(UPLINK + f"[readings]\nr = '{path}'\n")
-    assert problem in str(error.value)
-
-
 def test_maps(kinds):
     """Keys of every type find the entries of maps."""
     entries = """
@@ -128,29 +108,6 @@ def test_reading_an_entry_does_not_create_it(mapper):
     assert not message.positions
 
 
-@pytest.mark.parametrize(
-    "path", ["by_number.x", "by_number.1_0", 'by_number."2147483648"', 'by_long."-1"', "by_flag.1", "by_flag.True"]
-)
-def test_keys_that_a_map_cannot_have(mapper, path):
-    """A key of another type than the map's is an error of the mapping."""
-    with pytest.raises(MappingError, match="is not a key of a map whose keys are"):
-        mapper(KINDS + f"[readings]\nr = '{path}'\n")
-
-
-def test_each_through_wrappers_and_structs_of_a_map(mapped):
-    """Wrappers and structs in lists and maps are elements like messages."""
-    text = KINDS.replace('{ constant = "s" }', '"{id}"') + '[readings]\nv = "."\n'
-    result = mapped('each = "wrapped_many[]"\n' + text, {"id": "s", "time": T, "wrapped_many": [{"value": 5}, {}]})
-    assert [problem.detail for problem in result.problems] == [
-        "wrapped_many[1]: reading v is '5.0' and '0.0' for one sensor and time"
-    ]
-    text = KINDS.replace('{ constant = "s" }', '".key"') + '[readings]\na = ".value.a"\n'
-    result = mapped(
-        'each = "structs[]"\n' + text, {"time": T, "structs": {"k": {"fields": {"a": {"number_value": 1}}}}}
-    )
-    assert [made[:3] for made in result.events] == [("k", T * 1_000_000, {"a": 1})]
-
-
 def test_stars(kinds):
     """Steps may follow a star; of a oneof, the fields of the member that is set count. Random types show the others."""
     fields = {"positions": {"h": {"latitude": 2}}, "path": [{"longitude": 9}]}
@@ -161,19 +118,45 @@ def test_stars(kinds):
 
 
 @pytest.mark.parametrize(
-    ("path", "problem"),
+    ("entry", "problem"),
     [
-        ("inner.**", "contains itself"),
-        ("text.*", "a star stands for nothing in string"),
-        ("path.*", "its star stands for nothing"),
-        ("positions.*.latitud", "did you mean latitude?"),
-        ("nothing.*", "no field 'nothing'"),
+        ("r = 'receptions[max gateway].rssi'", "gateway is string, by which elements can't be compared"),
+        ("r = 'receptions[max rsi].rssi'", "did you mean rssi?"),
+        ("r = 'receptions[notes=a].rssi'", "by which elements can't be looked up"),
+        ("r = 'receptions.rssi'", "name one of its elements"),
+        ("r = 'receptions[].rssi'", "each does not go through"),
+        ("r = 'counter[0]'", "not a repeated field"),
+        ("r = 'device.tags[0]'", "not a repeated field"),
     ],
 )
-def test_stars_that_stand_for_nothing(mapper, path, problem):
-    """A star that can stand for nothing is an error of the mapping."""
+def test_selectors_that_do_not_fit(mapper, entry, problem):
+    """A selector that does not fit its field is an error of the mapping."""
     with pytest.raises(MappingError) as error:
-        mapper(KINDS + f'[readings]\n"*" = "{path}"\n')
+        mapper(f"{UPLINK}[readings]\n{entry}\n")
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        *(
+            (f"r = '{path}'", "is not a key of a map whose keys are")
+            for path in ("by_number.x", "by_number.1_0", 'by_number."2147483648"', 'by_long."-1"', "by_flag.True")
+        ),
+        ('"*" = "inner.**"', "contains itself"),
+        ('"*" = "text.*"', "a star stands for nothing in string"),
+        ('"*" = "path.*"', "its star stands for nothing"),
+        ('"*" = "positions.*.latitud"', "did you mean latitude?"),
+        ('"*" = "nothing.*"', "no field 'nothing'"),
+        ('t = "text.level"\n[types]\ntext = "mesh.Power"', "only bytes contain a message"),
+        ('r = "raw.level"\n[types]\nraw = ["mesh.Power", "mesh.Data"]', "only an Any one of several types"),
+        ('r = "raw.level"\n[types]\nraw = "mesh.Powr"', "did you mean mesh.Power?"),
+    ],
+)
+def test_paths_that_lead_nowhere(mapper, entry, problem):
+    """A key of another type than the map's, a star for nothing, or contents that can't be are errors of the mapping."""
+    with pytest.raises(MappingError) as error:
+        mapper(f"{KINDS}[readings]\n{entry}\n")
     assert problem in str(error.value)
 
 
@@ -191,22 +174,6 @@ def test_bytes_that_hold_json(mapped):
     assert mapped(text, {"time": T, "raw": b'{"a": "\\ud83d\\ude00", "b": 2, "c": "\\\\ud800"}'}).events[
         0
     ].readings == {"b": 2}
-
-
-@pytest.mark.parametrize(
-    ("contents", "problem"),
-    [
-        ('text = "mesh.Power"', "only bytes contain a message"),
-        ('raw = ["mesh.Power", "mesh.Data"]', "only an Any one of several types"),
-        ('raw = "mesh.Powr"', "did you mean mesh.Power?"),
-    ],
-)
-def test_contents_that_cannot_be(mapper, contents, problem):
-    """Contents that a field cannot have are an error of the mapping."""
-    entries = "".join(f'{name} = "{name}.level"\n' for name in ("text", "raw") if contents.startswith(name))
-    with pytest.raises(MappingError) as error:
-        mapper(KINDS + f"[types]\n{contents}\n[readings]\n{entries}")
-    assert problem in str(error.value)
 
 
 def _chain(length, width):
@@ -408,37 +375,25 @@ CONTENTS = Descriptors(
 )
 
 
-def compiled(types: str) -> Mapper:
-    text = f'message = "acme.Report"\nsensor = "id"\ntime = "$publish_time"\nreadings = {{}}\n[types]\n{types}'
-    return Mapper(parse_mapping(text), CONTENTS)
-
-
-@pytest.mark.parametrize(
-    "types",
-    [
-        '"packets.payload" = "acme.Reading"',
-        '"packets.kind" = "acme.Reading"',
-        '"parts.first" = "json"',
-        '"packets.payload" = "acme.Reading"\n"packets.payload.more" = "acme.Reading"',
-        '"packets.payload" = "json"\n"packets.payload.anything" = "json"',
-    ],
-)
-def test_contents_at_paths_that_exist(types):
-    """Repeated fields need no brackets; what JSON and maps contain is open."""
-    compiled(types)
-
-
 @pytest.mark.parametrize(
     ("types", "problem"),
     [
+        ('"packets.kind" = "acme.Reading"', None),
+        ('"parts.first" = "json"', None),
+        ('"packets.payload" = "acme.Reading"\n"packets.payload.more" = "acme.Reading"', None),
+        ('"packets.payload" = "json"\n"packets.payload.anything" = "json"', None),
         ('"packets.paylod" = "json"', "types.packets.paylod: acme.Packet has no field 'paylod'; did you mean payload?"),
         ('"packets.payload" = "acme.Redding"', "types.packets.payload: there is no message type 'acme.Redding'"),
         ('"id.more" = "json"', "types.id.more: 'more' follows string, which has no fields"),
         ('"packets.payload" = "acme.Reading"\n"packets.payload.mor" = "json"', "acme.Reading has no field 'mor'"),
     ],
 )
-def test_contents_at_paths_and_of_types_that_do_not(types, problem):
-    """A misspelled path or type would open nothing, silently: it is refused with the nearest name."""
+def test_contents_at_paths(types, problem):
+    """A misspelled path or type would open nothing, silently: it is refused. What JSON and maps contain is open."""
+    text = f'message = "acme.Report"\nsensor = "id"\ntime = "$publish_time"\nreadings = {{}}\n[types]\n{types}'
+    if problem is None:
+        Mapper(parse_mapping(text), CONTENTS)
+        return
     with pytest.raises(MappingError) as raised:
-        compiled(types)
+        Mapper(parse_mapping(text), CONTENTS)
     assert problem in str(raised.value)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.dead_letters.records import (
+from pipeline.core.dead_letters import (
     LETTER_COLUMNS,
     DeadLetter,
     LetterGroups,
@@ -18,7 +18,7 @@ from pipeline.core.dead_letters.records import (
     replay_of_json,
 )
 from pipeline.core.decoding.dry_decode import Trials
-from pipeline.core.decoding.mapped_type import MappedType
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter, replay_of
 from pipeline.core.events.message import (
     BATCH_TYPE,
@@ -60,12 +60,6 @@ def test_parsed_attributes():
     assert letter.sensor_id == "balloon-7"
 
 
-def test_one_that_cannot_be_decoded():
-    """A dead letter that cannot be decoded has no events and no sensor."""
-    letter = letter_of(Message(b"\xff", {}))
-    assert (letter.events, letter.sensor_id) == ((), "")
-
-
 def test_mapped_messages():
     """With a mapping, a letter has the events that the mapping makes now, or the reason why it makes none."""
     mapping = 'message = "json"\nsensor = "id"\ntime = "at"\n[readings]\nt = "t"'
@@ -93,13 +87,10 @@ def test_mappings_leave_other_types_alone():
         assert DeadLetter.of(letter.message, trials) == letter
 
 
-def test_json_is_decoded_as_json():
-    """The original's encoding is read from its renamed attribute."""
-    assert letter_of(Message(b'{"sensor_id": "a"}', {ENCODING: "JSON"})).sensor_id == "a"
-
-
 def test_the_sensor_of_a_batch():
-    """A batch has a sensor if all its events have the same."""
+    """A batch has a sensor if all its events have the same; what can't be decoded has none. JSON is read as JSON."""
+    assert letter_of(Message(b'{"sensor_id": "a"}', {ENCODING: "JSON"})).sensor_id == "a"
+    assert letter_of(Message(b"\xff", {})).sensor_id == ""
     for sensors, expected in ((("a", "a"), "a"), (("a", "b"), "")):
         batch = SensorEventBatch(events=[sensor_event(sensor, NOW_US, {}, {}) for sensor in sensors])
         assert letter_of(Message(batch.SerializeToString(), {MESSAGE_TYPE: BATCH_TYPE})).sensor_id == expected
@@ -110,6 +101,9 @@ def test_a_message_that_is_no_dead_letter():
     message = Message(b"hello", {"dead_letter_time": "soon", "dead_letter_googx": "1"}, "12", NOW)
     letter = DeadLetter.of(message)
     assert (letter.reason, letter.time_us, letter.original) == ("", None, message)
+    assert letter in Selection()
+    for selection in (Selection(since_us=0), Selection(until_us=NOW_US), Selection(reasons=frozenset(Reason))):
+        assert letter not in selection
 
 
 @pytest.mark.parametrize(
@@ -133,15 +127,6 @@ def test_a_selection_combines_its_conditions(selection, expected):
         sensors_letter("c", Reason.UNPARSEABLE, NOW + HOUR),
     ]
     assert "".join(letter.sensor_id for letter in letters if letter in selection) == expected
-
-
-def test_selecting_a_message_that_is_no_dead_letter():
-    """A message without a reason and a time meets no condition on either."""
-    letter = DeadLetter.of(Message(b"", {}))
-    assert letter in Selection()
-    assert letter not in Selection(since_us=0)
-    assert letter not in Selection(until_us=NOW_US)
-    assert letter not in Selection(reasons=frozenset(Reason))
 
 
 def test_groups():

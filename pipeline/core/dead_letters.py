@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
 from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.events import dead_letter
 from pipeline.core.events.event import LATEST_US
@@ -127,7 +126,7 @@ class LetterGroups:
             group.newest_us = max(letter.time_us, group.newest_us if group.newest_us is not None else letter.time_us)
 
     def by_reason(self) -> list[LetterGroup]:
-        """Returns all groups, those of the most frequent reason first, and of a reason the largest first."""
+        """Returns all groups, the most frequent reason first, and the largest group of a reason first."""
         counts = self.reasons()
         return sorted(
             self._groups.values(),
@@ -145,10 +144,8 @@ class LetterGroups:
 def replay_batches(letters: Iterable[DeadLetter], max_letters: int, max_bytes: int) -> list[list[DeadLetter]]:
     """Splits the letters into batches, each of one ordering key, that can be replayed in one request.
 
-    Args:
-        letters: the letters; those of an ordering key keep their order.
-        max_letters: the most letters in a batch.
-        max_bytes: the most bytes of payload and attributes in a batch; a single letter may exceed it.
+    Letters of an ordering key keep their order. The bytes are those of payload and attributes; a single letter may
+    exceed ``max_bytes``.
     """
     batches: list[list[DeadLetter]] = []
     open_batches: dict[str, tuple[list[DeadLetter], int]] = {}
@@ -209,7 +206,7 @@ def replay_of_json(document: Mapping[str, Any]) -> Replay:
         BadData: the payload cannot be decoded, and no mapping decoded it when it was shown.
         ValueError: the object is not a dead letter, an event in it is not one, or it is a refused table row.
     """
-    if document.get("reason") == ROW_REFUSED:
+    if document.get("reason") == dead_letter.ROW_REFUSED:
         raise ValueError("a table row that Bigtable refused, not a message")
     attributes, own = _attributes_of(document)
     original = Message(_payload(document.get("data") or ""), attributes)
