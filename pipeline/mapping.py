@@ -17,10 +17,11 @@ from pipeline.cli.message_options import (
     attribute_option,
     decoder_option,
     descriptors_option,
+    mapping_option,
     mapping_problems,
     message_options,
 )
-from pipeline.cli.options import COUNT, TIME, ZONE, InputPath, Parsed
+from pipeline.cli.options import COUNT, TIME, ZONE, InputPath, Parsed, force_option, json_option
 from pipeline.cli.tables import print_table, prose, render
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from pipeline.core.decoding.message_types import DecoderFunction
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
-
 _SHOWN = 3  # records of the sample
 _MESSAGES = 100
 _WAIT = timedelta(seconds=3)
@@ -68,14 +67,14 @@ def mapping() -> None:
 
 
 @mapping.command()
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@mapping_option
 @descriptors_option
 @decoder_option
 @json_option
 @click.pass_context
 def check(
     ctx: click.Context,
-    files: tuple[str, ...],
+    mappings: tuple[str, ...],
     descriptors: tuple[str, ...],
     decoder: "DecoderFunction | None",
     as_json: bool,
@@ -83,19 +82,19 @@ def check(
     """Check mappings against the types of their messages, and that a decoder can be called.
 
     Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
-    left out. FILE is local or in a bucket (gs://…).
+    left out.
     """
     from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
     from pipeline.core.decoding.mapping.language.model import MappingError
 
-    if not files and not decoder:
-        raise click.UsageError("pass the files of mappings, or --message-decoder")
+    if not mappings and not decoder:
+        raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
     with mapping_problems():
         sets = load_descriptors(descriptors)
     if decoder:
         found = {"decoder": decoder.name, "problems": []}
         print_json_line(found) if as_json else click.echo(f"{decoder.name} takes a payload and its attributes\n")
-    results = [checked(file, sets) for file in files]
+    results = [checked(file, sets) for file in mappings]
     for result in results:
         if as_json:
             print_json_line({"file": result.file, **report_document(result.report)})
@@ -321,8 +320,10 @@ def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
     type=ZONE,
     help="The zone of times without an offset, like Europe/Berlin. [default: a guess]",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]"
+)
+@force_option
 @click.pass_context
 def draft(
     ctx: click.Context,
@@ -364,7 +365,9 @@ def draft(
     if show:
         show()
     if output:
-        click.echo(f"{output} written; look at its guesses, then: tidetable mapping check {output}", err=True)
+        click.echo(
+            f"{output} written; look at its guesses, then: tidetable mapping check --message-mapping {output}", err=True
+        )
 
 
 def _of_type(message: str, descriptors: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Options that commands share: the table, its declared schema, times, and files to read."""
+"""Options that commands share: the table, formats, times, and files to read."""
 
 import functools
 import math
@@ -14,7 +14,6 @@ import click
 from pipeline.cloud.connection.names import (
     TableName,
     app_profile_id,
-    family_name,
     instance_id,
     project_id,
     table_id,
@@ -23,7 +22,6 @@ from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.documents import MAX_BYTES, is_named_pipe, read_text, text_of
 from pipeline.core.notation.times import local_text, parse_moment
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
 
 Command = Callable[..., Any]
@@ -48,7 +46,7 @@ class Parsed(click.ParamType):
 
 
 # The types of options that name a resource. click would accept any text, and so do the emulators.
-PROJECT, INSTANCE, TABLE, FAMILY = (Parsed("text", check) for check in (project_id, instance_id, table_id, family_name))
+PROJECT, INSTANCE, TABLE = (Parsed("text", check) for check in (project_id, instance_id, table_id))
 
 app_profile_option = click.option(
     "--app-profile",
@@ -72,38 +70,6 @@ def table_options(command: Command) -> Command:
         return command(*args, table=TableName(project, instance, table, app_profile), **kwargs)
 
     return with_table
-
-
-def schema_options(command: Command) -> Command:
-    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; passes ``declared``.
-
-    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`, usually empty: a table stores its schema.
-    """
-
-    @click.option(
-        "--schema",
-        type=click.Choice(["default"]),
-        help="Use the default schema for a table that has rows but stores no schema.",
-    )
-    @_family_option("--raw-family", "readings")
-    @_family_option("--stats-family", "aggregates")
-    @_family_option("--meta-family", "metadata")
-    @functools.wraps(command)
-    def with_declared(
-        *args: Any,
-        schema: str | None,
-        raw_family: str | None,
-        stats_family: str | None,
-        meta_family: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        families = [family for family in (raw_family, stats_family, meta_family) if family is not None]
-        if len(set(families)) < len(families):
-            raise click.UsageError("--raw-family, --stats-family and --meta-family must differ")
-        declared = DeclaredSchema(schema == "default", raw_family, stats_family, meta_family)
-        return command(*args, declared=declared, **kwargs)
-
-    return with_declared
 
 
 _BEAM_FLAGS = "tidetable.beam_flags"
@@ -139,6 +105,35 @@ class FloatRange(click.FloatRange):
 
 # ISO 8601, or relative to now: see parse_moment.
 TIME = Parsed("time", lambda text: parse_moment(text, time.time_ns() // 1000))
+
+
+def format_option(*formats: str) -> Callable[[Command], Command]:
+    """Returns ``--format``, which passes ``output``: one of the formats, by default the first."""
+    return click.option(
+        "--format",
+        "output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="The format. Tables round numbers to six digits, and CSV computed statistics to 15; the others are exact."
+        if "csv" in formats
+        else "The format.",
+    )
+
+
+json_option = click.option(
+    "--format",
+    "as_json",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    callback=lambda ctx, param, value: value == "json",  # noqa: ARG005 (what click passes)
+    help="The format.",
+)
+
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Report, but write nothing.")
+force_option = click.option("--force", is_flag=True, help="Replace an existing file.")
 
 
 class Moment(NamedTuple):
@@ -217,14 +212,6 @@ def asked_range_options(start_help: str, end_help: str) -> Callable[[Command], C
         return with_asked
 
     return add
-
-
-def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
-    return click.option(
-        flag,
-        type=FAMILY,
-        help=f"The column family of {contents} in the default schema; must match a schema that the table stores.",
-    )
 
 
 class InputPath(click.Path):

@@ -97,5 +97,5 @@ def expired_message(
     return (
         f"{expired:,} of {events:,} events are too old for table {name} ({kept}): Bigtable would collect them soon, "
         f"and their windows would count only what is left; nothing was {done}. Keep readings longer with "
-        f"{name.create_command} {longer} --apply, or pass --accept-expired to have them {done} anyway"
+        f"{name.apply_command} {longer}, or pass --accept-expired to have them {done} anyway"
     )

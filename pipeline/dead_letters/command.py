@@ -16,8 +16,8 @@ from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups,
 def dead_letters() -> None:
     """List, show, replay or export dead letters.
 
-    Each command pulls the messages that wait on the subscription, each once, up to --max. When it ends, it returns all
-    messages that it did not acknowledge. To Pub/Sub that is a failed delivery, so:
+    Each command pulls the messages that wait on the subscription, each once, up to --scan-limit. When it ends, it
+    returns all messages that it did not acknowledge. To Pub/Sub that is a failed delivery, so:
 
     \b
       - if the subscription has a dead-letter policy of its own, it counts as an attempt; after the

@@ -79,7 +79,7 @@ class LetterScan:
             click.echo(f"interrupted after {counted(self.inspected, 'dead letter')}", err=True)
         elif self.inspected >= request.max_messages:
             click.echo(
-                f"read {counted(request.max_messages, 'dead letter')}, the limit set by --max; there may be more",
+                f"read {counted(request.max_messages, 'dead letter')}, the --scan-limit; there may be more",
                 err=True,
             )
         elif not self.inspected:
@@ -135,11 +135,12 @@ def scan_options(command: Command) -> Command:
         metavar="SENSOR",
         help="Only dead letters of this sensor, if they can be decoded: other types need their mapping. Repeatable.",
     )
-    @click.option("--since", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h.")
-    @click.option("--until", type=TIME, help="Only dead letters refused before this time.")
     @click.option(
-        "--max",
-        "max_messages",
+        "--from", "start_us", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h."
+    )
+    @click.option("--to", "end_us", type=TIME, help="Only dead letters refused before this time.")
+    @click.option(
+        "--scan-limit",
         type=COUNT,
         default=10_000,
         show_default=True,
@@ -160,18 +161,18 @@ def scan_options(command: Command) -> Command:
         subscription: str,
         reasons: tuple[str, ...],
         sensors: tuple[str, ...],
-        since: int | None,
-        until: int | None,
-        max_messages: int,
+        start_us: int | None,
+        end_us: int | None,
+        scan_limit: int,
         wait: timedelta,
         mapped: Sequence["MappedType"],
         decoder: "DecoderFunction | None",
         **kwargs: Any,
     ) -> Any:
-        if since is not None and until is not None and since >= until:
-            raise click.UsageError("--until must be after --since")
-        selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), since, until)
+        if start_us is not None and end_us is not None and start_us >= end_us:
+            raise click.UsageError("--to must be after --from")
+        selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), start_us, end_us)
         trials = Trials(mapped, decoder) if mapped or decoder else None
-        return command(*args, request=ScanRequest(subscription, selection, max_messages, wait, trials), **kwargs)
+        return command(*args, request=ScanRequest(subscription, selection, scan_limit, wait, trials), **kwargs)
 
     return with_request

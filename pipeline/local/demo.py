@@ -68,7 +68,14 @@ class _Resources:
 
 
 @click.command()
-@click.option("--sensors", type=click.IntRange(1, 1000), default=12, show_default=True, help="The number of sensors.")
+@click.option(
+    "--sensor-count",
+    "sensors",
+    type=click.IntRange(1, 1000),
+    default=12,
+    show_default=True,
+    help="The number of sensors.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the simulated fleet.")
 @click.option(
     "--chart",
@@ -294,7 +301,7 @@ def _wait_for_everything(
                 raise click.ClickException(
                     f"after {_TABLE_TIMEOUT_S:.0f} s there were {len(table):,} of {expected:,} rows and "
                     f"{dead_letters.total():,} of {published.dead_letters.total():,} dead letters; "
-                    "set --sensors to fewer for this machine"
+                    "set a lower --sensor-count for this machine"
                 )
             time.sleep(_POLL_S)  # reading the table slows down a small machine
 

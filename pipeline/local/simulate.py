@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import MAX_COUNT, TIME, FloatRange, Parsed
+from pipeline.cli.options import MAX_COUNT, TIME, FloatRange, Parsed, json_option
 from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher
 from pipeline.core.events.event import EARLIEST_US
@@ -29,7 +29,12 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 @click.command()
 @click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
 @click.option(
-    "--sensors", type=click.IntRange(1, MAX_SENSORS), default=20, show_default=True, help="The number of sensors."
+    "--sensor-count",
+    "sensors",
+    type=click.IntRange(1, MAX_SENSORS),
+    default=20,
+    show_default=True,
+    help="The number of sensors.",
 )
 @click.option(
     "--duration",
@@ -62,7 +67,7 @@ Wait = Callable[[Sequence[SensorEvent]], None]
     show_default=True,
     help="The random seed; with the same --end it gives the same messages.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@json_option
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -158,7 +163,7 @@ def _check(fleet: Fleet) -> None:
     if fleet.events > MAX_COUNT:
         raise click.UsageError(
             f"the fleet would send {fleet.events:,} events, and {MAX_COUNT:,} are allowed; "
-            "choose fewer --sensors, a shorter --duration or a longer --interval"
+            "choose a lower --sensor-count, a shorter --duration or a longer --interval"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile
+from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile, json_option
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
 from pipeline.core.notation.toml_lines import placed
@@ -18,7 +18,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import estimate_of, least_costs, limits_passed, outweighing
 from pipeline.plan.prices import Prices, costs, costs_on_one_machine, parse_prices
 from pipeline.plan.sizes import YEARS, counts_versions_of
-from pipeline.plan.views import Findings, as_json, print_estimate
+from pipeline.plan.views import Findings, estimate_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
 _MOST_NAMES = 1000
@@ -42,7 +42,9 @@ def _names(kind: str, least: int) -> Any:
 
 
 @click.command()
-@click.option("--sensors", required=True, type=click.IntRange(1, MAX_SENSORS), help="The number of sensors.")
+@click.option(
+    "--sensor-count", "sensors", required=True, type=click.IntRange(1, MAX_SENSORS), help="The number of sensors."
+)
 @click.option(
     "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
 )
@@ -103,7 +105,7 @@ def _names(kind: str, least: int) -> Any:
 )
 @click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
 @click.option("--prices", type=TextFile(), help="A file with unit prices as TOML: adds the cost.")
-@click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
+@json_option
 def plan(
     sensors: int,
     every: int,
@@ -120,7 +122,7 @@ def plan(
     rollup_groups: int,
     disk: str,
     prices: InputText | None,
-    json_line: bool,
+    as_json: bool,
 ) -> None:
     """Estimate messages, workers, nodes, storage and cost of a fleet.
 
@@ -162,8 +164,8 @@ def plan(
         outweighing=outweighing(estimate, in_a_month),
         notes=notes,
     )
-    if json_line:
-        print_json_line(as_json(estimate, findings))
+    if as_json:
+        print_json_line(estimate_json(estimate, findings))
     else:
         print_estimate(workload, estimate, findings)
     if findings.limits or findings.outweighing:

@@ -13,7 +13,7 @@ from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
-from pipeline.cli.options import AskedRange, Parsed
+from pipeline.cli.options import AskedRange, Parsed, json_option
 from pipeline.core.answers.enough_data import LeastData
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import group_json
@@ -248,7 +248,7 @@ def _band(text: str) -> tuple[str, str]:
 )
 @metadata_option
 @reading_options
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each window and event.")
+@json_option
 def plot(
     sensors: tuple[str, ...],
     rollup: str | None,

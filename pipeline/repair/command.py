@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
+from pipeline.cli.options import AskedRange, Parsed, asked_range_options, dry_run_option, json_option, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
 from pipeline.core.completion.auditable_windows import (
@@ -25,7 +25,6 @@ from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
@@ -40,7 +39,7 @@ _WHY = {
     OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
 }
 _SAID_EVERY_S = 30.0  # how often a log has a line on progress
-_NOT_OVER = "they have not ended yet; --force includes them"
+_NOT_OVER = "they have not ended yet; --include-unsettled includes them"
 
 
 @click.command()
@@ -51,9 +50,12 @@ _NOT_OVER = "they have not ended yet; --force includes them"
 @click.option(
     "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing; exit with code 1 if anything differs.")
+@dry_run_option
 @click.option(
-    "--force", is_flag=True, help="Include windows that may be partly collected, or that a job may still write."
+    "--include-unsettled",
+    "force",
+    is_flag=True,
+    help="Include windows that may be partly collected, or that a job may still write.",
 )
 @click.option(
     "--allowed-lateness",
@@ -71,14 +73,12 @@ _NOT_OVER = "they have not ended yet; --force includes them"
     help="The late firing interval of the same job.",
 )
 @click.option("--report", help="Write all findings to files in this folder, local or gs://…; required on Dataflow.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one for the totals.")
-@schema_options
+@json_option
 @click.argument("beam_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_FLAGS...]")
 @click.pass_context
 def repair(
     ctx: click.Context,
     table: TableName,
-    declared: DeclaredSchema,
     asked: AskedRange,
     rollups: bool,
     listed: bool,
@@ -133,9 +133,7 @@ def repair(
         raise click.UsageError(f"--rollups merges the rows of all sensors; omit {unwanted}")
     between = _between(*asked.us(), listed=listed)
     of_sensors = frozenset(sensors) or None
-    request = Request(
-        table, declared, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report
-    )
+    request = Request(table, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
     try:
         options = beam_options(beam_flags, table.project)
         if rollups:
@@ -359,7 +357,9 @@ def _checked_nothing(request: "Request", scope: "RepairScope", sums: Mapping[str
     if scope.skipped:
         why = "all windows of the range were skipped"
     elif request.listed:
-        why = f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --force includes them"
+        why = (
+            f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --include-unsettled includes them"
+        )
     else:
         why = "no window that lies entirely between --from and --to has rows"
     click.echo(f"nothing was checked: {why}", err=True)

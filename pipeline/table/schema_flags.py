@@ -142,7 +142,7 @@ def schema_flags(command: Command) -> Command:
     @click.option(
         "--schema",
         type=TextFile(),
-        help="A file with the whole schema as TOML, or - for standard input. 'tidetable table describe --toml' "
+        help="A file with the whole schema as TOML, or - for standard input. 'tidetable table describe --format toml' "
         "prints one.",
     )
     @click.option(
@@ -198,7 +198,7 @@ def _from_file(file: InputText, others: SchemaFlags) -> SchemaFlags:
             "--schema describes the whole schema: of the other schema flags, only --gc can be combined with it"
         )
     if not file.text.strip():
-        raise click.UsageError(f"{file.name}: schema: the file is empty; 'describe --toml' prints the default schema")
+        raise click.UsageError(f"{file.name}: schema: the file is empty; 'table describe --format toml' prints one")
     flags = SchemaFlags(file.text, file.name, policies=others.policies)
     flags.requested(TableSchema.for_new_table())
     return flags
