@@ -175,7 +175,7 @@ def rules(output: str, table: TableName) -> None:
     "--subscription",
     required=True,
     type=Parsed("subscription", subscription_path),
-    help="A subscription of the alerts' topic, projects/PROJECT/subscriptions/SUBSCRIPTION, that nobody else reads.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Of the alerts' topic; read by nobody else.",
 )
 @click.option(
     "--url",

@@ -21,7 +21,7 @@ from pipeline.cli.message_options import (
     mapping_problems,
     message_options,
 )
-from pipeline.cli.options import COUNT, TIME, ZONE, InputPath, Parsed, force_option, json_option
+from pipeline.cli.options import TIME, ZONE, InputPath, Parsed, force_option, json_option, limit_option, wait_option
 from pipeline.cli.tables import print_table, prose, render
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
@@ -36,7 +36,7 @@ from pipeline.core.decoding.mapping.values.descriptors import Descriptors
 from pipeline.core.events.dead_letter import REASON, original_of
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
 from pipeline.core.notation.toml_lines import placed
@@ -116,7 +116,7 @@ def check(
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),
-    help="Take messages from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages back.",
 )
 @message_options
 @decoder_option
@@ -124,20 +124,8 @@ def check(
 @click.option(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
 )
-@click.option(
-    "--limit",
-    type=COUNT,
-    default=10,
-    show_default=True,
-    help="Take at most this many messages of --subscription, or records of each FILE.",
-)
-@click.option(
-    "--wait",
-    type=Parsed("duration", parse_duration),
-    default="3s",
-    show_default=True,
-    help="Stop after this long without a new message.",
-)
+@limit_option(10)
+@wait_option
 @json_option
 @click.pass_context
 def try_(
@@ -155,7 +143,8 @@ def try_(
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
     A FILE in a format of backfill (.csv, .ndjson, .pb, .binpb, .avro, .parquet) is read by record; any other contains
-    the payload of one message. Messages of a subscription are given back when the command ends; to
+    the payload of one message. --limit is for the messages of the subscription, or the records of
+    each FILE. Messages of a subscription are given back when the command ends; to
     Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
@@ -313,12 +302,12 @@ def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),
-    help="Take messages in JSON from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages, in JSON, back.",
 )
 @click.option(
     "--time-zone",
     type=ZONE,
-    help="The zone of times without an offset, like Europe/Berlin. [default: a guess]",
+    help="The time zone of times without an offset, such as Europe/Berlin. [default: a guess]",
 )
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]"

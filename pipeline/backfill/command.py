@@ -17,10 +17,12 @@ from pipeline.cli.message_options import attribute_option, check_attributes, dec
 from pipeline.cli.options import (
     BeamCommand,
     Parsed,
+    allowed_lateness_option,
     beam_flags,
     dry_run_option,
     force_option,
     json_option,
+    late_firing_option,
     table_options,
 )
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
@@ -60,21 +62,8 @@ _TO_GO_ON = "run the same command again to go on after the files that are done, 
 @attribute_option
 @max_record_bytes_option
 @accept_expired_option
-@click.option(
-    "--allowed-lateness",
-    type=_DURATION,
-    default="1h",
-    show_default=True,
-    help="How long after its end the jobs that write the table may keep a window in their state: the allowed lateness, "
-    "plus the delay of the watermark. 0s if no job is running.",
-)
-@click.option(
-    "--late-firing",
-    type=_DURATION,
-    default="60s",
-    show_default=True,
-    help="The late firing interval of the same jobs.",
-)
+@allowed_lateness_option
+@late_firing_option
 @click.option(
     "--max-future",
     type=_DURATION,

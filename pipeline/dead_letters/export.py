@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import click
 
-from pipeline.cli.options import COUNT, force_option
+from pipeline.cli.options import force_option, limit_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters.records import letter_json
 from pipeline.core.events.message import Message
@@ -21,7 +21,7 @@ from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @scan_options
-@click.option("--limit", type=COUNT, help="Export at most this many.")
+@limit_option()
 @click.option("--ack", is_flag=True, help="Acknowledge the exported messages once the file is complete and closed.")
 @force_option
 @click.pass_context

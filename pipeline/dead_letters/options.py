@@ -11,13 +11,13 @@ import click
 
 from pipeline.cli.console import open_backlog, progress_bar
 from pipeline.cli.message_options import decoder_option, message_options
-from pipeline.cli.options import COUNT, TIME, Command, Parsed
+from pipeline.cli.options import COUNT, FROM_HELP, TIME, TO_HELP, Command, Parsed, wait_option
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.core.dead_letters.records import DeadLetter, Selection
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.reasons import Reason
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def scan_options(command: Command) -> Command:
         "--subscription",
         required=True,
         type=Parsed("subscription", subscription_path),
-        help="A subscription of the dead-letter topic, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+        help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Of the dead-letter topic.",
     )
     @click.option(
         "--reason",
@@ -133,12 +133,10 @@ def scan_options(command: Command) -> Command:
         "sensors",
         multiple=True,
         metavar="SENSOR",
-        help="Only dead letters of this sensor, if they can be decoded: other types need their mapping. Repeatable.",
+        help="Only this sensor. Repeatable. Dead letters of other types need their mapping.",
     )
-    @click.option(
-        "--from", "start_us", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h."
-    )
-    @click.option("--to", "end_us", type=TIME, help="Only dead letters refused before this time.")
+    @click.option("--from", "start_us", type=TIME, help=FROM_HELP)
+    @click.option("--to", "end_us", type=TIME, help=TO_HELP)
     @click.option(
         "--scan-limit",
         type=COUNT,
@@ -146,13 +144,7 @@ def scan_options(command: Command) -> Command:
         show_default=True,
         help="Read at most this many messages, selected or not.",
     )
-    @click.option(
-        "--wait",
-        type=Parsed("duration", parse_duration),
-        default="3s",
-        show_default=True,
-        help="Stop after this long without a new message: Pub/Sub does not report the end of a backlog.",
-    )
+    @wait_option
     @message_options
     @decoder_option
     @functools.wraps(command)

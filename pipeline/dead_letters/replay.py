@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import COUNT, FloatRange, Parsed, dry_run_option, json_option
+from pipeline.cli.options import dry_run_option, json_option, limit_option, rate_option, topic_option
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.dead_letters.records import DeadLetter, LetterGroups, replay_batches
 from pipeline.core.dead_letters.refused_rows import ROW_REFUSED
@@ -47,9 +46,7 @@ class _ReplayTally:
 
 @click.command()
 @scan_options
-@click.option(
-    "--topic", required=True, type=Parsed("topic", topic_path), help="The job's input, projects/PROJECT/topics/TOPIC."
-)
+@topic_option
 @click.option(
     "--max-replays",
     type=click.IntRange(1, 1000),
@@ -57,8 +54,8 @@ class _ReplayTally:
     show_default=True,
     help="Replay a message at most this many times.",
 )
-@click.option("--limit", type=COUNT, help="Replay at most this many.")
-@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@limit_option()
+@rate_option
 @dry_run_option
 @json_option
 @click.pass_context

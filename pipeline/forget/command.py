@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import dry_run_option, json_option, table_options
+from pipeline.cli.options import dry_run_option, json_option, table_options, yes_option
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
@@ -40,7 +40,7 @@ Backups of the table still contain them."""
 @click.command()
 @click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
 @dry_run_option
-@click.option("--yes", is_flag=True, help="Remove them without asking.")
+@yes_option
 @json_option
 @table_options
 def forget(

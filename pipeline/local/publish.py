@@ -13,7 +13,7 @@ import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import FloatRange, InputPath, Parsed, json_option
+from pipeline.cli.options import InputPath, json_option, rate_option, topic_option
 from pipeline.cli.record_options import (
     accept_expired_option,
     column_options,
@@ -21,7 +21,7 @@ from pipeline.cli.record_options import (
     max_record_bytes_option,
     optional_table_options,
 )
-from pipeline.cloud.connection.names import TableName, topic_path
+from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import schema_of
@@ -59,14 +59,14 @@ class _PublishCounts:
 
 @click.command()
 @click.argument("file", type=InputPath())
-@click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
+@topic_option
 @column_options
 @message_options
 @decoder_option
 @attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
-@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@rate_option
 @optional_table_options
 @accept_expired_option
 @json_option

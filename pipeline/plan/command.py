@@ -7,7 +7,15 @@ from typing import Any, Literal
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile, json_option
+from pipeline.cli.options import (
+    FloatRange,
+    InputText,
+    Parsed,
+    TextFile,
+    json_option,
+    schema_option,
+    sensor_count_option,
+)
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
 from pipeline.core.notation.toml_lines import placed
@@ -42,9 +50,7 @@ def _names(kind: str, least: int) -> Any:
 
 
 @click.command()
-@click.option(
-    "--sensor-count", "sensors", required=True, type=click.IntRange(1, MAX_SENSORS), help="The number of sensors."
-)
+@sensor_count_option(MAX_SENSORS)
 @click.option(
     "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
 )
@@ -63,23 +69,19 @@ def _names(kind: str, least: int) -> Any:
     show_default=True,
     help="The number of an event's metadata fields, or their names. Those in row keys are added.",
 )
-@click.option(
-    "--schema",
-    type=TextFile(),
-    help="A file with the table's schema as TOML, or - for standard input. Default: the default schema.",
-)
+@schema_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Events per message.")
-@click.option("--early-firing", type=_DURATION, default="5m", show_default=True, help="The job's --early_firing.")
+@click.option("--early-firing", type=_DURATION, default="5m", show_default=True, help="The job's --early-firing.")
 @click.option(
-    "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed_lateness."
+    "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed-lateness."
 )
-@click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest_every.")
+@click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest-every.")
 @click.option(
     "--late",
     type=FloatRange(0, 1),
     default=0.001,
     show_default=True,
-    help="The share of events that come after their window has closed, by up to a day.",
+    help="The share of events that arrive after their window has closed, by up to a day.",
 )
 @click.option(
     "--bigtable-writer",
@@ -87,14 +89,14 @@ def _names(kind: str, least: int) -> Any:
     type=click.Choice(["connector", "bulk"]),
     default="connector",
     show_default=True,
-    help="The job's --bigtable_writer.",
+    help="The job's --bigtable-writer.",
 )
 @click.option(
     "--results",
     type=click.Choice(["none", "final", "all"]),
     default="none",
     show_default=True,
-    help="The job's --results, if it has a --results_topic, delivered to one subscription.",
+    help="The job's --results, if it has a --results-topic, delivered to one subscription.",
 )
 @click.option(
     "--rollup-groups",

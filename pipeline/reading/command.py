@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options
+from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options, limit_option, prefix_option
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
@@ -39,7 +39,6 @@ from pipeline.reading.options import (
     fill_option,
     fresh_option,
     least_options,
-    limit_option,
     many_sensors,
     metadata_of_many,
     metadata_of_one,
@@ -181,7 +180,7 @@ def latest_readings(
 @read.command(cls=BeamCommand)
 @many_sensors
 @range_options
-@limit_option
+@limit_option()
 @metrics_option
 @metadata_option
 @reading_options
@@ -376,11 +375,11 @@ def _about(found: Points) -> str:
 
 
 @read.command()
-@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
+@prefix_option
 @metadata_option
 @reading_options
 @output_option
-def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Output) -> None:
+def sensors(prefix: str | None, metadata: Metadata, open_table: OpenTable, output: Output) -> None:
     """Print the ids of the sensors that have readings, one per line, in row key order.
 
     Costs one seek per sensor, however many rows it has. If row keys begin with the time, prints the sensors that have
@@ -389,7 +388,7 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Outp
     with open_table() as table:
         fields = metadata_of_many(table.schema.key, metadata)
         with usage_errors():
-            sensor_ids = iter(table.sensors(prefix, fields))
+            sensor_ids = iter(table.sensors(prefix or "", fields))
         first = list(islice(sensor_ids, 1))
         found = chain(first, sensor_ids)
         if output == Output.TABLE:
@@ -398,19 +397,16 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Outp
         else:
             print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
         if not first:
-            click.echo(no_sensors_message(table, prefix, fields), err=True)
+            click.echo(no_sensors_message(table, prefix or "", fields), err=True)
 
 
 @read.command()
 @click.option("--rule", metavar="NAME", help="Only alerts of this rule.")
-@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
-@asked_range_options(
-    "Print what fired and resolved since this time: a time such as -1d.",
-    "The end of that time, exclusive. By default now.",
-)
+@prefix_option
+@asked_range_options
 @reading_options
 @output_option
-def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
+def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
@@ -428,12 +424,12 @@ def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTab
         except ValueError as problem:
             raise click.ClickException(plain(str(problem))) from problem
         if start_us is None:
-            found = list(firing_now(records, prefix, reader.units))
+            found = list(firing_now(records, prefix or "", reader.units))
         else:
             end_us = time.time_ns() // 1000 if end_us is None else end_us
             if end_us <= start_us:
                 raise click.UsageError("--to is not after --from")
-            found = history(records, start_us, end_us, prefix, reader.units)
+            found = history(records, start_us, end_us, prefix or "", reader.units)
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:

@@ -19,6 +19,7 @@ from pipeline.cli.options import (
     FloatRange,
     Parsed,
     asked_range_options,
+    prefix_option,
     table_options,
 )
 from pipeline.cloud.connection.names import TableName
@@ -52,13 +53,12 @@ def _each_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
 
 sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...", callback=_each_once)
 _globs_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
-_all_option = click.option("--all", "all_sensors", is_flag=True, help="Print all sensors.")
-_prefix_option = click.option("--prefix", metavar="PREFIX", help="Print the sensors whose ids begin with this.")
+all_option = click.option("--all", "all_sensors", is_flag=True, help="Print all sensors or groups.")
 
 
 def many_sensors(command: Command) -> Command:
     """Adds the sensors, of which each may be a glob, ``--all`` and ``--prefix``."""
-    return _globs_argument(_all_option(_prefix_option(command)))
+    return _globs_argument(all_option(prefix_option(command)))
 
 
 def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool) -> Chosen:
@@ -93,16 +93,13 @@ def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -
     return chosen.missing
 
 
-limit_option = click.option("--limit", type=COUNT, help="Print at most this many, the first ones.")
 window_option = click.option(
     "--tier",
     type=Parsed("window", parse_window),
     show_default="the table's shortest",
     help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
 )
-metrics_option = click.option(
-    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this metric. Repeatable."
-)
+metrics_option = click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="The metric. Repeatable.")
 fresh_option = click.option(
     "--fresh",
     is_flag=True,
@@ -128,18 +125,13 @@ no_metadata_option = click.option(
 )
 
 
-last_day_options = asked_range_options(
-    "The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d. By default a day "
-    "before --to.",
-    "The end of the range, exclusive. By default now.",
-)
 """Adds ``--from``, ``--to`` and ``--time-zone``; passes ``asked``, from which :func:`last_day` makes the range."""
 
 
 def range_options(command: Command) -> Command:
     """Adds ``--from``, ``--to`` and ``--time-zone``, by default the last day; passes ``start_us`` and ``end_us``."""
 
-    @last_day_options
+    @asked_range_options
     @functools.wraps(command)
     def with_range(*args: Any, asked: AskedRange, **kwargs: Any) -> Any:
         start_us, end_us = last_day(*asked.us(kwargs.get("tier")))

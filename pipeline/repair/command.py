@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import AskedRange, Parsed, asked_range_options, dry_run_option, json_option, table_options
+from pipeline.cli.options import (
+    AskedRange,
+    Parsed,
+    allowed_lateness_option,
+    asked_range_options,
+    dry_run_option,
+    json_option,
+    late_firing_option,
+    table_options,
+)
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
 from pipeline.core.completion.auditable_windows import (
@@ -21,7 +30,7 @@ from pipeline.core.completion.auditable_windows import (
     SkippedWindows,
 )
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT
@@ -44,11 +53,16 @@ _NOT_OVER = "they have not ended yet; --include-unsettled includes them"
 
 @click.command()
 @table_options
-@asked_range_options("The start of the time range, such as 2026-02-17T10, today or -1d.", "The end of the time range.")
+@asked_range_options
 @click.option("--rollups", is_flag=True, help="Repair the rows of roll-ups, from the aggregate rows of all sensors.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
-    "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
+    "--sensor",
+    "sensors",
+    type=Parsed("sensor", checked_sensor_id),
+    multiple=True,
+    metavar="SENSOR",
+    help="Only this sensor. Repeatable.",
 )
 @dry_run_option
 @click.option(
@@ -57,21 +71,8 @@ _NOT_OVER = "they have not ended yet; --include-unsettled includes them"
     is_flag=True,
     help="Include windows that may be partly collected, or that a job may still write.",
 )
-@click.option(
-    "--allowed-lateness",
-    type=Parsed("duration", parse_duration),
-    default="1h",
-    show_default=True,
-    help="How long after its end the job that writes the table may keep a window in its state: the allowed lateness, "
-    "plus the delay of the watermark. 0s if no job is running.",
-)
-@click.option(
-    "--late-firing",
-    type=Parsed("duration", parse_duration),
-    default="60s",
-    show_default=True,
-    help="The late firing interval of the same job.",
-)
+@allowed_lateness_option
+@late_firing_option
 @click.option("--report", help="Write all findings to files in this folder, local or gs://…; required on Dataflow.")
 @json_option
 @click.argument("beam_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_FLAGS...]")

@@ -8,7 +8,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import dry_run_option, format_option, json_option, table_options
+from pipeline.cli.options import dry_run_option, format_option, json_option, table_options, yes_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -134,7 +134,7 @@ def describe(table: TableName, output: str) -> None:
 
 @table.command()
 @table_options
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@yes_option
 def delete(table: TableName, yes: bool) -> None:
     """Delete the table and everything in it, after confirmation on a terminal or with --yes."""
     if not yes:

@@ -163,8 +163,8 @@ def test_windows_that_a_job_may_still_write(bigtable):
 
 
 def test_an_audit_that_checks_nothing_fails(bigtable):
-    """The window in progress is skipped even if no job runs; the line names --include-unsettled, which includes it. A dry run
-    that checked nothing says so, with exit code 1, whatever the cause."""
+    """The window in progress is skipped even if no job runs; the line names --include-unsettled, which includes it. A
+    dry run that checked nothing says so, with exit code 1, whatever the cause."""
     name, schema = table_of("tiers = { 1h = 'hours' }")
     hour = HOURLY.start_of(time.time_ns() // 1000)
     write(name, raw_rows(schema, [Event("a", hour, {"t": 1.0}, {})]))
