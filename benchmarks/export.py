@@ -88,7 +88,7 @@ def exported(name: TableName, what: str, rounds: int) -> list[float]:
         out = str(Path(folder, "all.parquet"))
         for _ in range(rounds + 1):
             began = time.process_time()
-            options = ["--all", "--from", format_time(MIDNIGHT), "--to", end, "--out", out]
+            options = ["--all", "--from", format_time(MIDNIGHT), "--to", end, "--output", out]
             result = CliRunner().invoke(command, ["read", what, *table, *options])
             found.append(time.process_time() - began)
             assert result.exit_code == 0, result.output

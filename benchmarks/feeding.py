@@ -71,7 +71,15 @@ def _commands(directory: Path) -> list[_Command]:
             "protobuf": write_delimited(directory / f"{metrics}.pb", _events(metrics)),
         }
         commands += [_Command(f"publish, {kind} of {of}", ["publish", str(file)]) for kind, file in files.items()]
-    fleet = ["simulate", "--sensors", str(SENSORS), "--duration", f"{EVENTS // SENSORS * 10}s", "--interval", "10s"]
+    fleet = [
+        "simulate",
+        "--sensor-count",
+        str(SENSORS),
+        "--duration",
+        f"{EVENTS // SENSORS * 10}s",
+        "--interval",
+        "10s",
+    ]
     return [*commands, _Command("simulate, 4 metrics", fleet)]
 
 
@@ -79,7 +87,7 @@ def _run(command: _Command, topic: str) -> tuple[int, float, float]:
     """Returns the number of published events, the seconds by the command's clock, and by ours."""
     begin = time.perf_counter()
     finished = subprocess.run(
-        [TIDETABLE, *command.arguments, "--topic", topic, "--batch", str(BATCH), "--json"],
+        [TIDETABLE, *command.arguments, "--topic", topic, "--batch", str(BATCH), "--format=json"],
         check=True,
         stdout=subprocess.PIPE,
     )

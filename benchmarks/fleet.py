@@ -68,7 +68,7 @@ def main(sensors: int) -> None:
 
     def run(*arguments: str) -> dict[str, int]:
         table = ["--project", name.project, "--instance", name.instance, "--table", name.table]
-        result = CliRunner().invoke(command, [*arguments[:1], *table, *arguments[1:], "--json"])
+        result = CliRunner().invoke(command, [*arguments[:1], *table, *arguments[1:], "--format=json"])
         assert result.exit_code in (0, 1), result.output
         return json.loads(result.stdout.splitlines()[-1])
 

@@ -14,7 +14,7 @@ import click
 
 from pipeline.cli.console import open_backlog, print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, table_options
+from pipeline.cli.options import InputPath, InputText, Parsed, TextFile, format_option, table_options
 from pipeline.cloud.connection.names import TableName, subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.alerts.rules import MAX_BYTES, Rule, RulesError, parse_rules
@@ -137,24 +137,20 @@ def mute(rule: str, sensor: str, duration: timedelta, table: TableName) -> None:
 
 
 @alerts.command()
-@click.option("--toml", is_flag=True, help="Print the rules as they were applied.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each rule.")
+@format_option("table", "json", "toml")
 @table_options
-def show(toml: bool, as_json: bool, table: TableName) -> None:
-    """Show the rules that the table stores."""
-    if toml and as_json:
-        raise click.UsageError("pass either --toml or --json")
+def rules(output: str, table: TableName) -> None:
+    """Print the rules that the table stores; in TOML, as they were applied. What fired is in read alerts."""
     from pipeline.cloud.scanning.row_reader import RowReader
     from pipeline.cloud.tables import alert_store
 
     with RowReader.open(table) as rows:
-        if toml:
+        if output == "toml":
             click.echo(alert_store.read_rules_text(rows), nl=False)
             return
         stored = alert_store.read_rules(rows, _schema_of(rows))
-        rules = stored.rules
-    if as_json:
-        for rule in rules:
+    if output == "json":
+        for rule in stored.rules:
             print_json_line(
                 {
                     "rule": rule.name,
@@ -166,11 +162,11 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
                 }
             )
     else:
-        _print(rules)
+        _print(stored.rules)
         for (name, sensor), until_us in sorted(stored.mutes.items()):
             if until_us > time.time_ns() // 1000:
                 click.echo(plain(f"{name}{f' of {sensor}' if sensor else ''}: muted until {format_time(until_us)}"))
-    if not rules:
+    if not stored.rules:
         click.echo(f"table {table.table} has no rules of alerts", err=True)
 
 
@@ -179,11 +175,10 @@ def show(toml: bool, as_json: bool, table: TableName) -> None:
     "--subscription",
     required=True,
     type=Parsed("subscription", subscription_path),
-    help="A subscription of the alerts' topic, projects/PROJECT/subscriptions/SUBSCRIPTION, that nobody else reads.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Of the alerts' topic; read by nobody else.",
 )
 @click.option(
-    "--to",
-    "url",
+    "--url",
     required=True,
     metavar="URL",
     type=Parsed("url", checked_url),
@@ -216,7 +211,7 @@ def deliver(
       130  Ctrl-C; pulled alerts are returned first
     """  # noqa: D301 (\b tells click to keep the line breaks of a paragraph)
     if url.scheme == "http" and not is_loopback(url.hostname or "") and not insecure_http:
-        raise click.UsageError("--to sends alerts as others can read them; use https://, or add --insecure-http")
+        raise click.UsageError("--url sends alerts as others can read them; use https://, or add --insecure-http")
     try:
         key = read_token(key_file).encode() if key_file else None
     except ValueError as error:
@@ -236,9 +231,7 @@ def _schema_of(rows: "RowReader") -> "TableSchema":
 
     schema = read_schema(rows.name)
     if schema is None:
-        raise ServerProblem(
-            f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.create_command}"
-        )
+        raise ServerProblem(f"table {rows.name} stores no schema, and so no rules; store it: {rows.name.apply_command}")
     return schema
 
 

@@ -17,10 +17,11 @@ from pipeline.cli.message_options import (
     attribute_option,
     decoder_option,
     descriptors_option,
+    mapping_option,
     mapping_problems,
     message_options,
 )
-from pipeline.cli.options import COUNT, TIME, ZONE, InputPath, Parsed
+from pipeline.cli.options import TIME, ZONE, InputPath, Parsed, force_option, json_option, limit_option, wait_option
 from pipeline.cli.tables import print_table, prose, render
 from pipeline.cli.trials import print_trial
 from pipeline.cloud.connection.names import subscription_path
@@ -36,7 +37,7 @@ from pipeline.core.events.dead_letter import REASON, original_of
 from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import placed
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
 from pipeline.formats.lines import UnreadableFile
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from pipeline.core.decoding.mapping.authoring.rows import Sampled
     from pipeline.core.decoding.message_types import DecoderFunction
 
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print lines of JSON.")
 
 _SHOWN = 3  # records of the sample
 _MESSAGES = 100
@@ -68,14 +67,14 @@ def mapping() -> None:
 
 
 @mapping.command()
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@mapping_option
 @descriptors_option
 @decoder_option
 @json_option
 @click.pass_context
 def check(
     ctx: click.Context,
-    files: tuple[str, ...],
+    mappings: tuple[str, ...],
     descriptors: tuple[str, ...],
     decoder: "DecoderFunction | None",
     as_json: bool,
@@ -83,19 +82,19 @@ def check(
     """Check mappings against the types of their messages, and that a decoder can be called.
 
     Prints what each mapping reads, with its type; what several entries read, or name alike; and what of the message is
-    left out. FILE is local or in a bucket (gs://…).
+    left out.
     """
     from pipeline.cloud.pubsub.message_files import check_distinct, load_descriptors
     from pipeline.core.decoding.mapping.language.model import MappingError
 
-    if not files and not decoder:
-        raise click.UsageError("pass the files of mappings, or --message-decoder")
+    if not mappings and not decoder:
+        raise click.UsageError("--message-mapping is missing: pass the file of a mapping, or --message-decoder")
     with mapping_problems():
         sets = load_descriptors(descriptors)
     if decoder:
         found = {"decoder": decoder.name, "problems": []}
         print_json_line(found) if as_json else click.echo(f"{decoder.name} takes a payload and its attributes\n")
-    results = [checked(file, sets) for file in files]
+    results = [checked(file, sets) for file in mappings]
     for result in results:
         if as_json:
             print_json_line({"file": result.file, **report_document(result.report)})
@@ -117,7 +116,7 @@ def check(
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),
-    help="Take messages from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages back.",
 )
 @message_options
 @decoder_option
@@ -125,20 +124,8 @@ def check(
 @click.option(
     "--publish-time", type=TIME, default="now", show_default=True, help="When each FILE was published, such as -1h."
 )
-@click.option(
-    "--limit",
-    type=COUNT,
-    default=10,
-    show_default=True,
-    help="Take at most this many messages of --subscription, or records of each FILE.",
-)
-@click.option(
-    "--wait",
-    type=Parsed("duration", parse_duration),
-    default="3s",
-    show_default=True,
-    help="Stop after this long without a new message.",
-)
+@limit_option(10)
+@wait_option
 @json_option
 @click.pass_context
 def try_(
@@ -156,7 +143,8 @@ def try_(
     """Show the events that mappings or a decoder make of real messages, beside the messages. Takes nothing away.
 
     A FILE in a format of backfill (.csv, .ndjson, .pb, .binpb, .avro, .parquet) is read by record; any other contains
-    the payload of one message. Messages of a subscription are given back when the command ends; to
+    the payload of one message. --limit is for the messages of the subscription, or the records of
+    each FILE. Messages of a subscription are given back when the command ends; to
     Pub/Sub that is a failed delivery (see dead-letters --help). A dead letter is tried as the message that it was.
 
     The attribute message_type names a message's type, or the conditions of a mapping do, as in the job. A single
@@ -306,15 +294,17 @@ def _print_rows(heading: str, rows: Iterable[Sequence[str]]) -> None:
 @click.option(
     "--subscription",
     type=Parsed("subscription", subscription_path),
-    help="Take messages in JSON from here and give them back, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+    help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Gets its messages, in JSON, back.",
 )
 @click.option(
     "--time-zone",
     type=ZONE,
-    help="The zone of times without an offset, like Europe/Berlin. [default: a guess]",
+    help="The time zone of times without an offset, such as Europe/Berlin. [default: a guess]",
 )
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file. [default: print]"
+)
+@force_option
 @click.pass_context
 def draft(
     ctx: click.Context,
@@ -356,7 +346,9 @@ def draft(
     if show:
         show()
     if output:
-        click.echo(f"{output} written; look at its guesses, then: tidetable mapping check {output}", err=True)
+        click.echo(
+            f"{output} written; look at its guesses, then: tidetable mapping check --message-mapping {output}", err=True
+        )
 
 
 def _of_type(message: str, descriptors: tuple[str, ...]) -> str:

@@ -6,7 +6,7 @@ import click
 
 from pipeline.cli.console import print_json_line, stop_on_sigint
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import COUNT, Parsed
+from pipeline.cli.options import Parsed, limit_option
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.results.window_results import result_json
@@ -26,7 +26,7 @@ def results() -> None:
     help="A subscription of the results' topic, projects/PROJECT/subscriptions/SUBSCRIPTION. Each result that is "
     "printed is removed from it, so let nobody else read it.",
 )
-@click.option("--limit", type=COUNT, help="Stop after this many results.")
+@limit_option()
 @click.pass_context
 def follow(ctx: click.Context, subscription: str, limit: int | None) -> None:
     """Print results as they come, a line of JSON each, until Ctrl-C.

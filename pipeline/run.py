@@ -17,16 +17,16 @@ _ALSO = {"--bigtable_instance": "--instance", "--bigtable_table": "--table"}
 
 # Beam's flags that most launches set: the help lists them, and a variable or a profile can set them.
 _OF_BEAM = {
-    "--runner": "DirectRunner, which runs the job here, or DataflowRunner",
-    "--project": "project of the Dataflow job, and of the Bigtable instance",
-    "--region": "region of the Dataflow job",
-    "--temp_location": "gs://BUCKET/FOLDER for temporary files",
-    "--job_name": "name of the Dataflow job",
-    "--service_account_email": "identity of the workers",
-    "--sdk_container_image": "image of the workers",
-    "--subnetwork": "subnetwork of the workers: regions/REGION/subnetworks/SUBNETWORK",
-    "--worker_machine_type": "machine type of the workers",
-    "--max_num_workers": "most workers at a time",
+    "--runner": "DirectRunner, which runs the job here, or DataflowRunner.",
+    "--project": "Project of the Dataflow job, and of the Bigtable instance.",
+    "--region": "Region of the Dataflow job.",
+    "--temp_location": "The folder of temporary files, gs://BUCKET/FOLDER.",
+    "--job_name": "Name of the Dataflow job.",
+    "--service_account_email": "Identity of the workers.",
+    "--sdk_container_image": "Image of the workers.",
+    "--subnetwork": "Subnetwork of the workers: regions/REGION/subnetworks/SUBNETWORK.",
+    "--worker_machine_type": "Machine type of the workers.",
+    "--max_num_workers": "Most workers at a time.",
 }
 
 
@@ -94,13 +94,13 @@ _HERE = [
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="json: each message is a line of JSON for Cloud Logging, with the numbers of the job's status",
+        help="In json, each message is a line of JSON for Cloud Logging, with the numbers of the job's status.",
     ),
     _HereOption(
         ["--status-file"],
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="write the job's status to this file while the job makes progress: its age is the health of the job",
+        help="Write the job's status to this file while the job makes progress: its age is the health of the job.",
     ),
 ]
 
@@ -123,7 +123,7 @@ run = _RunCommand(
 
     Shows the job's status: on a terminal by a line that is renewed, elsewhere by a line every minute.
 
-    The options are the flags of `python -m pipeline`, in its spelling or with hyphens, and those for one machine. All
+    The options are the flags of `python -m pipeline`, with hyphens, and options for one machine. All
     other flags of Apache Beam pass through; `python -m pipeline --help` lists them.
 
     \b

@@ -48,19 +48,19 @@ def _run(table: TableName, *arguments: str | Path) -> Result:
 
 def test_rules_are_stored_and_shown(table: TableName, file: Path) -> None:
     """Rules are stored with the table, which gets a family of alerts, and come back as they were written."""
-    assert _run(table, "alerts", "show").stderr == f"table {table.table} has no rules of alerts\n"
+    assert _run(table, "alerts", "rules").stderr == f"table {table.table} has no rules of alerts\n"
     applied = _run(table, "alerts", "apply", file)
     assert (applied.exit_code, applied.stderr) == (0, "")
     assert applied.stdout == f"table {table.table}: 1 rule stored; a running job takes them within a minute\n"
     assert format_policy(tables.describe(table)[FAMILY]) == "maxage=730d"
-    assert _run(table, "alerts", "show", "--toml").stdout == _RULES
-    shown = _run(table, "alerts", "show").stdout
+    assert _run(table, "alerts", "rules", "--format=toml").stdout == _RULES
+    shown = _run(table, "alerts", "rules").stdout
     assert shown == "warm: t above 10 for 10m; sensors freezer-*; severity page\n"
-    assert json.loads(_run(table, "alerts", "show", "--json").stdout)["condition"] == "t above 10 for 10m"
+    assert json.loads(_run(table, "alerts", "rules", "--format=json").stdout)["condition"] == "t above 10 for 10m"
     assert _run(table, "table", "diff").exit_code == 0
     file.write_text("")
     assert _run(table, "alerts", "apply", file).exit_code == 0
-    assert _run(table, "alerts", "show", "--toml").stdout == ""
+    assert _run(table, "alerts", "rules", "--format=toml").stdout == ""
 
 
 def test_bad_rules_change_nothing(table: TableName, file: Path) -> None:
@@ -71,7 +71,7 @@ def test_bad_rules_change_nothing(table: TableName, file: Path) -> None:
     lines = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert [line.removeprefix(f"Error: {file}: ")[:10] for line in lines] == ["rule warm:", "rule x: ne"]
     assert FAMILY not in tables.describe(table)
-    assert _run(table, "alerts", "show", "--toml").stdout == ""
+    assert _run(table, "alerts", "rules", "--format=toml").stdout == ""
 
 
 def test_check_looks_at_the_table(table: TableName, file: Path) -> None:
@@ -82,7 +82,7 @@ def test_check_looks_at_the_table(table: TableName, file: Path) -> None:
     result = _run(table, "alerts", "check", file)
     assert result.exit_code == 0
     assert result.stderr == "Warning: no sensor has sent t; the table has temperature\n"
-    assert _run(table, "alerts", "show", "--toml").stdout == ""
+    assert _run(table, "alerts", "rules", "--format=toml").stdout == ""
 
 
 def test_read_alerts(table: TableName, file: Path) -> None:
@@ -94,7 +94,7 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     for sensor, values in {"freezer-1": (11.5, 9), other: (11.5, 12)}.items():
         found = in_order(rule, {T + i * 1_000_000: each for i, each in enumerate(values)})
         write(table, [decoded(alert_row(rule, sensor, found))])
-    now = [json.loads(line) for line in _run(table, "read", "alerts", "--json").stdout.splitlines()]
+    now = [json.loads(line) for line in _run(table, "read", "alerts", "--format=json").stdout.splitlines()]
     assert now == [
         {
             "rule": "warm",
@@ -114,7 +114,7 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, other: True}
     assert [each.kind for each in records["freezer-1"].alerts] == ["firing", "resolved"]
     span = ["--from", "2026-02-17T10", "--to", "2026-02-17T11"]
-    found = _run(table, "read", "alerts", *span, "--output", "csv", "--prefix", "freezer-1").stdout.splitlines()
+    found = _run(table, "read", "alerts", *span, "--format", "csv", "--prefix", "freezer-1").stdout.splitlines()
     assert [line.split(",")[2] for line in found[1:]] == ["firing", "resolved"]
     assert "1 row of alerts" in _run(table, "forget", other, "--yes").stdout
     assert _run(table, "read", "alerts").stderr == "no alert fires\n"
@@ -148,8 +148,8 @@ def test_sensors_by_a_file(table: TableName, file: Path) -> None:
     assert "ids.txt: it is larger than 2,000,000 bytes" in _run(table, "alerts", "apply", file).stderr
     (file.parent / "ids.txt").write_text("freezer-2\nfreezer-1\n")
     assert _run(table, "alerts", "apply", file).exit_code == 0
-    assert 'sensors = ["freezer-2", "freezer-1"]\n' in _run(table, "alerts", "show", "--toml").stdout
-    assert "; 2 sensors;" in _run(table, "alerts", "show").stdout
+    assert 'sensors = ["freezer-2", "freezer-1"]\n' in _run(table, "alerts", "rules", "--format=toml").stdout
+    assert "; 2 sensors;" in _run(table, "alerts", "rules").stdout
 
 
 def test_mutes(table: TableName, file: Path) -> None:
@@ -158,7 +158,7 @@ def test_mutes(table: TableName, file: Path) -> None:
     assert "has no rule cold; it has warm" in _run(table, "alerts", "mute", "cold", "--for", "1h").stderr
     assert _run(table, "alerts", "mute", "warm", "--for", "2h").stdout.startswith("rule warm: messages wait until 20")
     assert _run(table, "alerts", "mute", "warm", "freezer-1", "--for", "1d").exit_code == 0
-    lines = _run(table, "alerts", "show").stdout.splitlines()
+    lines = _run(table, "alerts", "rules").stdout.splitlines()
     assert [line.partition(" until ")[0] for line in lines[1:]] == ["warm: muted", "warm of freezer-1: muted"]
     with RowReader.open(table) as reader:
         rules = read_rules(reader, TableSchema.for_new_table())
@@ -168,4 +168,4 @@ def test_mutes(table: TableName, file: Path) -> None:
         assert abs((rules.waits_until_us(rule, sensor, now_us) or 0) - now_us - hours * HOUR) < HOUR // 10
     for sensor in ((), ("freezer-1",)):
         assert "wait no more" in _run(table, "alerts", "mute", "warm", *sensor, "--for", "0").stdout
-    assert len(_run(table, "alerts", "show").stdout.splitlines()) == 1
+    assert len(_run(table, "alerts", "rules").stdout.splitlines()) == 1

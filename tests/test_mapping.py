@@ -63,7 +63,9 @@ def documents(result: Result) -> list[dict]:
 
 def test_check():
     """Prints what each mapping reads and leaves out. JSON has the same."""
-    result = mapping("check", "report.toml", "any.toml", "--message-descriptors=report.binpb")
+    result = mapping(
+        "check", "--message-mapping=report.toml", "--message-mapping=any.toml", "--message-descriptors=report.binpb"
+    )
     assert (result.exit_code, result.stderr) == (0, "")
     assert [line.split() for line in result.stdout.splitlines()] == [
         ["report.toml:", "acme.Report,", "one", "event", "a", "message"],
@@ -84,7 +86,9 @@ def test_check():
         ["the", "message", "any", "value", "only", "id,", "numbers", "and", "booleans", "of", "data.*"],
         [],
     ]
-    (document,) = documents(mapping("check", "report.toml", "--message-descriptors=report.binpb", "--json"))
+    (document,) = documents(
+        mapping("check", "--message-mapping=report.toml", "--message-descriptors=report.binpb", "--format=json")
+    )
     assert document == {
         "file": "report.toml",
         "message": "acme.Report",
@@ -106,7 +110,8 @@ def test_check_of_mappings_that_do_not_hold(folder: Path):
     """Each problem is a line with the file and the key; the exit code is 1; mappings that hold are still printed."""
     (folder / "bad.toml").write_text(TEXT.replace('"celsius"', '"celcius"').replace('"serial"', '"serail"'))
     (folder / "worse.toml").write_text("sensor = 1")
-    arguments = ["check", "bad.toml", "absent.toml", "worse.toml", "report.toml", "--message-descriptors=report.binpb"]
+    arguments = ["check", "--message-descriptors=report.binpb"]
+    arguments += [f"--message-mapping={name}.toml" for name in ("bad", "absent", "worse", "report")]
     result = mapping(*arguments)
     problems = [
         "bad.toml:2: sensor: serail: acme.Report has no field 'serail'; did you mean serial?",
@@ -116,7 +121,7 @@ def test_check_of_mappings_that_do_not_hold(folder: Path):
     ]
     assert (result.exit_code, result.stderr.splitlines()) == (1, problems)
     assert result.stdout.startswith("report.toml: acme.Report")
-    printed = [json.loads(line) for line in mapping(*arguments, "--json").stdout.splitlines()]
+    printed = [json.loads(line) for line in mapping(*arguments, "--format=json").stdout.splitlines()]
     without_lines = [re.sub(r":\d+:", ":", problem) for problem in problems]
     assert [f"{each['file']}: {problem}" for each in printed for problem in each["problems"]] == without_lines
 
@@ -127,7 +132,7 @@ def test_try_files(folder: Path):
     (folder / "bad").write_bytes(payload(at_ms=AT_MS, celsius=1))
     (folder / "worse").write_bytes(b"\xff")
     arguments = ["good", "bad", "worse", "--message-mapping=report.toml", "--message-descriptors=report.binpb"]
-    good, bad, worse = documents(mapping("try", *arguments, "--json", f"--attribute={MESSAGE_TYPE}=acme.Report"))
+    good, bad, worse = documents(mapping("try", *arguments, "--format=json", f"--attribute={MESSAGE_TYPE}=acme.Report"))
     assert good == {
         "source": "good",
         "attributes": {MESSAGE_TYPE: "acme.Report"},
@@ -168,7 +173,7 @@ def test_try_the_name_of_a_file(folder: Path):
     line = '{"data": {"t": 1}}'
     (folder / "north/s-1.ndjson").write_text(line)
     (folder / "s-2.json").write_text(line)
-    options = ["--message-mapping=file.toml", "--attribute=line=1=2", f"--publish-time={TIME}", "--json"]
+    options = ["--message-mapping=file.toml", "--attribute=line=1=2", f"--publish-time={TIME}", "--format=json"]
     trials = documents(mapping("try", "north/s-1.ndjson", "s-2.json", *options))
     assert [(each["events"][0]["sensor_id"], each["events"][0]["metadata"]) for each in trials] == [
         ("s-1", {"line": "north"}),
@@ -200,7 +205,7 @@ def test_try_a_subscription(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
             publisher.send(message._replace(attributes=attributes))
     monkeypatch.setenv("TIDETABLE_SUBSCRIPTION", inbox.subscription)
     options = ["--message-mapping=report.toml", "--message-mapping=any.toml", "--message-descriptors=report.binpb"]
-    trials = documents(mapping("try", *options, "--wait=1s", "--json"))
+    trials = documents(mapping("try", *options, "--wait=1s", "--format=json"))
     found = sorted((trial["type"] or "", [event["sensor_id"] for event in trial["events"]]) for trial in trials)
     assert found == [
         ("", []),
@@ -211,7 +216,7 @@ def test_try_a_subscription(inbox: Inbox, monkeypatch: pytest.MonkeyPatch):
     ]
     assert "message 7" in {trial["source"] for trial in trials}
     assert len(waiting(inbox, 5)) == 5
-    assert len(documents(mapping("try", *options, "--wait=1s", "--json", "--limit=2"))) == 2
+    assert len(documents(mapping("try", *options, "--wait=1s", "--format=json", "--limit=2"))) == 2
 
 
 def test_try_an_empty_subscription(inbox: Inbox):
@@ -257,7 +262,7 @@ def test_draft(folder: Path):
     written = mapping(*arguments, "--output=report.toml", "--force")
     assert (written.exit_code, written.stdout) == (0, "")
     assert (folder / "report.toml").read_text() == printed.stdout
-    assert mapping("check", "report.toml", "--message-descriptors=report.binpb").exit_code == 0
+    assert mapping("check", "--message-mapping=report.toml", "--message-descriptors=report.binpb").exit_code == 0
 
 
 def test_draft_of_an_unknown_type():
@@ -278,10 +283,10 @@ def test_a_draft_of_a_sample_and_its_records(folder: Path, inbox: Inbox):
     assert "3 records of the sample: 1 event, 2 refused, such as INVALID_EVENT_TIME" in drafted.stderr
     (folder / "a.csv").write_text("id;Zeit;Temp (C)\na;17.02.2026 11:30;21,5\na;29.03.2026 02:30;1\n")
     assert mapping("draft", "a.csv", "--output=a.toml", "--force").exit_code == 0
-    first, second = documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--json"))
+    first, second = documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--format=json"))
     assert (first["source"], first["events"][0]["readings"]) == ("a.csv:2", {"temp_c": 21.5})
     assert "clocks skip in Europe/Berlin" in second["refused"][0]["detail"]
-    assert len(documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--json", "--limit=1"))) == 1
+    assert len(documents(mapping("try", "a.csv", "--message-mapping=a.toml", "--format=json", "--limit=1"))) == 1
     with Publisher(inbox.topic) as publisher:
         publisher.send(Message(b'{"id": "a", "ts": 1771324200123, "v": 2}', {}))
     drafted = mapping("draft", "--subscription", inbox.subscription)

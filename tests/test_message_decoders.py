@@ -105,7 +105,9 @@ def test_commands_take_it(environment, tmp_path, monkeypatch):
         0,
         "logger_frames:read_frame takes a payload and its attributes",
     )
-    tried = CliRunner().invoke(main, ["mapping", "try", str(file), *option, "--attribute", "site=north", "--json"])
+    tried = CliRunner().invoke(
+        main, ["mapping", "try", str(file), *option, "--attribute", "site=north", "--format=json"]
+    )
     assert json.loads(tried.stdout)["events"][0]["readings"] == {"temperature": -27.5, "volts": 3.3}
     frames = bytes([len(FRAME)]) + FRAME
     maker = MappedMaker([], attributes={"site": "north"}, decoder=DecoderFunction(option[1]))

@@ -176,8 +176,13 @@ def test_the_command_line_without_beam(with_commands, table):
     """The commands that run no pipeline do not need Beam."""
     version = with_commands.tidetable("--version")
     assert (version.returncode, version.stdout) == (0, f"tidetable, version {__version__}\n")
-    arguments = [f"--project={table.project}", f"--instance={table.instance}", f"--table={table.table}", "--json"]
-    latest = with_commands.tidetable("read", "latest", "s", *arguments)
+    arguments = [
+        f"--project={table.project}",
+        f"--instance={table.instance}",
+        f"--table={table.table}",
+        "--format=json",
+    ]
+    latest = with_commands.tidetable("read", "latest-events", "s", *arguments)
     assert (latest.returncode, latest.stderr) == (0, "")
     assert json.loads(latest.stdout) == NEWEST
 
@@ -186,7 +191,7 @@ def test_the_command_line_without_beam(with_commands, table):
 def test_the_demo_without_googles_emulators(with_beam, tmp_path):
     """The wheel's demo runs where no Cloud SDK, Docker or Java is found: the built-in emulator is in the wheel."""
     nothing = {"PATH": str(tmp_path), "PUBSUB_EMULATOR_HOST": "", "BIGTABLE_EMULATOR_HOST": ""}
-    ran = with_beam.tidetable("demo", "--sensors=3", cwd=tmp_path, **nothing)
+    ran = with_beam.tidetable("demo", "--sensor-count=3", cwd=tmp_path, **nothing)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "no Google emulator found: using the built-in one" in ran.stdout + ran.stderr
     assert "Every raw row, every aggregate and every roll-up equals an independent computation" in ran.stdout

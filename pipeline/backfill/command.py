@@ -14,7 +14,17 @@ from pipeline.backfill.dry_run import DryRun
 from pipeline.backfill.summary import Summary, fail_on_unreadable, progress_of, report_records
 from pipeline.cli.console import print_json_line
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import BeamCommand, Parsed, beam_flags, schema_options, table_options
+from pipeline.cli.options import (
+    BeamCommand,
+    Parsed,
+    allowed_lateness_option,
+    beam_flags,
+    dry_run_option,
+    force_option,
+    json_option,
+    late_firing_option,
+    table_options,
+)
 from pipeline.cli.record_options import accept_expired_option, column_options, expired_message, max_record_bytes_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
@@ -26,7 +36,6 @@ from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import json_line
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
@@ -46,28 +55,14 @@ _TO_GO_ON = "run the same command again to go on after the files that are done, 
 @click.command(cls=BeamCommand)
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @table_options
-@schema_options
 @column_options
 @message_options
 @decoder_option
 @attribute_option
 @max_record_bytes_option
 @accept_expired_option
-@click.option(
-    "--allowed-lateness",
-    type=_DURATION,
-    default="1h",
-    show_default=True,
-    help="How long after its end the jobs that write the table may keep a window in their state: the allowed lateness, "
-    "plus the delay of the watermark. 0s if no job is running.",
-)
-@click.option(
-    "--late-firing",
-    type=_DURATION,
-    default="60s",
-    show_default=True,
-    help="The late firing interval of the same jobs.",
-)
+@allowed_lateness_option
+@late_firing_option
 @click.option(
     "--max-future",
     type=_DURATION,
@@ -75,17 +70,16 @@ _TO_GO_ON = "run the same command again to go on after the files that are done, 
     show_default=True,
     help="How far ahead of now an event may be.",
 )
-@click.option("--dead-letters", metavar="FILE", help="Write refused records to this file.")
-@click.option("--force", is_flag=True, help="Replace an existing file of refused records.")
+@click.option("--refused", "dead_letters", metavar="FILE", help="Write refused records to this file.")
+@force_option
 @click.option("--restart", is_flag=True, help="Begin anew, after an interruption too.")
-@click.option("--dry-run", is_flag=True, help="Read, decode and count the records, show some events, write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@dry_run_option
+@json_option
 @click.pass_context
 def backfill(
     ctx: click.Context,
     inputs: tuple[str, ...],
     table: TableName,
-    declared: DeclaredSchema,
     columns: FileColumns,
     mapped: Sequence["MappedType"],
     decoder: "DecoderFunction | None",
@@ -117,7 +111,7 @@ def backfill(
     job may still write go on the work list, and repair --listed brings their roll-ups in line.
 
     First counts the events that are older than the table keeps readings. If it finds any, it writes nothing, unless
-    --accept-expired is set. Writes refused records to --dead-letters FILE (.ndjson or .ndjson.gz), a line
+    --accept-expired is set. Writes refused records to --refused FILE (.ndjson or .ndjson.gz), a line
     each, in the format of dead-letters export.
 
     With --dry-run, writes nothing: not even refused records. Prints the sensors, the span of time and the metrics of
@@ -146,7 +140,7 @@ def backfill(
         options = bounded.beam_options(flags, table.project)
         _check_dead_letters(dead_letters)
         policies = tables.describe(table)
-        schema = _schema(table, declared, policies)
+        schema = _schema(table, policies)
         maker: Maker = EventMaker(
             columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone, encodes=False
         )
@@ -211,12 +205,12 @@ def _summary(table: TableName, plan: "Backfill", outcome: "BackfillResult", star
     return Summary(table, len(plan.files), outcome.totals, outcome.repeated, outcome.of_files, seconds, *ran)
 
 
-def _schema(name: TableName, declared: DeclaredSchema, policies: Mapping[str, Policy]) -> TableSchema:
-    schema = schema_of(name, declared)
+def _schema(name: TableName, policies: Mapping[str, Policy]) -> TableSchema:
+    schema = schema_of(name)
     if missing := [family for family in schema.families if family not in policies]:
         raise ServerProblem(
             f"table {name} has no family {', '.join(missing)} (it has {', '.join(policies) or 'none'}); "
-            f"{name.create_command} lists what is missing, and --apply adds it"
+            f"{name.apply_command} adds what is missing"
         )
     return schema
 
@@ -225,9 +219,9 @@ def _check_dead_letters(file: str | None) -> None:
     if file is None or "://" in file:
         return
     if not Path(file).parent.is_dir():
-        raise click.UsageError(f"--dead-letters: {Path(file).parent} is not a directory")
+        raise click.UsageError(f"--refused: {Path(file).parent} is not a directory")
     if Path(file).exists() and not Path(file).is_file():
-        raise click.UsageError(f"--dead-letters: {file} is not a regular file")
+        raise click.UsageError(f"--refused: {file} is not a regular file")
 
 
 def _check_expired(outcome: "BackfillResult", plan: "Backfill", policies: Mapping[str, Policy]) -> None:

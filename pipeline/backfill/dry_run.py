@@ -76,7 +76,7 @@ class DryRun:
         if survey.metrics:
             self._print_metrics()
         if (more := len(survey.metrics) - _MOST_METRICS) > 0:
-            click.echo(f"  … {counted(more, 'more metric')}; --json prints all")
+            click.echo(f"  … {counted(more, 'more metric')}; --format json prints all")
         click.echo()
         for trial in self.trials:
             print_trial(*trial)

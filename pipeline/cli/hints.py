@@ -10,20 +10,21 @@ import click
 
 # By the command as typed after ``tidetable``. A group shows where to begin.
 EXAMPLES = {
-    "demo": "tidetable demo --sensors 5",
+    "demo": "tidetable demo --sensor-count 5",
     "emulators": "tidetable emulators run bash",
     "emulators run": "tidetable emulators run bash",
     "emulators start": "tidetable emulators start",
-    "plan": "tidetable plan --sensors 1000000 --every 1m --metrics 4",
+    "plan": "tidetable plan --sensor-count 1000000 --every 1m --metrics 4",
     "table": "tidetable table describe",
     "table create": "tidetable table create --tier 15m=stats --tier 1d=daily",
+    "table apply": "tidetable table apply --schema schema.toml",
     "table diff": "tidetable table diff --gc raw=maxage=30d",
-    "table describe": "tidetable table describe --toml",
+    "table describe": "tidetable table describe --format toml",
     "table adopt": "tidetable table adopt --dry-run",
     "table delete": "tidetable table delete",
-    "mapping": "tidetable mapping check report.toml --message-descriptors acme.binpb",
+    "mapping": "tidetable mapping check --message-mapping report.toml --message-descriptors acme.binpb",
     "mapping draft": ("tidetable mapping draft readings.csv --output readings.toml"),
-    "mapping check": "tidetable mapping check report.toml --message-descriptors acme.binpb",
+    "mapping check": "tidetable mapping check --message-mapping report.toml --message-descriptors acme.binpb",
     "mapping try": (
         "tidetable mapping try --subscription projects/my-project/subscriptions/events --message-mapping report.toml "
         "--message-descriptors acme.binpb"
@@ -32,26 +33,26 @@ EXAMPLES = {
     "alerts apply": "tidetable alerts apply rules.toml",
     "alerts check": "tidetable alerts check rules.toml",
     "alerts mute": "tidetable alerts mute freezer-warm freezer-2 --for 2h",
-    "alerts show": "tidetable alerts show --toml",
+    "alerts rules": "tidetable alerts rules --format toml",
     "alerts deliver": (
         "tidetable alerts deliver --subscription projects/my-project/subscriptions/alerts "
-        "--to https://example.com/alerts"
+        "--url https://example.com/alerts"
     ),
     "run": (
         "tidetable run --input-subscription projects/my-project/subscriptions/events "
         "--dead-letter-topic projects/my-project/topics/dead-letters"
     ),
-    "simulate": "tidetable simulate --topic projects/my-project/topics/events --sensors 50 --duration 1h",
+    "simulate": "tidetable simulate --topic projects/my-project/topics/events --sensor-count 50 --duration 1h",
     "publish": "tidetable publish readings.csv --topic projects/my-project/topics/events --batch 100",
-    "backfill": "tidetable backfill readings.csv --dead-letters refused.ndjson",
-    "read": "tidetable read latest balloon-1",
+    "backfill": "tidetable backfill readings.csv --refused refused.ndjson",
+    "read": "tidetable read latest-events balloon-1",
     "read sensors": "tidetable read sensors --prefix balloon-",
-    "read latest": "tidetable read latest balloon-1 balloon-2 --metric temperature",
-    "read range": "tidetable read range balloon-1 --from -2h",
-    "read prefix": "tidetable read prefix --sensors balloon- --from yesterday --to today",
+    "read latest-events": "tidetable read latest-events balloon-1 balloon-2 --metric temperature",
+    "read latest-readings": "tidetable read latest-readings --prefix balloon-",
+    "read events": "tidetable read events balloon-1 --from -2h",
     "read aggregates": "tidetable read aggregates balloon-1 --tier 1d --from 2026-02-01 --to 2026-03-01",
     "read rollups": "tidetable read rollups site north --from -7d",
-    "read points": "tidetable read points balloon-1 --metric temperature --from -7d",
+    "read chart-points": "tidetable read chart-points balloon-1 --metric temperature --from -7d",
     "read alerts": "tidetable read alerts --from -1d",
     "read plot": "tidetable read plot balloon-1 --metric temperature --from -7d",
     "results": "tidetable results follow --results-subscription projects/my-project/subscriptions/results",
@@ -62,7 +63,7 @@ EXAMPLES = {
     "dead-letters list": "tidetable dead-letters list --subscription projects/my-project/subscriptions/dead-letters",
     "dead-letters show": (
         "tidetable dead-letters show --subscription projects/my-project/subscriptions/dead-letters "
-        "--reason UNPARSEABLE --since -1d"
+        "--reason UNPARSEABLE --from -1d"
     ),
     "dead-letters replay": (
         "tidetable dead-letters replay --subscription projects/my-project/subscriptions/dead-letters "
@@ -72,6 +73,22 @@ EXAMPLES = {
         "tidetable dead-letters export letters.ndjson --subscription projects/my-project/subscriptions/dead-letters"
     ),
     "repair": "tidetable repair --from -7d --to now --dry-run",
+}
+# By a word that is not in the command line: a command without its group, or an option.
+OLD_WORDS = {
+    "range": "read events",
+    "prefix": "read events",
+    "latest": "read latest-events or latest-readings",
+    "points": "read chart-points",
+    "--apply": "table apply",
+    "--at-most": "--max-replays",
+    "--json": "--format json",
+    "--max": "--scan-limit",
+    "--out": "--output",
+    "--since": "--from",
+    "--toml": "--format toml",
+    "--until": "--to",
+    "--window": "--tier",
 }
 _WIDTH = 100  # characters in a line of help
 _SETTINGS = "export TIDETABLE_PROJECT=my-project TIDETABLE_INSTANCE=my-instance TIDETABLE_TABLE=sensors"

@@ -25,16 +25,19 @@ descriptors_option = click.option(
 )
 
 
+mapping_option = click.option(
+    "--message-mapping",
+    "mappings",
+    multiple=True,
+    metavar="FILE",
+    help=f"How messages of another type become events: {_FILE} in TOML. Repeatable.",
+)
+
+
 def message_options(command: Command) -> Command:
     """Adds ``--message-mapping`` and ``--message-descriptors``; passes ``mapped``, a list of MappedType."""
 
-    @click.option(
-        "--message-mapping",
-        "mappings",
-        multiple=True,
-        metavar="FILE",
-        help=f"How messages of another type become events: {_FILE} in TOML. Repeatable.",
-    )
+    @mapping_option
     @descriptors_option
     @functools.wraps(command)
     def with_mapped(*args: Any, mappings: tuple[str, ...], descriptors: tuple[str, ...], **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Options that commands share: the table, its declared schema, times, and files to read."""
+"""Options that commands share: the table, formats, times, and files to read."""
 
 import functools
 import math
@@ -14,15 +14,15 @@ import click
 from pipeline.cloud.connection.names import (
     TableName,
     app_profile_id,
-    family_name,
     instance_id,
     project_id,
     table_id,
+    topic_path,
 )
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.documents import MAX_BYTES, is_named_pipe, read_text, text_of
+from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import UTC_ZONE, checked_zone, local_text, parse_moment
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.windows import Window
 
 Command = Callable[..., Any]
@@ -47,7 +47,7 @@ class Parsed(click.ParamType):
 
 
 # The types of options that name a resource. click would accept any text, and so do the emulators.
-PROJECT, INSTANCE, TABLE, FAMILY = (Parsed("text", check) for check in (project_id, instance_id, table_id, family_name))
+PROJECT, INSTANCE, TABLE = (Parsed("text", check) for check in (project_id, instance_id, table_id))
 
 app_profile_option = click.option(
     "--app-profile",
@@ -59,50 +59,31 @@ app_profile_option = click.option(
 )
 
 
+def place_options(*, required: bool) -> Callable[[Command], Command]:
+    """Returns ``--project``, ``--instance``, ``--table`` and ``--app-profile``."""
+
+    def add(command: Command) -> Command:
+        command = app_profile_option(command)
+        command = click.option("--table", required=required, type=TABLE, help="The table's id.")(command)
+        command = click.option("--instance", required=required, type=INSTANCE, help="The Bigtable instance's id.")(
+            command
+        )
+        return click.option("--project", required=required, type=PROJECT, help="The Google Cloud project's id.")(
+            command
+        )
+
+    return add
+
+
 def table_options(command: Command) -> Command:
     """Adds ``--project``, ``--instance``, ``--table`` and ``--app-profile``; passes ``table``, a TableName."""
 
-    @click.option("--project", required=True, type=PROJECT, help="The Google Cloud project's id.")
-    @click.option("--instance", required=True, type=INSTANCE, help="The Bigtable instance's id.")
-    @click.option("--table", required=True, type=TABLE, help="The table's id.")
-    @app_profile_option
+    @place_options(required=True)
     @functools.wraps(command)
     def with_table(*args: Any, project: str, instance: str, table: str, app_profile: str, **kwargs: Any) -> Any:
         return command(*args, table=TableName(project, instance, table, app_profile), **kwargs)
 
     return with_table
-
-
-def schema_options(command: Command) -> Command:
-    """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; passes ``declared``.
-
-    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`, usually empty: a table stores its schema.
-    """
-
-    @click.option(
-        "--schema",
-        type=click.Choice(["default"]),
-        help="Use the default schema for a table that has rows but stores no schema.",
-    )
-    @_family_option("--raw-family", "readings")
-    @_family_option("--stats-family", "aggregates")
-    @_family_option("--meta-family", "metadata")
-    @functools.wraps(command)
-    def with_declared(
-        *args: Any,
-        schema: str | None,
-        raw_family: str | None,
-        stats_family: str | None,
-        meta_family: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        families = [family for family in (raw_family, stats_family, meta_family) if family is not None]
-        if len(set(families)) < len(families):
-            raise click.UsageError("--raw-family, --stats-family and --meta-family must differ")
-        declared = DeclaredSchema(schema == "default", raw_family, stats_family, meta_family)
-        return command(*args, declared=declared, **kwargs)
-
-    return with_declared
 
 
 _BEAM_FLAGS = "tidetable.beam_flags"
@@ -138,6 +119,96 @@ class FloatRange(click.FloatRange):
 
 # ISO 8601, or relative to now: see parse_moment.
 TIME = Parsed("time", lambda text: parse_moment(text, time.time_ns() // 1000))
+
+
+def format_option(*formats: str) -> Callable[[Command], Command]:
+    """Returns ``--format``, which passes ``output``: one of the formats, by default the first."""
+    return click.option(
+        "--format",
+        "output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="The format. Tables round numbers to six digits, and CSV computed statistics to 15; the others are exact."
+        if "csv" in formats
+        else "The format.",
+    )
+
+
+json_option = click.option(
+    "--format",
+    "as_json",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    callback=lambda ctx, param, value: value == "json",  # noqa: ARG005 (what click passes)
+    help="The format.",
+)
+
+
+DURATION = Parsed("duration", parse_duration)
+
+
+def limit_option(default: int | None = None) -> Callable[[Command], Command]:
+    """Returns ``--limit``, the number of results."""
+    return click.option(
+        "--limit", type=COUNT, default=default, show_default=bool(default), help="At most this many, the first ones."
+    )
+
+
+def sensor_count_option(most: int, default: int | None = None) -> Callable[[Command], Command]:
+    """Returns ``--sensor-count``, required without a default; passes ``sensors``."""
+    return click.option(
+        "--sensor-count",
+        "sensors",
+        required=default is None,
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=bool(default),
+        help="The number of sensors.",
+    )
+
+
+def schema_option(command: Command) -> Command:
+    """Adds ``--schema``, whose file is an :class:`InputText`."""
+    return click.option(
+        "--schema",
+        type=TextFile(),
+        help="A file with the table's schema as TOML, or - for standard input. 'tidetable table describe "
+        "--format toml' prints one.",
+    )(command)
+
+
+topic_option = click.option(
+    "--topic", required=True, type=Parsed("topic", topic_path), help="The job's input, projects/PROJECT/topics/TOPIC."
+)
+rate_option = click.option(
+    "--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit."
+)
+wait_option = click.option(
+    "--wait",
+    type=DURATION,
+    default="3s",
+    show_default=True,
+    help="Stop after this long without a new message: Pub/Sub does not report the end of a backlog.",
+)
+prefix_option = click.option(
+    "--prefix", metavar="PREFIX", help="Only sensors whose ids begin with this, or groups whose first values do."
+)
+allowed_lateness_option = click.option(
+    "--allowed-lateness",
+    type=DURATION,
+    default="1h",
+    show_default=True,
+    help="The job's --allowed-lateness, plus the delay of its watermark: how long after its end a job that writes the "
+    "table may keep a window in its state. 0s if no job is running.",
+)
+late_firing_option = click.option(
+    "--late-firing", type=DURATION, default="60s", show_default=True, help="The job's --late-firing."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Report, but write nothing.")
+force_option = click.option("--force", is_flag=True, help="Replace an existing file.")
 
 
 class Moment(NamedTuple):
@@ -189,6 +260,9 @@ class AskedRange(NamedTuple):
         return found[0], found[1]
 
 
+FROM_HELP = "The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d."
+TO_HELP = "The end of the range, exclusive."
+
 ZONE = Parsed("zone", checked_zone)
 """The name of a time zone."""
 
@@ -200,30 +274,17 @@ time_zone_option = click.option(
 )
 
 
-def asked_range_options(start_help: str, end_help: str) -> Callable[[Command], Command]:
+def asked_range_options(command: Command) -> Command:
     """Adds ``--from``, ``--to`` and ``--time-zone``; passes ``asked``, an :class:`AskedRange`."""
 
-    def add(command: Command) -> Command:
-        @click.option("--from", "start", type=MOMENT, help=start_help)
-        @click.option("--to", "end", type=MOMENT, help=end_help)
-        @time_zone_option
-        @functools.wraps(command)
-        def with_asked(
-            *args: Any, start: Moment | None, end: Moment | None, time_zone: str | None, **kwargs: Any
-        ) -> Any:
-            return command(*args, asked=AskedRange(start, end, time_zone), **kwargs)
+    @click.option("--from", "start", type=MOMENT, help=FROM_HELP)
+    @click.option("--to", "end", type=MOMENT, help=TO_HELP)
+    @time_zone_option
+    @functools.wraps(command)
+    def with_asked(*args: Any, start: Moment | None, end: Moment | None, time_zone: str | None, **kwargs: Any) -> Any:
+        return command(*args, asked=AskedRange(start, end, time_zone), **kwargs)
 
-        return with_asked
-
-    return add
-
-
-def _family_option(flag: str, contents: str) -> Callable[[Command], Command]:
-    return click.option(
-        flag,
-        type=FAMILY,
-        help=f"The column family of {contents} in the default schema; must match a schema that the table stores.",
-    )
+    return with_asked
 
 
 class InputPath(click.Path):

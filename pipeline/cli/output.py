@@ -1,4 +1,4 @@
-"""``--output``: prints records as CSV, Parquet or Arrow; the command itself prints a table or lines of JSON."""
+"""``--format``: prints records as CSV, Parquet or Arrow; the command itself prints a table or lines of JSON."""
 
 import functools
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import Command
+from pipeline.cli.options import Command, format_option
 from pipeline.core.notation.text import json_line, plain
 from pipeline.formats.tabular import write_arrow, write_csv, write_parquet
 
@@ -29,26 +29,16 @@ class Output(StrEnum):
 
 
 def output_option(command: Command) -> Command:
-    """Adds ``--output``, and ``--json`` as its short form; passes ``output``, an Output, to the command."""
+    """Adds ``--format``; passes ``output``, an Output, to the command."""
 
-    @click.option(
-        "-o",
-        "--output",
-        type=click.Choice([each.value for each in Output]),
-        default=Output.TABLE.value,
-        show_default=True,
-        help="The format. Tables round numbers to six digits, and CSV computed statistics to 15; the others are exact.",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each record: --output json.")
+    @format_option(*(each.value for each in Output))
     @functools.wraps(command)
-    def with_output(*args: Any, output: str, as_json: bool, **kwargs: Any) -> Any:
-        if as_json and output not in (Output.TABLE, Output.JSON):
-            raise click.UsageError(f"--json is short for --output json; remove it, or --output {output}")
+    def with_output(*args: Any, output: str, **kwargs: Any) -> Any:
         if output in (Output.PARQUET, Output.ARROW) and on_terminal() and not kwargs.get("out"):
             raise click.UsageError(
                 f"{output.title()} is not text: redirect standard output to a file, as in > readings.{output}"
             )
-        return command(*args, output=Output.JSON if as_json else Output(output), **kwargs)
+        return command(*args, output=Output(output), **kwargs)
 
     return with_output
 

@@ -25,28 +25,28 @@ _DEFAULT = "default"
 
 # Consent, and the choice whether to write, belong to one command line: a setting made long ago and elsewhere must not
 # delete a table.
-COMMAND_LINE_ONLY = frozenset({"accept-expired", "ack", "apply", "dry-run", "force", "help", "yes"})
+COMMAND_LINE_ONLY = frozenset({"accept-expired", "ack", "dry-run", "force", "help", "yes"})
 
 # These differ between commands: a setting has to name the command.
-OF_ONE_COMMAND = frozenset({"dead-letters", "out", "output", "schema", "sensors", "tier", "to", "window"})
+OF_ONE_COMMAND = frozenset({"output", "schema", "tier"})
 
 # The long names of all options that a profile can set, to tell a mistyped key from one for another command. click could
 # tell them only after an import of every command, which takes seconds; a test compares the list with the commands.
 OPTION_NAMES = frozenset(
     """
-    alerts-topic all allowed-lateness app-profile at-most attribute band batch behind-proxy bigtable-instance
-    bigtable-project bigtable-table bigtable-writer by chart dead-letter-topic dead-letters decimal
-    default-message-type delimiter disk duration early-firing embedded end every fill for fresh from gc host
-    id-attribute input-subscription input-topic insecure-http instance interval job-name json keep key key-file late
-    late-firing latest-family launch-checks layout limit listed live log-format long malformed max max-future
-    max-num-workers max-points max-record-bytes message message-decoder message-descriptors message-mapping
-    meta-family metadata metadata-fields metric metrics min-count min-coverage newest-every once out output port
-    prefix prices project publish-time rate raw-family reason region report restart results results-encoding
-    results-subscription results-topic rollup rollup-groups rollups rule runner sample schema sdk-container-image
-    seed sensor sensor-column sensor-prefix sensors serve service-account-email silent-for since statistics
-    stats-family status-file subnetwork subscription table temp-location tier time-column time-unit time-zone
-    timeout timestamp-attribute to token-file toml top topic unit unknown-fields until values wait window
-    worker-machine-type y-max y-min
+    alerts-topic all allowed-lateness app-profile attribute band batch behind-proxy bigtable-instance bigtable-project
+    bigtable-table bigtable-writer by chart dead-letter-topic dead-letters decimal default-message-type delimiter disk
+    duration early-firing embedded end every fill for format fresh from gc host id-attribute include-unsettled
+    input-subscription input-topic insecure-http instance interval job-name keep key key-file late late-firing
+    latest-family launch-checks layout limit listed live log-format long malformed max-future max-num-workers
+    max-points max-record-bytes max-replays message message-decoder message-descriptors message-mapping meta-family
+    metadata metadata-fields metric metrics min-count min-coverage newest-every once output port prefix prices project
+    publish-time rate raw-family reason refused region report restart results results-encoding results-subscription
+    results-topic rollup rollup-groups rollups rule runner sample scan-limit schema sdk-container-image seed sensor
+    sensor-column sensor-count sensor-prefix sensors serve service-account-email silent-for statistics stats-family
+    status-file subnetwork subscription table temp-location tier time-column time-unit time-zone timeout
+    timestamp-attribute to token-file top topic unit unknown-fields url values wait window worker-machine-type y-max
+    y-min
     """.split()  # noqa: SIM905 (a list would take a hundred lines)
 )
 

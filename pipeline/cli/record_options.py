@@ -7,7 +7,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pipeline.cli.options import INSTANCE, PROJECT, TABLE, Command, app_profile_option
+from pipeline.cli.options import Command, place_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy, format_policy
@@ -46,10 +46,7 @@ def optional_table_options(command: Command) -> Command:
     Passes ``table``, a TableName or None.
     """
 
-    @click.option("--project", type=PROJECT, help="The Google Cloud project of --table.")
-    @click.option("--instance", type=INSTANCE, help="The Bigtable instance of --table.")
-    @click.option("--table", type=TABLE, help="Check that no event is too old for this table.")
-    @app_profile_option
+    @place_options(required=False)
     @functools.wraps(command)
     def with_table(
         *args: Any, project: str | None, instance: str | None, table: str | None, app_profile: str, **kwargs: Any
@@ -97,5 +94,5 @@ def expired_message(
     return (
         f"{expired:,} of {events:,} events are too old for table {name} ({kept}): Bigtable would collect them soon, "
         f"and their windows would count only what is left; nothing was {done}. Keep readings longer with "
-        f"{name.create_command} {longer} --apply, or pass --accept-expired to have them {done} anyway"
+        f"{name.apply_command} {longer}, or pass --accept-expired to have them {done} anyway"
     )

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from pipeline import __version__
 from pipeline.cli.entry import INTERRUPTED, Importing
-from pipeline.cli.hints import EXAMPLES, add_example, nearest, suggest_choices
+from pipeline.cli.hints import EXAMPLES, OLD_WORDS, add_example, nearest, suggest_choices
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, Profile, config_file, load_profile, name_variables, variable
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.core.notation.text import plain
@@ -30,7 +30,7 @@ COMMANDS = {
     "demo": Tool("Start", "pipeline.local.demo:demo", "Run the whole job on emulators and verify its table."),
     "emulators": Tool("Start", "pipeline.local.emulators:emulators", "Run the Pub/Sub and Bigtable emulators."),
     "plan": Tool("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
-    "table": Tool("Run", "pipeline.table.command:table", "Create, adopt, compare, describe or delete a table."),
+    "table": Tool("Run", "pipeline.table.command:table", "Create, change, adopt, describe or delete a table."),
     "mapping": Tool("Run", "pipeline.mapping:mapping", "Check, try or draft how your own messages become events."),
     "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, check or show rules of alerts, or deliver alerts."),
     "run": Tool("Run", "pipeline.run:run", "Run the streaming job, here or on Dataflow."),
@@ -45,10 +45,10 @@ COMMANDS = {
         "Read", "pipeline.serve.command:serve", "Serve a table over HTTP: a page for the browser, and an API."
     ),
     "dead-letters": Tool(
-        "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
+        "Maintain", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
-    "forget": Tool("Keep right", "pipeline.forget.command:forget", "Remove every row of a sensor."),
-    "repair": Tool("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
+    "forget": Tool("Maintain", "pipeline.forget.command:forget", "Remove every row of a sensor."),
+    "repair": Tool("Maintain", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 
 
@@ -101,6 +101,11 @@ class Toolbox(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)  # click's own code would be 1
+        except (click.NoSuchOption, click.exceptions.NoSuchCommand) as error:
+            word = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
+            if word not in OLD_WORDS:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {OLD_WORDS[word]!r}?", error.ctx) from None
         except click.BadParameter as error:
             raise click.UsageError(error.format_message() + _origin(error, ctx.obj), error.ctx) from None
         except ServerProblem as problem:
@@ -120,7 +125,8 @@ def _unknown(name: str) -> str:
     """Returns the message for a mistyped command, or for a subcommand without its group."""
     paths = {path.rpartition(" ")[2]: path for path in reversed(EXAMPLES)}
     near = nearest(name, paths)
-    return f"No such command {name!r}." + (f" Did you mean {paths[near]!r}?" if near else "")
+    meant = OLD_WORDS.get(name) or (near and paths[near])
+    return f"No such command {name!r}." + (f" Did you mean {meant!r}?" if meant else "")
 
 
 def _origin(error: click.BadParameter, profile: Profile | None) -> str:
@@ -150,4 +156,4 @@ def _origin(error: click.BadParameter, profile: Profile | None) -> str:
 )
 @click.version_option(__version__, prog_name="tidetable")
 def main(profile: str | None) -> None:
-    """Tidetable: sensor events from Pub/Sub to raw rows and hourly aggregates in Bigtable."""
+    """Tidetable: sensor events from Pub/Sub to raw rows and windowed aggregates in Bigtable."""

@@ -44,14 +44,14 @@ def _message_lines(message: Message, trial: Trial) -> Iterator[Text]:
         lines = json.dumps(trial.message, indent=2, ensure_ascii=False).splitlines()
     yield from (Text(_cut(line)) for line in lines[:_MAX_LINES])
     if len(lines) > _MAX_LINES:
-        yield Text(f"… {len(lines) - _MAX_LINES:,} more lines; --json prints all")
+        yield Text(f"… {len(lines) - _MAX_LINES:,} more lines; --format json prints all")
 
 
 def _outcome_lines(trial: Trial) -> Iterator[Text]:
     for event in trial.events[:_MAX_EVENTS]:
         yield from _event_lines(event)
     if len(trial.events) > _MAX_EVENTS:
-        yield Text(f"… {len(trial.events) - _MAX_EVENTS:,} more events; --json prints all")
+        yield Text(f"… {len(trial.events) - _MAX_EVENTS:,} more events; --format json prints all")
     for problem in trial.problems:
         yield Text(_cut(f"refused  {problem.reason}: {problem.detail}"), style="red")
     if trial.skipped:

@@ -3,7 +3,7 @@
 import click
 
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import COUNT
+from pipeline.cli.options import limit_option
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.core.dead_letters import LETTER_COLUMNS, LetterGroups, letter_json
 from pipeline.dead_letters.export import export
@@ -16,8 +16,8 @@ from pipeline.dead_letters.views import GROUP_COLUMNS, group_json, print_groups,
 def dead_letters() -> None:
     """List, show, replay or export dead letters.
 
-    Each command pulls the messages that wait on the subscription, each once, up to --max. When it ends, it returns all
-    messages that it did not acknowledge. To Pub/Sub that is a failed delivery, so:
+    Each command pulls the messages that wait on the subscription, each once, up to --scan-limit. When it ends, it
+    returns all messages that it did not acknowledge. To Pub/Sub that is a failed delivery, so:
 
     \b
       - if the subscription has a dead-letter policy of its own, it counts as an attempt; after the
@@ -26,8 +26,8 @@ def dead_letters() -> None:
       - other subscribers do not receive the message while the command runs
       - if the subscription has message ordering, it delivers only the first message of each ordering key
 
-    Times are in UTC: ISO 8601, now, today, yesterday, or a duration before now, such as -1h. Messages that are not
-    Tidetable's dead letters have the reason none.
+    --from and --to choose dead letters by the time of their refusal. Times are in UTC: ISO 8601, now, today, yesterday,
+    or a duration before now, such as -1h. Messages that are not Tidetable's dead letters have the reason none.
 
     \b
     Exit codes:
@@ -66,7 +66,7 @@ def list_(ctx: click.Context, request: ScanRequest, output: Output) -> None:
 
 @dead_letters.command()
 @scan_options
-@click.option("--limit", type=COUNT, default=10, show_default=True, help="Show at most this many.")
+@limit_option(10)
 @output_option
 @click.pass_context
 def show(ctx: click.Context, request: ScanRequest, limit: int, output: Output) -> None:

@@ -10,7 +10,7 @@ from typing import IO, cast
 
 import click
 
-from pipeline.cli.options import COUNT
+from pipeline.cli.options import force_option, limit_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.dead_letters import letter_json
 from pipeline.core.events.message import Message
@@ -21,14 +21,14 @@ from pipeline.dead_letters.options import LetterScan, ScanRequest, scan_options
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path))
 @scan_options
-@click.option("--limit", type=COUNT, help="Export at most this many.")
+@limit_option()
 @click.option("--ack", is_flag=True, help="Acknowledge the exported messages once the file is complete and closed.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@force_option
 @click.pass_context
 def export(ctx: click.Context, file: Path, request: ScanRequest, limit: int | None, ack: bool, force: bool) -> None:
     """Write dead letters to FILE, one line of JSON each.
 
-    FILE is gzipped if its name ends in .gz; - is standard output. A line is what show --json prints and contains
+    FILE is gzipped if its name ends in .gz; - is standard output. A line is what show --format json prints and contains
     the whole message. Messages stay on the subscription unless --ack is set. FILE appears once it is complete. If
     writing fails, there is no file and nothing is acknowledged. After Ctrl-C, FILE contains the messages pulled so far.
     """

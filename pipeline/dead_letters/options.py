@@ -11,13 +11,13 @@ import click
 
 from pipeline.cli.console import open_backlog, progress_bar
 from pipeline.cli.message_options import decoder_option, message_options
-from pipeline.cli.options import COUNT, TIME, Command, Parsed
+from pipeline.cli.options import COUNT, FROM_HELP, TIME, TO_HELP, Command, Parsed, wait_option
 from pipeline.cloud.connection.names import subscription_path
 from pipeline.cloud.pubsub.backlog import Backlog
 from pipeline.core.dead_letters import DeadLetter, Selection
 from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.reasons import Reason
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class LetterScan:
             click.echo(f"interrupted after {counted(self.inspected, 'dead letter')}", err=True)
         elif self.inspected >= request.max_messages:
             click.echo(
-                f"read {counted(request.max_messages, 'dead letter')}, the limit set by --max; there may be more",
+                f"read {counted(request.max_messages, 'dead letter')}, the --scan-limit; there may be more",
                 err=True,
             )
         elif not self.inspected:
@@ -117,7 +117,7 @@ def scan_options(command: Command) -> Command:
         "--subscription",
         required=True,
         type=Parsed("subscription", subscription_path),
-        help="A subscription of the dead-letter topic, projects/PROJECT/subscriptions/SUBSCRIPTION.",
+        help="The subscription, projects/PROJECT/subscriptions/SUBSCRIPTION. Of the dead-letter topic.",
     )
     @click.option(
         "--reason",
@@ -132,25 +132,18 @@ def scan_options(command: Command) -> Command:
         "sensors",
         multiple=True,
         metavar="SENSOR",
-        help="Only dead letters of this sensor, if they can be decoded: other types need their mapping. Repeatable.",
+        help="Only this sensor. Repeatable. Dead letters of other types need their mapping.",
     )
-    @click.option("--since", type=TIME, help="Only dead letters refused at this time or later, such as today or -1h.")
-    @click.option("--until", type=TIME, help="Only dead letters refused before this time.")
+    @click.option("--from", "start_us", type=TIME, help=FROM_HELP)
+    @click.option("--to", "end_us", type=TIME, help=TO_HELP)
     @click.option(
-        "--max",
-        "max_messages",
+        "--scan-limit",
         type=COUNT,
         default=10_000,
         show_default=True,
         help="Read at most this many messages, selected or not.",
     )
-    @click.option(
-        "--wait",
-        type=Parsed("duration", parse_duration),
-        default="3s",
-        show_default=True,
-        help="Stop after this long without a new message: Pub/Sub does not report the end of a backlog.",
-    )
+    @wait_option
     @message_options
     @decoder_option
     @functools.wraps(command)
@@ -159,18 +152,18 @@ def scan_options(command: Command) -> Command:
         subscription: str,
         reasons: tuple[str, ...],
         sensors: tuple[str, ...],
-        since: int | None,
-        until: int | None,
-        max_messages: int,
+        start_us: int | None,
+        end_us: int | None,
+        scan_limit: int,
         wait: timedelta,
         mapped: Sequence["MappedType"],
         decoder: "DecoderFunction | None",
         **kwargs: Any,
     ) -> Any:
-        if since is not None and until is not None and since >= until:
-            raise click.UsageError("--until must be after --since")
-        selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), since, until)
+        if start_us is not None and end_us is not None and start_us >= end_us:
+            raise click.UsageError("--to must be after --from")
+        selection = Selection(frozenset(map(Reason, reasons)), frozenset(sensors), start_us, end_us)
         trials = Trials(mapped, decoder) if mapped or decoder else None
-        return command(*args, request=ScanRequest(subscription, selection, max_messages, wait, trials), **kwargs)
+        return command(*args, request=ScanRequest(subscription, selection, scan_limit, wait, trials), **kwargs)
 
     return with_request

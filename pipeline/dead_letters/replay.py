@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import COUNT, FloatRange, Parsed
+from pipeline.cli.options import dry_run_option, json_option, limit_option, rate_option, topic_option
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.cloud.connection.names import topic_path
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.core.dead_letters import DeadLetter, LetterGroups, replay_batches
 from pipeline.core.events.dead_letter import ROW_REFUSED, replay_of
@@ -31,7 +30,7 @@ class _ReplayTally:
     """Counts what happened to the selected dead letters."""
 
     replayed: int = 0  # in a dry run, would be
-    exhausted: int = 0  # had --at-most replays before
+    exhausted: int = 0  # had --max-replays replays before
     again: int = 0  # refused again since this command began
     started_us: int = field(default_factory=lambda: int(time.time() * 1_000_000))
     foreign: int = 0
@@ -46,26 +45,24 @@ class _ReplayTally:
 
 @click.command()
 @scan_options
+@topic_option
 @click.option(
-    "--topic", required=True, type=Parsed("topic", topic_path), help="The job's input, projects/PROJECT/topics/TOPIC."
-)
-@click.option(
-    "--at-most",
+    "--max-replays",
     type=click.IntRange(1, 1000),
     default=3,
     show_default=True,
     help="Replay a message at most this many times.",
 )
-@click.option("--limit", type=COUNT, help="Replay at most this many.")
-@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
-@click.option("--dry-run", is_flag=True, help="Report what would be replayed without changing anything.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@limit_option()
+@rate_option
+@dry_run_option
+@json_option
 @click.pass_context
 def replay(
     ctx: click.Context,
     request: ScanRequest,
     topic: str,
-    at_most: int,
+    max_replays: int,
     limit: int | None,
     rate: float | None,
     dry_run: bool,
@@ -74,12 +71,12 @@ def replay(
     """Publish the original messages of dead letters again.
 
     Payload, attributes and ordering key are the original message's, plus the attributes dead_letter_replays, which
-    counts replays, and dead_letter_publish_time. A message that was already replayed --at-most times, or is not a dead
-    letter of Tidetable, stays on the subscription. A message is acknowledged once it is published; if publishing
+    counts replays, and dead_letter_publish_time. A message that was already replayed --max-replays times, or is not a
+    dead letter of Tidetable, stays on the subscription. A message is acknowledged once it is published; if publishing
     fails, it stays. The order of messages is not kept.
 
     A Dataflow job with --id_attribute drops an event_id that it has seen in the last ten minutes: replay a message at
-    least ten minutes after its refusal (see --until).
+    least ten minutes after its refusal (see --to).
 
     \b
     Exit codes:
@@ -102,7 +99,7 @@ def replay(
             size = _MAX_IN_REQUEST if rate is None else int(min(max(rate / _REQUESTS_PER_SECOND, 1), _MAX_IN_REQUEST))
             try:
                 for letters in scan.pages("reading", limit):
-                    eligible = _eligible(letters, tally, at_most, limit)
+                    eligible = _eligible(letters, tally, max_replays, limit)
                     if dry_run:
                         _count(eligible, tally)
                     else:
@@ -115,7 +112,7 @@ def replay(
     if as_json:
         _print_json(tally, topic, scan, seconds, dry_run=dry_run)
     else:
-        _print(tally, topic, scan, seconds, at_most, dry_run=dry_run)
+        _print(tally, topic, scan, seconds, max_replays, dry_run=dry_run)
     scan.report()
     _report_problems(tally)
     if tally.problem:
@@ -123,7 +120,7 @@ def replay(
     ctx.exit(130 if scan.stopped() else 1 if tally.refused else 0)
 
 
-def _eligible(letters: list[DeadLetter], tally: _ReplayTally, at_most: int, limit: int | None) -> list[DeadLetter]:
+def _eligible(letters: list[DeadLetter], tally: _ReplayTally, max_replays: int, limit: int | None) -> list[DeadLetter]:
     """Returns the letters that may be replayed, up to the limit. Counts the others by why they may not."""
     eligible: list[DeadLetter] = []
     for letter in letters:
@@ -133,7 +130,7 @@ def _eligible(letters: list[DeadLetter], tally: _ReplayTally, at_most: int, limi
             tally.foreign += 1
         elif letter.reason == ROW_REFUSED:
             tally.rows += 1
-        elif letter.replays >= at_most:
+        elif letter.replays >= max_replays:
             tally.exhausted += 1
         elif letter.replays and (letter.time_us or 0) >= tally.started_us:
             tally.again += 1
@@ -182,11 +179,13 @@ def _count(replayed: list[DeadLetter], tally: _ReplayTally) -> None:
         tally.recent += EVENT_ID in letter.original.attributes and age_us < _DEDUPLICATION_US
 
 
-def _print(tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, at_most: int, *, dry_run: bool) -> None:
+def _print(
+    tally: _ReplayTally, topic: str, scan: LetterScan, seconds: float, max_replays: int, *, dry_run: bool
+) -> None:
     if dry_run:
         print_groups(tally.groups)
     left = {
-        f"already replayed {at_most} times" if at_most > 1 else "already replayed": tally.exhausted,
+        f"already replayed {max_replays} times" if max_replays > 1 else "already replayed": tally.exhausted,
         "refused again": tally.again,
         "not dead letters of Tidetable": tally.foreign,
         "rows that Bigtable refused": tally.rows,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.console import print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import schema_options, table_options
+from pipeline.cli.options import dry_run_option, json_option, table_options, yes_option
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.answers.read_arguments import listed_sensors
 from pipeline.core.notation.text import plain
 from pipeline.core.panes.woken_windows import notes_range, without_sensors
 from pipeline.core.queries.reads import ForeignRows, RowSelection
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.forget.rollups import contribution_keys, remove_contributions
 
@@ -40,18 +39,16 @@ Backups of the table still contain them."""
 
 @click.command()
 @click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...")
-@click.option("--dry-run", is_flag=True, help="Only count the rows that would be removed.")
-@click.option("--yes", is_flag=True, help="Remove them without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each sensor.")
+@dry_run_option
+@yes_option
+@json_option
 @table_options
-@schema_options
 def forget(
     sensors: tuple[str, ...],
     dry_run: bool,
     yes: bool,
     as_json: bool,
     table: TableName,
-    declared: DeclaredSchema,
 ) -> None:
     """Remove every row of each SENSOR, and prove by reading that nothing is left.
 
@@ -76,7 +73,7 @@ def forget(
 
     with ExitStack() as connections:
         rows = connections.enter_context(RowReader.open(table))
-        rows_of = _Rows(rows, agreed_schema(rows, declared))
+        rows_of = _Rows(rows, agreed_schema(rows))
         found = {name: rows_of.count(name) for name in names}
         if dry_run or not any(map(Counter.total, found.values())):
             _print(found, "would be removed" if dry_run else "removed", as_json=as_json)

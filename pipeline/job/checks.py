@@ -175,7 +175,7 @@ def _read_target(name: TableName, settings: Settings) -> Target:
         # Another program may be about to store a schema, not necessarily the default one.
         raise ServerProblem(
             f"table {name} is empty, and has the family of a schema but no schema yet: store one with "
-            f"{_create_command(Target(name, declared.schema()), declared, present)} --apply (with --schema FILE "
+            f"{_create_command(Target(name, declared.schema()), declared, present)} (with --schema FILE "
             "unless it is the default one), or set --schema=default"
         )
     schema = schema_of(name, declared)
@@ -195,8 +195,8 @@ def _warn_of_versions(name: TableName, schema: TableSchema, present: Mapping[str
         if not keeps_one_version(present[family]):
             _warn(
                 f"table {name}: the policy of family {family} is {format_policy(present[family])}, so the table keeps "
-                "each row that was written for a window, of which only the newest is read; tidetable table create "
-                "--apply adds maxversions=1"
+                "each row that was written for a window, of which only the newest is read; tidetable table "
+                "apply adds maxversions=1"
             )
 
 
@@ -207,7 +207,7 @@ def _warn_of_differences(name: TableName, schema: TableSchema, present: Mapping[
         _warn(
             f"table {name}: the policy of family {family} is {actual}, but {stored} in the table's schema; the job "
             "relies on no row that either of them collects; tidetable table diff shows the difference, tidetable table "
-            "create --apply sets the schema's policy"
+            "apply sets the schema's policy"
         )
 
 
@@ -236,7 +236,7 @@ def _check_table(target: Target, declared: DeclaredSchema) -> None:
     if missing:
         raise ServerProblem(
             f"table {target.name} has no family {', '.join(missing)} (it has {', '.join(present) or 'none'}); "
-            f"add the missing families with: {_create_command(target, declared, present)} --apply"
+            f"add the missing families with: {_create_command(target, declared, present)}"
         )
     _warn_of_versions(target.name, target.schema, present)
 
@@ -257,7 +257,7 @@ def _create_command(target: Target, declared: DeclaredSchema, present: Mapping[s
     What the flags do not declare, the command reads from the schema that the table stores.
     """
     name, schema = target[:2]
-    words = [name.create_command]
+    words = [name.apply_command if present else name.create_command]
     families = {"--raw-family": declared.raw, "--meta-family": declared.meta}
     if declared.window:
         words += [f"--tier {tier.window.text}={tier.family}" for tier in schema.tiers]

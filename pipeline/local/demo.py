@@ -20,6 +20,7 @@ from pipeline.charts.charts import BandPoint, Chart, PngPath, Series
 from pipeline.charts.png import save_chart
 from pipeline.cli.console import err, out, progress_bar
 from pipeline.cli.extras import check_installed
+from pipeline.cli.options import sensor_count_option
 from pipeline.cli.tables import number, print_table, word
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Publisher
@@ -68,7 +69,7 @@ class _Resources:
 
 
 @click.command()
-@click.option("--sensors", type=click.IntRange(1, 1000), default=12, show_default=True, help="The number of sensors.")
+@sensor_count_option(1000, 12)
 @click.option("--seed", type=int, default=1, show_default=True, help="The random seed of the simulated fleet.")
 @click.option(
     "--chart",
@@ -294,7 +295,7 @@ def _wait_for_everything(
                 raise click.ClickException(
                     f"after {_TABLE_TIMEOUT_S:.0f} s there were {len(table):,} of {expected:,} rows and "
                     f"{dead_letters.total():,} of {published.dead_letters.total():,} dead letters; "
-                    "set --sensors to fewer for this machine"
+                    "set a lower --sensor-count for this machine"
                 )
             time.sleep(_POLL_S)  # reading the table slows down a small machine
 

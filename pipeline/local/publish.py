@@ -13,7 +13,7 @@ import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, stop_on_sigint
 from pipeline.cli.message_options import attribute_option, check_attributes, decoder_option, message_options
-from pipeline.cli.options import FloatRange, InputPath, Parsed, schema_options
+from pipeline.cli.options import InputPath, json_option, rate_option, topic_option
 from pipeline.cli.record_options import (
     accept_expired_option,
     column_options,
@@ -21,14 +21,13 @@ from pipeline.cli.record_options import (
     max_record_bytes_option,
     optional_table_options,
 )
-from pipeline.cloud.connection.names import TableName, topic_path
+from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher, UnacceptableMessage
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.dead_letters import Replay
 from pipeline.core.events.message import message_of
 from pipeline.core.notation.text import counted, plain
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
@@ -59,18 +58,17 @@ class _PublishCounts:
 
 @click.command()
 @click.argument("file", type=InputPath())
-@click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
+@topic_option
 @column_options
 @message_options
 @decoder_option
 @attribute_option
 @max_record_bytes_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
-@click.option("--rate", type=FloatRange(0, min_open=True), help="Limit in events per second. Default: no limit.")
+@rate_option
 @optional_table_options
-@schema_options
 @accept_expired_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@json_option
 @click.pass_context
 def publish(
     ctx: click.Context,
@@ -84,7 +82,6 @@ def publish(
     batch: int,
     rate: float | None,
     table: TableName | None,
-    declared: DeclaredSchema,
     accept_expired: bool,
     as_json: bool,
 ) -> None:
@@ -130,7 +127,7 @@ def publish(
     )
     try:
         if table is not None:
-            schema = schema_of(table, declared)
+            schema = schema_of(table)
             opened = partial(opened, metadata_alone=schema.metadata_alone)
             if not accept_expired:
                 with opened() as records:

@@ -11,8 +11,16 @@ import click
 from click.core import ParameterSource
 
 from pipeline.cli.console import out, print_json_line, progress_bar, stop_on_sigint
-from pipeline.cli.options import MAX_COUNT, TIME, FloatRange, Parsed
-from pipeline.cloud.connection.names import topic_path
+from pipeline.cli.options import (
+    MAX_COUNT,
+    TIME,
+    FloatRange,
+    Parsed,
+    json_option,
+    rate_option,
+    sensor_count_option,
+    topic_option,
+)
 from pipeline.cloud.pubsub.publisher import Pacer, Publisher
 from pipeline.core.events.event import EARLIEST_US
 from pipeline.core.notation.durations import parse_duration
@@ -27,10 +35,8 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 
 
 @click.command()
-@click.option("--topic", required=True, type=Parsed("topic", topic_path), help="projects/PROJECT/topics/TOPIC.")
-@click.option(
-    "--sensors", type=click.IntRange(1, MAX_SENSORS), default=20, show_default=True, help="The number of sensors."
-)
+@topic_option
+@sensor_count_option(MAX_SENSORS, 20)
 @click.option(
     "--duration",
     type=Parsed("duration", parse_duration),
@@ -48,21 +54,23 @@ Wait = Callable[[Sequence[SensorEvent]], None]
 @click.option("--end", type=TIME, default="now", show_default=True, help="The end of the simulated time.")
 @click.option("--batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events per message.")
 @click.option("--malformed", type=FloatRange(0, 1), default=0.01, show_default=True, help="Share of malformed events.")
-@click.option("--late", type=FloatRange(0, 1), default=0.01, show_default=True, help="Share of late events.")
 @click.option(
-    "--rate",
-    type=FloatRange(0, min_open=True),
-    help="Limit in events per second; with --live, the rate of the fleet. Default: no limit.",
+    "--late",
+    type=FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    help="The share of events that arrive after their window has closed, by up to a day.",
 )
+@rate_option
 @click.option("--live", is_flag=True, help="Events happen now: publish for --duration of real time. For load tests.")
 @click.option(
     "--seed",
     type=int,
     default=1,
     show_default=True,
-    help="The random seed; with the same --end it gives the same messages.",
+    help="The random seed of the simulated fleet. With the same --end, it gives the same messages.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as one line of JSON.")
+@json_option
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -158,7 +166,7 @@ def _check(fleet: Fleet) -> None:
     if fleet.events > MAX_COUNT:
         raise click.UsageError(
             f"the fleet would send {fleet.events:,} events, and {MAX_COUNT:,} are allowed; "
-            "choose fewer --sensors, a shorter --duration or a longer --interval"
+            "choose a lower --sensor-count, a shorter --duration or a longer --interval"
         )
 
 

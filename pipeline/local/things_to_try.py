@@ -38,12 +38,12 @@ def suggestions(sensor_id: str, metric: str) -> list[tuple[str, str]]:
     """Returns commands to try, each with its purpose. The sensor has aggregates of the metric."""
     return [
         ("the sensors", "tidetable read sensors"),
-        ("the newest readings of one", f"tidetable read latest {shlex.quote(sensor_id)}"),
+        ("the newest readings of one", f"tidetable read latest-events {shlex.quote(sensor_id)}"),
         ("a chart", f"tidetable read plot {shlex.quote(sensor_id)} --metric {metric}"),
         ("the hours of a site", "tidetable read rollups site cellar"),
         ("results of finished windows", "tidetable results follow --limit 5"),
         ("more events", "tidetable simulate --duration 10m"),
         ("what was refused", "tidetable dead-letters list"),
-        # --force audits the windows of the last hours too, which the demo's job may still write.
-        ("an audit", "tidetable repair --dry-run --force --from -1d --to now"),
+        # --include-unsettled audits the windows of the last hours too, which the demo's job may still write.
+        ("an audit", "tidetable repair --dry-run --include-unsettled --from -1d --to now"),
     ]

@@ -7,7 +7,15 @@ from typing import Any, Literal
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import FloatRange, InputText, Parsed, TextFile
+from pipeline.cli.options import (
+    FloatRange,
+    InputText,
+    Parsed,
+    TextFile,
+    json_option,
+    schema_option,
+    sensor_count_option,
+)
 from pipeline.core.events.event import is_name
 from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_interval, parse_duration, parse_interval
@@ -18,7 +26,7 @@ from pipeline.core.schema.toml import parse_schema
 from pipeline.plan.estimate import estimate_of, least_costs, limits_passed, outweighing
 from pipeline.plan.prices import Prices, costs, costs_on_one_machine, parse_prices
 from pipeline.plan.sizes import YEARS, counts_versions_of
-from pipeline.plan.views import Findings, as_json, print_estimate
+from pipeline.plan.views import Findings, estimate_json, print_estimate
 from pipeline.plan.workload import MAX_SENSORS, Workload, names
 
 _MOST_NAMES = 1000
@@ -42,7 +50,7 @@ def _names(kind: str, least: int) -> Any:
 
 
 @click.command()
-@click.option("--sensors", required=True, type=click.IntRange(1, MAX_SENSORS), help="The number of sensors.")
+@sensor_count_option(MAX_SENSORS)
 @click.option(
     "--every", required=True, type=Parsed("duration", parse_interval), help="The time between two events of a sensor."
 )
@@ -61,23 +69,19 @@ def _names(kind: str, least: int) -> Any:
     show_default=True,
     help="The number of an event's metadata fields, or their names. Those in row keys are added.",
 )
-@click.option(
-    "--schema",
-    type=TextFile(),
-    help="A file with the table's schema as TOML, or - for standard input. Default: the default schema.",
-)
+@schema_option
 @click.option("--batch", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Events per message.")
-@click.option("--early-firing", type=_DURATION, default="5m", show_default=True, help="The job's --early_firing.")
+@click.option("--early-firing", type=_DURATION, default="5m", show_default=True, help="The job's --early-firing.")
 @click.option(
-    "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed_lateness."
+    "--allowed-lateness", type=_DURATION, default="10m", show_default=True, help="The job's --allowed-lateness."
 )
-@click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest_every.")
+@click.option("--newest-every", type=_DURATION, default="0", show_default=True, help="The job's --newest-every.")
 @click.option(
     "--late",
     type=FloatRange(0, 1),
     default=0.001,
     show_default=True,
-    help="The share of events that come after their window has closed, by up to a day.",
+    help="The share of events that arrive after their window has closed, by up to a day.",
 )
 @click.option(
     "--bigtable-writer",
@@ -85,14 +89,14 @@ def _names(kind: str, least: int) -> Any:
     type=click.Choice(["connector", "bulk"]),
     default="connector",
     show_default=True,
-    help="The job's --bigtable_writer.",
+    help="The job's --bigtable-writer.",
 )
 @click.option(
     "--results",
     type=click.Choice(["none", "final", "all"]),
     default="none",
     show_default=True,
-    help="The job's --results, if it has a --results_topic, delivered to one subscription.",
+    help="The job's --results, if it has a --results-topic, delivered to one subscription.",
 )
 @click.option(
     "--rollup-groups",
@@ -103,7 +107,7 @@ def _names(kind: str, least: int) -> Any:
 )
 @click.option("--disk", type=click.Choice(["ssd", "hdd"]), default="ssd", show_default=True, help="The nodes' storage.")
 @click.option("--prices", type=TextFile(), help="A file with unit prices as TOML: adds the cost.")
-@click.option("--json", "json_line", is_flag=True, help="Print the figures as one line of JSON.")
+@json_option
 def plan(
     sensors: int,
     every: int,
@@ -120,7 +124,7 @@ def plan(
     rollup_groups: int,
     disk: str,
     prices: InputText | None,
-    json_line: bool,
+    as_json: bool,
 ) -> None:
     """Estimate messages, workers, nodes, storage and cost of a fleet.
 
@@ -162,8 +166,8 @@ def plan(
         outweighing=outweighing(estimate, in_a_month),
         notes=notes,
     )
-    if json_line:
-        print_json_line(as_json(estimate, findings))
+    if as_json:
+        print_json_line(estimate_json(estimate, findings))
     else:
         print_estimate(workload, estimate, findings)
     if findings.limits or findings.outweighing:

@@ -48,7 +48,7 @@ class Findings:
         return cheaper(estimate, self.costs.get(YEARS[0], {}), self.on_one_machine.get(YEARS[0], {}))
 
 
-def as_json(estimate: Estimate, findings: Findings) -> dict[str, Any]:
+def estimate_json(estimate: Estimate, findings: Findings) -> dict[str, Any]:
     """Returns the estimate as a JSON object, in bytes and in rates per second."""
     record = asdict(estimate) | {
         "nodes": estimate.nodes,

@@ -132,9 +132,9 @@ def _checked_place(printing: Printing, options: PipelineOptions) -> "re.Match[st
     if bigquery and not options.view_as(GoogleCloudOptions).temp_location:
         raise BadFlag("--temp_location is needed: a folder in a bucket, from which BigQuery loads the rows")
     if not bigquery and (not out or printing.one_file or re.search(r"://|[*?[]", out.removeprefix("gs://"))):
-        raise BadFlag("a job writes to a folder, --out gs://…, or to --out bigquery://PROJECT.DATASET.TABLE")
+        raise BadFlag("a job writes to a folder, --output gs://…, or to --output bigquery://PROJECT.DATASET.TABLE")
     if not bigquery and not runs_here(options) and not out.startswith("gs://"):
-        raise BadFlag(f"--out {out} is a local folder, where workers can't write; pass a bucket, gs://…")
+        raise BadFlag(f"--output {out} is a local folder, where workers can't write; pass a bucket, gs://…")
     return bigquery
 
 

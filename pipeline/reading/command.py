@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options
+from pipeline.cli.options import AskedRange, BeamCommand, Parsed, asked_range_options, limit_option, prefix_option
 from pipeline.cli.output import Output, output_option, print_flat
 from pipeline.cli.tables import number, print_table, prose, word
 from pipeline.core.alerts.alert_answers import FIELDS, firing_now, history
@@ -23,7 +23,7 @@ from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import Chosen, scanned
+from pipeline.core.queries.many import Chosen, is_glob, scanned
 from pipeline.core.queries.windows import tier_of
 from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
@@ -35,11 +35,10 @@ from pipeline.reading.options import (
     Metadata,
     OpenTable,
     chosen_sensors,
+    chosen_unless_listed,
     fill_option,
     fresh_option,
     least_options,
-    limit_of_many_option,
-    limit_option,
     many_sensors,
     metadata_of_many,
     metadata_of_one,
@@ -49,6 +48,7 @@ from pipeline.reading.options import (
     no_metadata_option,
     range_options,
     reading_options,
+    sensors_argument,
     usage_errors,
     window_option,
 )
@@ -64,7 +64,6 @@ from pipeline.reading.views import (
     missing_before,
     no_aggregates,
     no_readings,
-    no_readings_of_many,
     no_sensors_message,
     print_blocks,
     print_records,
@@ -84,8 +83,8 @@ _ALERT_COLUMNS = [_KINDS_OF_COLUMN.get(field, word)(field.replace("_", " ")) for
 def read() -> None:
     """Read a table's sensors, readings, aggregates and roll-ups.
 
-    The commands work with every schema: a table stores its own. They scan bounded key ranges, never the whole table,
-    except for read prefix without a prefix.
+    The commands work with every schema: a table stores its own. They scan bounded key ranges, the whole table only
+    for all sensors.
 
     A time is ISO 8601 (2026-02-17, 2026-02-17T10, 2026-02-17T10:30:00.25+02:00), now, today, yesterday, or a duration
     before now (-90s, -2h, -1d). A date, or a time without an offset, is in the zone of --time-zone, else in that of the
@@ -110,51 +109,26 @@ read.add_command(plot)
 read.add_command(rollups)
 
 
-@read.command()
-@many_sensors
-@click.option(
-    "--silent-for",
-    type=Parsed("duration", parse_duration),
-    help="Print only sensors that have sent nothing for this time, such as 1h, the longest silent first.",
-)
+@read.command("latest-events")
+@sensors_argument
 @metrics_option
 @metadata_option
 @reading_options
 @format_options
-def latest(
+def latest_events(
     sensors: list[str],
-    all_sensors: bool,
-    prefix: str | None,
-    silent_for: timedelta | None,
     metrics: tuple[str, ...],
     metadata: Metadata,
     open_table: OpenTable,
     output: Printing,
 ) -> None:
-    """Print the newest event of each SENSOR, or the newest readings of all sensors.
+    """Print the newest event of each SENSOR.
 
     Reads one row of each sensor in the default schema. With --metric, prints the newest event that has one of these
     metrics. If a sensor has none, standard error reports it and the exit code is 1.
-
-    With a glob, --all, --prefix or --silent-for, prints the newest reading of each metric of every such sensor. One
-    scan reads them if the schema declares a family of latest readings; otherwise, reads each sensor's newest event.
     """
-    everything = all_sensors or (silent_for is not None and not sensors and prefix is None)
-    chosen = chosen_sensors(sensors, prefix, all_sensors=everything)
-    if chosen is None and silent_for is not None:
-        raise click.UsageError("--silent-for is for many sensors: pass a glob, --prefix or --all, not a sensor")
-    if chosen is not None:
-        if metadata:
-            raise click.UsageError("--metadata locates a sensor; remove it, or name the sensors")
-        with open_table() as table, usage_errors():
-            starts = chosen.prefixes
-            if silent_for is not None and len(starts) > 1:
-                starts = [""]  # the longest silent of all come first
-            each = (table.newest(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
-            found = (record for record in chain.from_iterable(each) if chosen.includes(record.sensor_id))
-            print_records(found, LATEST, output, several=True)
-            _exit_if_missing(table, chosen)
-        return
+    if globs := [sensor for sensor in sensors if is_glob(sensor)]:
+        raise click.UsageError(f"{globs[0]} is a glob; 'tidetable read latest-readings' takes globs")
     with open_table() as table:
         fields = metadata_of_one(table.schema.key, metadata)
         with usage_errors():
@@ -168,15 +142,50 @@ def latest(
         sys.exit(1)
 
 
-@read.command("range", cls=BeamCommand)
+@read.command("latest-readings")
+@many_sensors
+@click.option(
+    "--silent-for",
+    type=Parsed("duration", parse_duration),
+    help="Print only sensors that have sent nothing for this time, such as 1h, the longest silent first.",
+)
+@metrics_option
+@reading_options
+@format_options
+def latest_readings(
+    sensors: list[str],
+    all_sensors: bool,
+    prefix: str | None,
+    silent_for: timedelta | None,
+    metrics: tuple[str, ...],
+    open_table: OpenTable,
+    output: Printing,
+) -> None:
+    """Print the newest reading of each metric of each SENSOR.
+
+    A SENSOR may be a glob: * is any text, ? one character. One scan reads all sensors if the schema declares a family
+    of latest readings; otherwise, reads each sensor's newest event. --silent-for without a SENSOR reads all sensors.
+    """
+    everything = all_sensors or (silent_for is not None and not sensors and prefix is None)
+    chosen = chosen_sensors(sensors, prefix, all_sensors=everything)
+    with open_table() as table, usage_errors():
+        # The longest silent of all sensors are first, whatever their prefix.
+        starts = [""] if silent_for is not None and len(chosen.prefixes) > 1 else chosen.prefixes
+        scans = (table.newest(start, metrics=metrics or None, silent_for=silent_for) for start in starts)
+        records = (record for record in chain.from_iterable(scans) if chosen.includes(record.sensor_id))
+        print_records(records, LATEST, output, several=True)
+        _exit_if_missing(table, chosen)
+
+
+@read.command(cls=BeamCommand)
 @many_sensors
 @range_options
-@limit_option
+@limit_option()
 @metrics_option
 @metadata_option
 @reading_options
 @format_options
-def range_(
+def events(
     sensors: list[str],
     all_sensors: bool,
     prefix: str | None,
@@ -196,14 +205,14 @@ def range_(
     sensor, in the order of row keys, whatever their number; if row keys begin with the time, by time.
 
     For fleets that no laptop can read, a job writes them to a bucket or to BigQuery: pass Beam's flags after "--", as
-    in … --out gs://… -- --runner=DataflowRunner --region=…
+    in … --output gs://… -- --runner=DataflowRunner --region=…
     """
-    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
+    chosen = chosen_unless_listed(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
     if output.beam_flags is not None and limit is not None:
         raise click.UsageError("--limit is not for jobs; remove it")
     if chosen is not None:
         with open_table() as table:
-            leading = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+            leading = metadata_of_many(table.schema.key, metadata)
             if output.beam_flags is not None:
                 _run_job(table, chosen, Query(start_us, end_us, metrics or None, None, leading), None, output)
                 return
@@ -238,49 +247,6 @@ def range_(
         _report_absent(lines)
 
 
-@read.command()
-@range_options
-@click.option(
-    "--sensors",
-    default="",
-    metavar="PREFIX",
-    help="The prefix of the sensors' ids, such as balloon-. Default: all sensors.",
-)
-@limit_of_many_option
-@metrics_option
-@metadata_option
-@reading_options
-@format_options
-def prefix(
-    start_us: int,
-    end_us: int,
-    sensors: str,
-    limit: int | None,
-    metrics: tuple[str, ...],
-    metadata: Metadata,
-    open_table: OpenTable,
-    output: Printing,
-) -> None:
-    """Print the events of all sensors, or of those with a common id prefix or location.
-
-    Scans all rows of these sensors once and prints those in the time range, sensor by sensor, newest first. A prefix
-    or a location needs a table whose row keys begin with the sensor, or with metadata and then the sensor. Without
-    them, the command reads all sensors of any table. JSON is printed as it is read, all else once it is complete.
-    """
-    with open_table() as table:
-        fields = metadata_of_many(table.schema.key, metadata, all_of_it=bool(sensors or metadata))
-        with usage_errors():
-            records = table.prefix(
-                start_us, end_us, sensors=sensors, metrics=metrics or None, limit=limit, metadata=fields
-            )
-        seen = _Seen()
-        print_records(seen.through(records), RAW, output, several=True)
-        if not seen.count:
-            _report_absent([no_readings_of_many(table, sensors, fields, metrics, (start_us, end_us))])
-        elif seen.count != limit:
-            _report_missing(metrics, seen)
-
-
 @read.command(cls=BeamCommand)
 @many_sensors
 @range_options
@@ -312,9 +278,9 @@ def aggregates(
     printed as it is read, all else once it is complete.
 
     A SENSOR may be a glob: * is any text, ? one character. With a glob, --all or --prefix, prints the windows sensor by
-    sensor, whatever their number; with Beam's flags after "--", a job does, as for range.
+    sensor, whatever their number; with Beam's flags after "--", a job does, as for events.
     """
-    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
+    chosen = chosen_unless_listed(sensors, prefix, all_sensors=all_sensors, by_job=output.beam_flags is not None)
     if output.beam_flags is not None and (fresh or fill != Fill.NONE):
         raise click.UsageError("--fresh and --fill are not for jobs; remove them")
     with open_table() as table:
@@ -360,7 +326,7 @@ def aggregates(
             click.echo(f"no {what} of them in windows of {window.text} that start{between(span_us)}", err=True)
 
 
-@read.command()
+@read.command("chart-points")
 @click.argument("sensor")
 @click.option("--metric", required=True, metavar="METRIC", help="The metric.")
 @range_options
@@ -374,7 +340,7 @@ def aggregates(
 @metadata_option
 @reading_options
 @format_options
-def points(
+def chart_points(
     sensor: str,
     metric: str,
     start_us: int,
@@ -409,20 +375,20 @@ def _about(found: Points) -> str:
 
 
 @read.command()
-@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
+@prefix_option
 @metadata_option
 @reading_options
 @output_option
-def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Output) -> None:
+def sensors(prefix: str | None, metadata: Metadata, open_table: OpenTable, output: Output) -> None:
     """Print the ids of the sensors that have readings, one per line, in row key order.
 
     Costs one seek per sensor, however many rows it has. If row keys begin with the time, prints the sensors that have
     aggregates.
     """
     with open_table() as table:
-        fields = metadata_of_many(table.schema.key, metadata, all_of_it=False)
+        fields = metadata_of_many(table.schema.key, metadata)
         with usage_errors():
-            sensor_ids = iter(table.sensors(prefix, fields))
+            sensor_ids = iter(table.sensors(prefix or "", fields))
         first = list(islice(sensor_ids, 1))
         found = chain(first, sensor_ids)
         if output == Output.TABLE:
@@ -431,19 +397,16 @@ def sensors(prefix: str, metadata: Metadata, open_table: OpenTable, output: Outp
         else:
             print_flat(({SENSOR_ID: sensor_id} for sensor_id in found), [SENSOR_ID], output)
         if not first:
-            click.echo(no_sensors_message(table, prefix, fields), err=True)
+            click.echo(no_sensors_message(table, prefix or "", fields), err=True)
 
 
 @read.command()
 @click.option("--rule", metavar="NAME", help="Only alerts of this rule.")
-@click.option("--prefix", default="", help="Only sensors whose ids begin with this.")
-@asked_range_options(
-    "Print what fired and resolved since this time: a time such as -1d.",
-    "The end of that time, exclusive. By default now.",
-)
+@prefix_option
+@asked_range_options
 @reading_options
 @output_option
-def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
+def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
     Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
@@ -461,12 +424,12 @@ def alerts(rule: str | None, prefix: str, asked: AskedRange, open_table: OpenTab
         except ValueError as problem:
             raise click.ClickException(plain(str(problem))) from problem
         if start_us is None:
-            found = list(firing_now(records, prefix, reader.units))
+            found = list(firing_now(records, prefix or "", reader.units))
         else:
             end_us = time.time_ns() // 1000 if end_us is None else end_us
             if end_us <= start_us:
                 raise click.UsageError("--to is not after --from")
-            found = history(records, start_us, end_us, prefix, reader.units)
+            found = history(records, start_us, end_us, prefix or "", reader.units)
     if output != Output.TABLE:
         print_flat(found, FIELDS, output)
     elif found:

@@ -19,7 +19,7 @@ from pipeline.cli.options import (
     FloatRange,
     Parsed,
     asked_range_options,
-    schema_options,
+    prefix_option,
     table_options,
 )
 from pipeline.cloud.connection.names import TableName
@@ -28,7 +28,6 @@ from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.queries.many import Chosen, is_glob
 from pipeline.core.queries.windows import sensors_with_windows
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.schema.table_schema import Tier
@@ -43,10 +42,6 @@ Metadata = tuple[tuple[str, str], ...]
 _DAY_US = 86_400_000_000
 
 
-def _limit_option(text: str) -> Callable[[Command], Command]:
-    return click.option("--limit", type=COUNT, help=text)
-
-
 def _refuse_metadata(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001
     if value:
         raise click.UsageError("aggregates are located by the sensor alone; remove --metadata")
@@ -56,27 +51,27 @@ def _each_once(ctx: click.Context, param: click.Parameter, value: tuple[str, ...
     return list(dict.fromkeys(value))
 
 
-_sensors_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
-_all_option = click.option("--all", "all_sensors", is_flag=True, help="Print all sensors.")
-_prefix_option = click.option("--prefix", metavar="PREFIX", help="Print the sensors whose ids begin with this.")
+sensors_argument = click.argument("sensors", nargs=-1, required=True, metavar="SENSOR...", callback=_each_once)
+_globs_argument = click.argument("sensors", nargs=-1, metavar="[SENSOR]...", callback=_each_once)
+all_option = click.option("--all", "all_sensors", is_flag=True, help="Print all sensors or groups.")
 
 
 def many_sensors(command: Command) -> Command:
     """Adds the sensors, of which each may be a glob, ``--all`` and ``--prefix``."""
-    return _sensors_argument(_all_option(_prefix_option(command)))
+    return _globs_argument(all_option(prefix_option(command)))
 
 
-def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool, by_job: bool = False) -> Chosen | None:
-    """Returns which sensors a command names; None if it lists them by their ids alone, unless a job reads them.
-
-    Raises:
-        click.UsageError: it names none, or in two ways.
-    """
+def chosen_sensors(sensors: list[str], prefix: str | None, *, all_sensors: bool) -> Chosen:
+    """Returns which sensors a command names. Raises UsageError if it names none, or in two ways."""
     if bool(sensors) + all_sensors + (prefix is not None) != 1:
         raise click.UsageError("pass either sensors or globs such as 'hall-*', or --prefix, or --all")
-    if sensors and not by_job and not any(map(is_glob, sensors)):
-        return None
     return Chosen(sensors, "" if all_sensors else prefix)
+
+
+def chosen_unless_listed(sensors: list[str], prefix: str | None, *, all_sensors: bool, by_job: bool) -> Chosen | None:
+    """Returns :func:`chosen_sensors`; None if a command lists them only by their ids, unless a job reads them."""
+    chosen = chosen_sensors(sensors, prefix, all_sensors=all_sensors)
+    return chosen if by_job or not sensors or any(map(is_glob, sensors)) else None
 
 
 def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -> list[str]:
@@ -98,19 +93,13 @@ def missing_of(table: "SensorTable", chosen: Chosen, tier: Tier | None = None) -
     return chosen.missing
 
 
-limit_option = _limit_option("Print at most this many events, the newest.")
-limit_of_many_option = _limit_option("Print at most this many events, the first ones, sensor by sensor.")
 window_option = click.option(
     "--tier",
-    "--window",
-    "tier",
     type=Parsed("window", parse_window),
     show_default="the table's shortest",
     help="The length of the windows, such as 15m, 1d or 1d@Europe/Berlin.",
 )
-metrics_option = click.option(
-    "--metric", "metrics", multiple=True, metavar="METRIC", help="Print only this metric. Repeatable."
-)
+metrics_option = click.option("--metric", "metrics", multiple=True, metavar="METRIC", help="The metric. Repeatable.")
 fresh_option = click.option(
     "--fresh",
     is_flag=True,
@@ -136,18 +125,13 @@ no_metadata_option = click.option(
 )
 
 
-last_day_options = asked_range_options(
-    "The start of the range, inclusive: a time such as 2026-02-17T10:30, today, yesterday or -1d. By default a day "
-    "before --to.",
-    "The end of the range, exclusive. By default now.",
-)
 """Adds ``--from``, ``--to`` and ``--time-zone``; passes ``asked``, from which :func:`last_day` makes the range."""
 
 
 def range_options(command: Command) -> Command:
     """Adds ``--from``, ``--to`` and ``--time-zone``, by default the last day; passes ``start_us`` and ``end_us``."""
 
-    @last_day_options
+    @asked_range_options
     @functools.wraps(command)
     def with_range(*args: Any, asked: AskedRange, **kwargs: Any) -> Any:
         start_us, end_us = last_day(*asked.us(kwargs.get("tier")))
@@ -182,16 +166,15 @@ def last_day(start_us: int | None, end_us: int | None) -> tuple[int, int]:
 
 
 def reading_options(command: Command) -> Command:
-    """Adds the options of the table and its schema.
+    """Adds the options of the table.
 
     Passes ``open_table`` to the command, a context manager that opens the table. Foreign rows that were left out are
     reported on standard error and make the exit code 1.
     """
 
     @table_options
-    @schema_options
     @functools.wraps(command)
-    def with_table(*args: Any, table: TableName, declared: DeclaredSchema, **kwargs: Any) -> Any:
+    def with_table(*args: Any, table: TableName, **kwargs: Any) -> Any:
         skipped = False
 
         @contextmanager
@@ -204,7 +187,6 @@ def reading_options(command: Command) -> Command:
                 table.project,
                 table.instance,
                 table.table,
-                declared,
                 app_profile=table.app_profile,
                 on_foreign=lambda _: None,
             ) as opened:
@@ -240,20 +222,14 @@ def metadata_of_one(key: KeyTemplate, declared: Metadata) -> dict[str, str]:
     return _checked(declared, fields := _fields_before(TimeToken, key), fields)
 
 
-def metadata_of_many(key: KeyTemplate, declared: Metadata, *, all_of_it: bool) -> dict[str, str]:
+def metadata_of_many(key: KeyTemplate, declared: Metadata) -> dict[str, str]:
     """Returns the metadata that locates many sensors: the leading fields that precede the sensor in row keys.
 
-    Args:
-        key: the table's key template.
-        declared: the fields passed as ``--metadata``.
-        all_of_it: whether every field before the sensor is required.
-
-    Raises:
-        click.UsageError: a field is missing, or does not locate sensors.
+    Raises UsageError if a field is missing, or does not locate sensors.
     """
     fields = [] if key.time_first else _fields_before(SensorToken, key)
     names = {name for name, _ in declared}
-    needed = fields if all_of_it else fields[: max((i for i, name in enumerate(fields) if name in names), default=0)]
+    needed = fields[: max((i for i, name in enumerate(fields) if name in names), default=0)]
     return _checked(declared, fields, needed)
 
 

@@ -13,7 +13,7 @@ from pipeline.charts.png import save_chart
 from pipeline.charts.terminal import terminal_chart
 from pipeline.cli.console import out, print_json_line
 from pipeline.cli.extras import check_installed
-from pipeline.cli.options import AskedRange, Parsed
+from pipeline.cli.options import AskedRange, Parsed, asked_range_options, json_option
 from pipeline.core.answers.enough_data import LeastData
 from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.answers.record_json import group_json
@@ -27,7 +27,6 @@ from pipeline.reading.options import (
     Metadata,
     OpenTable,
     last_day,
-    last_day_options,
     least_options,
     metadata_of_one,
     metadata_option,
@@ -222,10 +221,8 @@ def _band(text: str) -> tuple[str, str]:
 @click.option(
     "--rollup", metavar="NAME", help="Draw groups of this roll-up. Arguments are the values of their fields: north m1."
 )
-@click.option(
-    "--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric to draw. Repeatable."
-)
-@last_day_options
+@click.option("--metric", "metrics", required=True, multiple=True, metavar="METRIC", help="The metric. Repeatable.")
+@asked_range_options
 @window_option
 @least_options
 @click.option(
@@ -248,7 +245,7 @@ def _band(text: str) -> tuple[str, str]:
 )
 @metadata_option
 @reading_options
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each window and event.")
+@json_option
 def plot(
     sensors: tuple[str, ...],
     rollup: str | None,

@@ -68,7 +68,7 @@ class Printing:
 
 
 def format_options(command: Command) -> Command:
-    """Adds ``--output`` and its like, ``--long`` and ``--out``; passes ``output``, a :class:`Printing`."""
+    """Adds ``--format`` and its like, ``--long`` and ``--output``; passes ``output``, a :class:`Printing`."""
 
     @output_option
     @click.option(
@@ -81,11 +81,13 @@ def format_options(command: Command) -> Command:
     )
     @click.option("--long", is_flag=True, help="Print a row for each reading or statistic: metric and value.")
     @click.option(
-        "--out",
+        "-o",
+        "--output",
+        "out",
         metavar="PATH",
         default="",
         help="Write to a file such as month.csv, or to a folder or a bucket (gs://…): there, a file for each day, in "
-        "Parquet unless --output says otherwise. A job also writes to bigquery://PROJECT.DATASET.TABLE.",
+        "Parquet unless --format says otherwise. A job also writes to bigquery://PROJECT.DATASET.TABLE.",
     )
     @click.option(
         "--sensor-prefix",
@@ -107,20 +109,22 @@ def format_options(command: Command) -> Command:
         suffix = next((kind for kind, suffix in _SUFFIXES.items() if out.lower().endswith(suffix)), None)
         if out and output == Output.TABLE:
             output = suffix or Output.PARQUET
+        if out in list(Output):
+            raise click.UsageError(f"--output is a path; the format is --format {out}")
         if suffix not in (None, output):
-            raise click.UsageError(f"--out {out} and --output {output} name two formats; remove --output")
+            raise click.UsageError(f"--output {out} and --format {output} name two formats; remove --format")
         if sensor_prefix and (not out or suffix):
-            raise click.UsageError("--sensor-prefix needs a folder or a bucket: --out PATH")
+            raise click.UsageError("--sensor-prefix needs a folder or a bucket: --output PATH")
         if (delimiter or decimal != ".") and output != Output.CSV:
-            raise click.UsageError("--delimiter and --decimal are for CSV: add --output csv")
+            raise click.UsageError("--delimiter and --decimal are for CSV: add --format csv")
         if long and output == Output.TABLE:
-            raise click.UsageError("--long is not for tables: add --output csv, json, parquet or arrow")
+            raise click.UsageError("--long is not for tables: add --format csv, json, parquet or arrow")
         delimiter = {None: ";" if decimal == "," else ",", "\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
         if len(delimiter or "") != 1 or delimiter in ('"', "\r", "\n", decimal):
             raise click.UsageError(f"--delimiter {delimiter} can't be between numbers with the decimal mark {decimal}")
         flags = beam_flags()
         if out.startswith(BIGQUERY) and flags is None:
-            raise click.UsageError(f"--out {out} is for a job of range or aggregates: add -- --runner=DataflowRunner …")
+            raise click.UsageError(f"--output {out} is for a job: add -- --runner=DataflowRunner …")
         printing = Printing(output, delimiter or ",", decimal, long, out, sensor_prefix or 0, flags)
         return command(*args, output=printing, **kwargs)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.options import COUNT, AskedRange, asked_range_options
+from pipeline.cli.options import COUNT, AskedRange, asked_range_options, prefix_option
 from pipeline.cli.output import Output, print_flat
 from pipeline.cli.tables import print_table, prose, word
 from pipeline.core.answers.gaps import Fill
@@ -20,6 +20,7 @@ from pipeline.core.schema.rollup import Rollup
 from pipeline.core.windows import Window
 from pipeline.reading.options import (
     OpenTable,
+    all_option,
     fill_option,
     last_day,
     metrics_option,
@@ -39,10 +40,7 @@ _COLUMNS = "rollup", "by", "tiers", "metrics"
 @click.command()
 @click.argument("name", required=False)
 @click.argument("values", nargs=-1, metavar="[VALUE]...")
-@asked_range_options(
-    "The start of the range, inclusive. For a group, by default a day.",
-    "The end of the range, exclusive. By default now.",
-)
+@asked_range_options
 @window_option
 @metrics_option
 @click.option("--top", type=COUNT, help="Print at most this many groups, the first by --by.")
@@ -52,8 +50,8 @@ _COLUMNS = "rollup", "by", "tiers", "metrics"
     help="Rank the groups, the greatest first, by a statistic of a metric such as avg_temperature, by sensors, or by "
     "reading_count.",
 )
-@click.option("--all", "all_groups", is_flag=True, help="Print the windows of all groups.")
-@click.option("--prefix", metavar="PREFIX", help="Print the windows of groups whose first value begins with this.")
+@all_option
+@prefix_option
 @click.option("--sensors", is_flag=True, help="Print the ids of the group's sensors in its last window before --to.")
 @fill_option
 @reading_options
@@ -66,7 +64,7 @@ def rollups(
     metrics: tuple[str, ...],
     top: int | None,
     by: str | None,
-    all_groups: bool,
+    all_sensors: bool,
     prefix: str | None,
     sensors: bool,
     fill: str,
@@ -80,10 +78,11 @@ def rollups(
     be a glob (* is any text, ? one character): with a glob, --all or --prefix, prints the windows of all such groups.
 
     Without a VALUE, prints the groups: those of the newest window before --to, or with --from what their windows in the
-    range amount to. An average is that of all readings, not one of averages. With --by, they are ranked.
+    range amount to. The windows of a group are by default
+    those of a day. An average is that of all readings, not one of averages. With --by, they are ranked.
     """
-    many = all_groups or prefix is not None or any(map(is_glob, values))
-    if all_groups + (prefix is not None) + bool(values) > 1:
+    many = all_sensors or prefix is not None or any(map(is_glob, values))
+    if all_sensors + (prefix is not None) + bool(values) > 1:
         raise click.UsageError("pass either values, or --prefix, or --all")
     ranking = top is not None or by is not None
     if top is not None and by is None:

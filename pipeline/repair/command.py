@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli.console import err, print_json_line, progress_bar, report_foreign_rows
-from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
+from pipeline.cli.options import (
+    AskedRange,
+    Parsed,
+    allowed_lateness_option,
+    asked_range_options,
+    dry_run_option,
+    json_option,
+    late_firing_option,
+    table_options,
+)
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
 from pipeline.core.completion.auditable_windows import (
@@ -21,11 +30,10 @@ from pipeline.core.completion.auditable_windows import (
     SkippedWindows,
 )
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
-from pipeline.core.notation.durations import format_duration, parse_duration
+from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help
@@ -40,45 +48,38 @@ _WHY = {
     OPEN: "a running job may still write them; pass its --allowed-lateness and --late-firing, or 0s if none is running",
 }
 _SAID_EVERY_S = 30.0  # how often a log has a line on progress
-_NOT_OVER = "they have not ended yet; --force includes them"
+_NOT_OVER = "they have not ended yet; --include-unsettled includes them"
 
 
 @click.command()
 @table_options
-@asked_range_options("The start of the time range, such as 2026-02-17T10, today or -1d.", "The end of the time range.")
+@asked_range_options
 @click.option("--rollups", is_flag=True, help="Repair the rows of roll-ups, from the aggregate rows of all sensors.")
 @click.option("--listed", is_flag=True, help="Repair the windows of the table's work list instead of a time range.")
 @click.option(
-    "--sensor", "sensors", type=Parsed("sensor", checked_sensor_id), multiple=True, help="Only this sensor. Repeatable."
+    "--sensor",
+    "sensors",
+    type=Parsed("sensor", checked_sensor_id),
+    multiple=True,
+    metavar="SENSOR",
+    help="Only this sensor. Repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing; exit with code 1 if anything differs.")
+@dry_run_option
 @click.option(
-    "--force", is_flag=True, help="Include windows that may be partly collected, or that a job may still write."
+    "--include-unsettled",
+    "force",
+    is_flag=True,
+    help="Include windows that may be partly collected, or that a job may still write.",
 )
-@click.option(
-    "--allowed-lateness",
-    type=Parsed("duration", parse_duration),
-    default="1h",
-    show_default=True,
-    help="How long after its end the job that writes the table may keep a window in its state: the allowed lateness, "
-    "plus the delay of the watermark. 0s if no job is running.",
-)
-@click.option(
-    "--late-firing",
-    type=Parsed("duration", parse_duration),
-    default="60s",
-    show_default=True,
-    help="The late firing interval of the same job.",
-)
+@allowed_lateness_option
+@late_firing_option
 @click.option("--report", help="Write all findings to files in this folder, local or gs://…; required on Dataflow.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each finding, and one for the totals.")
-@schema_options
+@json_option
 @click.argument("beam_flags", nargs=-1, type=click.UNPROCESSED, metavar="[-- BEAM_FLAGS...]")
 @click.pass_context
 def repair(
     ctx: click.Context,
     table: TableName,
-    declared: DeclaredSchema,
     asked: AskedRange,
     rollups: bool,
     listed: bool,
@@ -133,9 +134,7 @@ def repair(
         raise click.UsageError(f"--rollups merges the rows of all sensors; omit {unwanted}")
     between = _between(*asked.us(), listed=listed)
     of_sensors = frozenset(sensors) or None
-    request = Request(
-        table, declared, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report
-    )
+    request = Request(table, *between, of_sensors, listed, dry_run, force, allowed_lateness, late_firing, report)
     try:
         options = beam_options(beam_flags, table.project)
         if rollups:
@@ -359,7 +358,9 @@ def _checked_nothing(request: "Request", scope: "RepairScope", sums: Mapping[str
     if scope.skipped:
         why = "all windows of the range were skipped"
     elif request.listed:
-        why = f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --force includes them"
+        why = (
+            f"a running job may still write the listed windows, or {_WHY[COLLECTED]}; --include-unsettled includes them"
+        )
     else:
         why = "no window that lies entirely between --from and --to has rows"
     click.echo(f"nothing was checked: {why}", err=True)

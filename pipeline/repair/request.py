@@ -5,7 +5,6 @@ from datetime import timedelta
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.schema.declared import DeclaredSchema
 
 
 @dataclass(frozen=True)
@@ -14,7 +13,6 @@ class Request:
 
     Args:
         table: the table's name.
-        declared: the schema that the flags declare.
         start_us: the start of the range of windows; ignored with ``listed``.
         end_us: the end of the range.
         sensors: the sensors to repair; None for all.
@@ -28,7 +26,6 @@ class Request:
     """
 
     table: TableName
-    declared: DeclaredSchema
     start_us: int = 0
     end_us: int = LATEST_US + 1
     sensors: frozenset[str] | None = None

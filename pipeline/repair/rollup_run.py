@@ -91,7 +91,7 @@ def rollup_scope_of(request: Request, options: PipelineOptions) -> RollupScope:
         raise BadFlag(
             "--report is required on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
         )
-    schema = schema_of(request.table, request.declared)
+    schema = schema_of(request.table)
     tiers = [tier for tier in schema.tiers if schema.rollups_of(tier.window)]
     if not tiers:
         raise ServerProblem(f"table {request.table} has no roll-ups to repair: its schema declares none")

@@ -162,7 +162,7 @@ def scope_of(request: Request, options: PipelineOptions, now_us: int | None = No
         raise BadFlag(
             "--report is required on Dataflow: a folder in a bucket for the findings, like gs://my-bucket/repair"
         )
-    schema = schema_of(request.table, request.declared)
+    schema = schema_of(request.table)
     if not schema.tiers:
         raise ServerProblem(f"table {request.table} has no aggregates to repair: its schema has no tiers")
     now_us = time.time_ns() // 1000 if now_us is None else now_us

@@ -71,7 +71,7 @@ class SchemaJson(_Json):
     rollups: list[RollupJson] = Field(description="What sensors are grouped by.")
     units: dict[str, str] = _UNITS
     metadata_in_keys: list[str] = Field(description="Metadata that a request needs to find a sensor's events.")
-    declared: dict[str, Any] = Field(description="The schema as tidetable table describe --toml prints it.")
+    declared: dict[str, Any] = Field(description="The schema as tidetable table describe --format toml prints it.")
 
 
 class _PageJson(_Json):

@@ -8,10 +8,9 @@ from pathlib import Path
 import click
 import uvicorn
 
-from pipeline.cli.options import FloatRange, InputPath, schema_options, table_options
+from pipeline.cli.options import FloatRange, InputPath, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.notation.web import is_loopback, read_token
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.private_apis.http_connections import MOST_CONNECTIONS, BoundedConnection
 from pipeline.serve.app import create_app
 from pipeline.serve.reads import Reads
@@ -41,7 +40,6 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
     help="The longest time that an answer may take.",
 )
 @table_options
-@schema_options
 def serve(
     host: str,
     port: int,
@@ -49,7 +47,6 @@ def serve(
     behind_proxy: bool,
     timeout: float,
     table: TableName,
-    declared: DeclaredSchema,
 ) -> None:
     """Serve a table over HTTP: a page for the browser, and an API.
 
@@ -64,7 +61,7 @@ def serve(
         token = read_token(token_file) if token_file else None
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--token-file") from error
-    reads = Reads.open(table, declared, timeout)
+    reads = Reads.open(table, timeout)
     listening = _listen(host, port)
     app = create_app(reads, token, None if behind_proxy or not is_loopback(host) else (*_LOOPBACK_NAMES, host))
     config = uvicorn.Config(

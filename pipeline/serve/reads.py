@@ -17,7 +17,6 @@ from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables.known_retention import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 
 # Reads at a time. Further requests wait for one of them: more threads would only make each read slower.
@@ -68,13 +67,13 @@ class Reads:
         connection.callback(self._threads.shutdown, cancel_futures=True)
 
     @classmethod
-    def open(cls, name: TableName, declared: DeclaredSchema, timeout_s: float) -> "Reads":
+    def open(cls, name: TableName, timeout_s: float) -> "Reads":
         """Connects to a table and reads its schema. Raises ServerProblem if it can't be read."""
         with ExitStack() as connection:
             check_emulator(BIGTABLE)  # a reader with patience waits, and a server that starts should not
             # Half of the time: an answer that names the cause is worth more than a timeout.
             rows = connection.enter_context(RowReader.open(name, timeout_s / 2))
-            return cls(rows, agreed_schema(rows, declared), timeout_s, connection.pop_all())
+            return cls(rows, agreed_schema(rows), timeout_s, connection.pop_all())
 
     def close(self) -> None:
         """Closes the connection."""

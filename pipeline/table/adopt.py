@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli.console import print_json_line
-from pipeline.cli.options import table_options
+from pipeline.cli.options import dry_run_option, json_option, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import schema_store, tables
@@ -32,8 +32,8 @@ from pipeline.table.schema_flags import SchemaFlags, schema_flags
     show_default=True,
     help="The number of raw rows, and of aggregate rows of each tier, to check; all if the table has no more.",
 )
-@click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@dry_run_option
+@json_option
 def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_json: bool) -> None:
     """Take over a table that another program created and filled in Tidetable's format.
 
@@ -57,7 +57,7 @@ def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_j
     with RowReader.open(table) as reader:
         Inspection(reader, schema, policies, sample, report).run()
     if not any(report.inspected.values()):
-        raise click.ClickException(f"table {table} has no rows; 'tidetable table create' with --apply stores a schema")
+        raise click.ClickException(f"table {table} has no rows; 'tidetable table apply' stores a schema")
     if report.fits and not dry_run:
         _store(table, schema, policies)
     if as_json:
@@ -81,7 +81,7 @@ def _with_policies_of(actual: Mapping[str, Policy], requested: TableSchema, repo
             continue
         completed = requested.completed(family, actual[family])
         if same_policy(policy, completed) or same_policy(policy, defaults[family]):
-            adds = "" if completed == actual[family] else "; 'tidetable table create --apply' adds maxversions=1"
+            adds = "" if completed == actual[family] else "; 'tidetable table apply' adds maxversions=1"
             report.families.append(f"family {family}: policy is {format_policy(actual[family])}{adds}")
         else:
             difference = tables.Difference(family, actual[family], policy)

@@ -8,7 +8,7 @@ import click
 
 from pipeline.cli.console import print_json_line
 from pipeline.cli.hints import ExampleGroup
-from pipeline.cli.options import table_options
+from pipeline.cli.options import dry_run_option, format_option, json_option, table_options, yes_option
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -32,7 +32,7 @@ _MOST_HELD = 50_000  # events, before their sensors' rows are written
 
 @click.group(cls=ExampleGroup)
 def table() -> None:
-    """Create, adopt, compare, describe or delete a table."""
+    """Create, change, adopt, compare, describe or delete a table."""
 
 
 table.add_command(adopt)
@@ -41,33 +41,40 @@ table.add_command(adopt)
 @table.command()
 @table_options
 @schema_flags
-@click.option(
-    "--apply",
-    "apply_changes",
-    is_flag=True,
-    help="Change an existing table: add families, set policies and store the schema. Never drops a family, and "
-    "refuses a schema that existing rows do not fit. A shorter policy collects older cells.",
-)
-def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
+@dry_run_option
+def create(table: TableName, flags: SchemaFlags, dry_run: bool) -> None:
     """Create the table with its families and its schema, or report how an existing table differs.
 
-    Settings without a flag come from the table's stored schema, or else from the default schema. A table that differs
-    stays unchanged, and the exit code is 1, unless you pass --apply.
+    Settings without an option come from the default schema. An existing table stays unchanged; if it differs, the exit
+    code is 1, and table apply changes it.
     """
-    present = tables.find(table)
-    if present is None:
+    if tables.find(table) is None:
         requested = flags.requested(TableSchema.for_new_table())
         _warn(requested)
+        if dry_run:
+            click.echo(f"table {table} would be created\nschema: {summary(requested)}")
+            return
         if tables.create(table, requested):
             _print_created(table, requested)
             return
-    comparison = Comparison.of(table, flags)
-    if present is not None:
-        _warn(comparison.requested)
-        for family in comparison.families:
-            if family.collects_more:
-                click.echo(f"warning: {family}, which collects older cells", err=True)
-    if comparison.same or not apply_changes:
+        _print_comparison(Comparison.of(table, flags))
+    else:
+        _print_comparison(_compared(table, flags))
+
+
+@table.command()
+@table_options
+@schema_flags
+@dry_run_option
+def apply(table: TableName, flags: SchemaFlags, dry_run: bool) -> None:
+    """Change an existing table: add families, set policies and store the schema.
+
+    Settings without an option come from the table's stored schema, or else from the default schema. Never drops a
+    family, and refuses a schema that existing rows do not fit. A shorter policy collects older cells. With --dry-run,
+    the exit code is 1 if the table differs.
+    """
+    comparison = _compared(table, flags)
+    if comparison.same or dry_run:
         _print_comparison(comparison)
         return
     for difference in comparison.lines():
@@ -87,12 +94,12 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
 @table.command()
 @table_options
 @schema_flags
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each difference.")
+@json_option
 def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
-    """Print how the table differs from the schema that the flags describe. Changes nothing.
+    """Print how the table differs from the schema that the options describe. Changes nothing.
 
-    Takes the flags of create. Without any, compares the table's families and policies with its stored schema. The exit
-    code is 0 for a table that matches, and 1 for one that differs.
+    Takes the options of create. Without any, compares the table's families and policies with its stored schema. The
+    exit code is 0 for a table that matches, and 1 for one that differs.
     """
     comparison = Comparison.of(table, flags)
     if as_json:
@@ -106,16 +113,18 @@ def diff(table: TableName, flags: SchemaFlags, as_json: bool) -> None:
 
 @table.command()
 @table_options
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-@click.option("--toml", "as_toml", is_flag=True, help="Print only the schema, as TOML for create --schema.")
-def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
-    """Print the table's schema, example row keys, and its families with their garbage collection policies."""
+@format_option("table", "json", "toml")
+def describe(table: TableName, output: str) -> None:
+    """Print the table's schema, example row keys, and its families with their garbage collection policies.
+
+    In TOML, prints only the schema, for --schema.
+    """
     families = {family: format_policy(policy) for family, policy in tables.describe(table).items()}
     schema = schema_store.read_schema(table)
-    if as_json:
+    if output == "json":
         of_schema = {"schema": None} if schema is None else description_of(schema)
         print_json_line({"table": str(table), **of_schema, "families": families})
-    elif as_toml:
+    elif output == "toml":
         if schema is None:
             raise click.ClickException(f"table {table} has no stored schema")
         click.echo(format_schema(schema, for_new_table=True), nl=False)
@@ -125,7 +134,7 @@ def describe(table: TableName, as_json: bool, as_toml: bool) -> None:
 
 @table.command()
 @table_options
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@yes_option
 def delete(table: TableName, yes: bool) -> None:
     """Delete the table and everything in it, after confirmation on a terminal or with --yes."""
     if not yes:
@@ -134,6 +143,15 @@ def delete(table: TableName, yes: bool) -> None:
         click.confirm(f"Delete table {table} and everything in it?", abort=True, err=True)
     tables.delete(table)
     click.echo(f"table {table} deleted")
+
+
+def _compared(table: TableName, flags: SchemaFlags) -> Comparison:
+    comparison = Comparison.of(table, flags)
+    _warn(comparison.requested)
+    for family in comparison.families:
+        if family.collects_more:
+            click.echo(f"warning: {family}, which collects older cells", err=True)
+    return comparison
 
 
 def _warn(schema: TableSchema) -> None:
@@ -145,7 +163,7 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
     click.echo(f"table {table} created")
     click.echo(f"schema: {summary(schema)}")
     if schema.latest is None and schema.tiers:
-        click.echo("no newest readings: 'read latest --all' will read each sensor's newest event")
+        click.echo("no newest readings: 'read latest-readings --all' will read each sensor's newest event")
     for family, policy in tables.policies_of(schema).items():
         click.echo(f"family {family}: policy is {format_policy(policy)}")
     if splits := schema.key.split_keys(tables.MAX_SPLITS):
@@ -173,7 +191,7 @@ def _print_comparison(comparison: Comparison) -> None:
     would = (
         "would not make these changes: not all of them are safe" if comparison.refusals else "would make these changes"
     )
-    click.echo(f"table {comparison.table} is unchanged; --apply {would}")
+    click.echo(f"table {comparison.table} is unchanged; 'tidetable table apply' {would}")
     sys.exit(1)
 
 

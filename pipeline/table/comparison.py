@@ -192,7 +192,7 @@ def print_description(table: TableName, schema: TableSchema | None, families: di
     """Prints the schema, examples and warnings as text, with the families that the server reports."""
     click.echo(f"table {table}")
     if schema is None:
-        click.echo("It has no stored schema; 'tidetable table create' with --apply stores one.")
+        click.echo("It has no stored schema; 'tidetable table apply' stores one.")
     else:
         click.echo(f"\n{format_schema(schema)}")
         for line in _lines_about_keys(schema):

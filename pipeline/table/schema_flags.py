@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipeline.cli.options import Command, InputText, Parsed, TextFile
+from pipeline.cli.options import Command, InputText, Parsed, schema_option
 from pipeline.cloud.tables.gc_rules import to_rule
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.documents import placed
@@ -139,12 +139,7 @@ class SchemaFlags:
 def schema_flags(command: Command) -> Command:
     """Adds ``--schema``, ``--key`` and the other schema flags. The command receives ``flags``, a SchemaFlags."""
 
-    @click.option(
-        "--schema",
-        type=TextFile(),
-        help="A file with the whole schema as TOML, or - for standard input. 'tidetable table describe --toml' "
-        "prints one.",
-    )
+    @schema_option
     @click.option(
         "--key",
         type=Parsed("template", KeyTemplate.parse),
@@ -198,7 +193,7 @@ def _from_file(file: InputText, others: SchemaFlags) -> SchemaFlags:
             "--schema describes the whole schema: of the other schema flags, only --gc can be combined with it"
         )
     if not file.text.strip():
-        raise click.UsageError(f"{file.name}: schema: the file is empty; 'describe --toml' prints the default schema")
+        raise click.UsageError(f"{file.name}: schema: the file is empty; 'table describe --format toml' prints one")
     flags = SchemaFlags(file.text, file.name, policies=others.policies)
     flags.requested(TableSchema.for_new_table())
     return flags

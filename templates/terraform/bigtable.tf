@@ -83,7 +83,7 @@ resource "google_bigtable_table" "sensors" {
     family = var.meta_family
   }
 
-  # "tidetable table create --apply" stores the table's schema in this family. Without a policy, it is never collected.
+  # "tidetable table apply" stores the table's schema in this family. Without a policy, it is never collected.
   column_family {
     family = "tidetable"
   }

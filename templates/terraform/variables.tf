@@ -303,7 +303,7 @@ variable "meta_family" {
 
 variable "more_families" {
   description = <<-EOT
-    Further column families of the table, for another schema than the default. tidetable table create --apply, which
+    Further column families of the table, for another schema than the default. tidetable table apply, which
     stores that schema, also sets their policies. Terraform drops families that are not listed here or above.
   EOT
   type        = set(string)
@@ -332,7 +332,7 @@ variable "more_tables" {
 variable "default_schema" {
   description = <<-EOT
     true: declare to the job that the table has the default schema, with the families above. The table that this module
-    creates stores no schema. false: the job uses the schema that tidetable table create --apply stored in the table.
+    creates stores no schema. false: the job uses the schema that tidetable table apply stored in the table.
   EOT
   type        = bool
   default     = true

@@ -86,7 +86,7 @@ def test_the_summary_as_json(table: TableName, tmp_path: Path) -> None:
     path = tmp_path / "a.ndjson"
     now = format_time(int(time.time()) * 1_000_000)
     path.write_text(f'{{"sensor_id": "A-1", "event_time": "{now}", "n": 1}}\n{{}}\n{{"n": 1e999}}\n')
-    result = backfill(table, path, "--json")
+    result = backfill(table, path, "--format=json")
     summary = json.loads(result.stdout)
     assert summary.pop("seconds") > 0
     assert summary == {
@@ -156,7 +156,7 @@ def test_a_record_for_each_reading_repeats_none(table: TableName, tmp_path: Path
     (tmp_path / "c.csv").write_text(text)
     both = backfill(table, tmp_path / "a.csv", tmp_path / "b.csv")
     assert both.stdout.count("\n") == 1
-    summary = json.loads(backfill(table, tmp_path / "[ac].csv", "--json").stdout)
+    summary = json.loads(backfill(table, tmp_path / "[ac].csv", "--format=json").stdout)
     assert (summary["events"], summary["distinct_events"], summary["repeated_readings"]) == (2, 1, 1)
 
 
@@ -166,7 +166,7 @@ def test_readings_with_several_values_are_counted_apart(table: TableName, tmp_pa
     (tmp_path / "a.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},1\n" for n, hour in enumerate(hours)))
     (tmp_path / "b.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},{n}\n" for n, hour in enumerate(hours)))
     (tmp_path / "c.csv").write_text(HEADER + "".join(f"A-{7 - n % 8},{hour},-1\n" for n, hour in enumerate(hours)))
-    summary = json.loads(backfill(table, tmp_path / "[abc].csv", "--json").stdout)
+    summary = json.loads(backfill(table, tmp_path / "[abc].csv", "--format=json").stdout)
     assert (summary["repeated_readings"], summary["lost_readings"]) == (1, 17)
     found = [(each["sensor_id"], each["event_time"], each["values"]) for each in summary["lost_examples"]]
     assert found == [("A-7", hours[0], [-1, 1]), ("A-6", hours[1], [-1, 1]), ("A-5", hours[2], [-1, 2])]
@@ -179,7 +179,7 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
         "t,flow,level\n2024-10-27 01:30,1.5,2\n2024-10-27 02:00,-2,\n2024-10-27 02:00,3,\nsoon,1,\n"
     )
     letters = tmp_path / "refused.ndjson"
-    arguments = tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml", "--dead-letters", letters, "--dry-run"
+    arguments = tmp_path / "a.csv", "--message-mapping", tmp_path / "a.toml", "--refused", letters, "--dry-run"
     result = backfill(table, *arguments)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{tmp_path}/a.csv:5: INVALID_EVENT_TIME: ")
@@ -199,7 +199,7 @@ def test_a_dry_run_shows_what_is_in_files(table: TableName, tmp_path: Path) -> N
     assert "    readings  flow=1.5, level=2" in lines
     assert keys(table) == []
     assert not letters.exists()
-    found = json.loads(backfill(table, *arguments, "--json").stdout)
+    found = json.loads(backfill(table, *arguments, "--format=json").stdout)
     assert found.pop("seconds") > 0
     first, *others = found.pop("first_records")
     assert first["events"][0]["readings"] == {"flow": 1.5, "level": 2.0}
@@ -248,11 +248,11 @@ def test_refused_records_are_reported_and_kept(table: TableName, tmp_path: Path)
     path.write_text(HEADER + "A-1,2024-05-01T08:00:00Z,1\nA-1,soon,1\n" + "A#1,2024-05-01T08:00:00Z,1\n" * 25)
     letters = tmp_path / "refused.ndjson.gz"
     Path(letters).write_text("of an earlier run")
-    refused = backfill(table, path, "--dead-letters", letters)
+    refused = backfill(table, path, "--refused", letters)
     assert refused.exit_code == 2
     assert refused.stderr.endswith(f"{letters} exists; set --force to replace it\n")
     assert Path(letters).read_text() == "of an earlier run"
-    result = backfill(table, path, "--dead-letters", letters, "--force")
+    result = backfill(table, path, "--refused", letters, "--force")
     assert "WARNING" not in result.stderr
     assert result.exit_code == 1
     lines = result.stderr.splitlines()
@@ -330,10 +330,10 @@ def test_an_input_is_never_replaced(
     Path("soft.csv").symlink_to("in.csv")
     Path("hard.csv").hardlink_to("in.csv")
     for inputs in (["in.csv"], ["*.csv"]):
-        result = backfill(table, *inputs, "--dead-letters", name)
+        result = backfill(table, *inputs, "--refused", name)
         assert result.exit_code == 2
         assert result.stderr.splitlines()[-1].startswith(f"Error: {name} is one of the input files, ")
-    result = backfill(table, "in.csv", "--dead-letters", "i[n].csv")
+    result = backfill(table, "in.csv", "--refused", "i[n].csv")
     assert result.exit_code == 2
     assert "can't contain *, ? or [" in result.stderr
     assert Path("in.csv").read_text() == content
@@ -353,10 +353,10 @@ def test_an_input_is_never_replaced(
             (),
             "Invalid value for '--attribute': '=b' is not NAME=VALUE, such as device=N-1",
         ),
-        (["a.csv", "--dead-letters", "nowhere/b.ndjson"], (), "--dead-letters: nowhere is not a directory"),
-        (["a.csv", "--dead-letters", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
+        (["a.csv", "--refused", "nowhere/b.ndjson"], (), "--refused: nowhere is not a directory"),
+        (["a.csv", "--refused", "b.ndjson/"], (), "b.ndjson/ is the path of a folder"),
         (["file:///a.csv"], (), "file:///a.csv: files are local paths, without file://, or objects in a bucket"),
-        (["a.csv", "--dead-letters", "/dev/null"], (), "--dead-letters: /dev/null is not a regular file"),
+        (["a.csv", "--refused", "/dev/null"], (), "--refused: /dev/null is not a regular file"),
         (["a.csv"], ("--runnr=DirectRunner",), "unknown argument --runnr=DirectRunner; did you mean --runner?"),
         (
             ["a.csv"],
@@ -414,7 +414,7 @@ def test_a_full_disk(table: TableName, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(FileSystems, "create", full)
     source, letters = tmp_path / "in.csv", tmp_path / "refused.ndjson"
     source.write_text(HEADER + "A-1,soon,1\n")
-    result = backfill(table, source, "--dead-letters", letters)
+    result = backfill(table, source, "--refused", letters)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == f"Error: {letters}: No space left on device\n"
 
@@ -434,7 +434,7 @@ def test_files_in_a_bucket(table: TableName, storage: Storage) -> None:
     storage.write("in/a.csv.gz", gzip.compress(content.encode()))
     storage.write("in/b.csv", content.encode())
     letters = f"gs://{BUCKET}/out/refused.ndjson"
-    result = backfill(table, f"gs://{BUCKET}/in/*", "--dead-letters", letters)
+    result = backfill(table, f"gs://{BUCKET}/in/*", "--refused", letters)
     assert result.exit_code == 1, result.output
     assert result.stdout.startswith("2 files, 4 records, 2 events: ")
     assert result.stderr.splitlines() == [
@@ -543,7 +543,7 @@ def test_files_of_one_sensor(table: TableName, tmp_path: Path) -> None:
     )
     mapping.write_text(text)
     for inputs, letters in ((paths, refused), ([refused], again)):
-        loaded = backfill(table, *inputs, "--message-mapping", mapping, "--dead-letters", letters, "--json")
+        loaded = backfill(table, *inputs, "--message-mapping", mapping, "--refused", letters, "--format=json")
         assert (loaded.exit_code, json.loads(loaded.stdout)["refused"]) == (1, 2)
     mapping.write_text(f'null = "x"\n{text}')
     assert backfill(table, again, "--message-mapping", mapping).exit_code == 0
@@ -564,7 +564,7 @@ def test_a_german_spreadsheet_through_a_mapping(table: TableName, tmp_path: Path
     )
     letters = tmp_path / "refused.ndjson"
     mapping = tmp_path / "german.toml"
-    result = backfill(table, tmp_path / "a.csv", "--message-mapping", mapping, "--dead-letters", letters, "--json")
+    result = backfill(table, tmp_path / "a.csv", "--message-mapping", mapping, "--refused", letters, "--format=json")
     summary = json.loads(result.stdout)
     counts = ("records", "events", "skipped", "refused", "malformed")
     assert (result.exit_code, [summary[name] for name in counts]) == (1, [4, 2, 1, 1, 0])

@@ -122,7 +122,7 @@ def test_every_way_writes_the_same_table(bigtable: str, tmp_path: Path, monkeypa
         monkeypatch.setattr(here, "processes_for", lambda _files, count=processes: count)
         monkeypatch.setattr(here, "_ROUND_BYTES", round_bytes)
         table = created(schema())
-        result = backfill(table, *paths, "--json")
+        result = backfill(table, *paths, "--format=json")
         found = json.loads(result.stdout)
         assert (result.exit_code, found["records"], found["raw_rows"]) == (1, 4 * 145, 4 * 144)
         assert found["refused_by_file"] == job.of_files == {str(path): 1 for path in paths}
@@ -176,7 +176,7 @@ def interrupted(
         return load(steps, number, part)
 
     monkeypatch.setattr(here._Steps, "load", loaded)
-    result = backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson")
+    result = backfill(table, *paths, "--refused", tmp_path / "refused.ndjson")
     assert (result.exit_code, result.stdout) == (130, "")
     assert "run the same command again to go on" in result.stderr
     read.append("interrupted")
@@ -190,7 +190,7 @@ def test_an_interrupted_backfill_goes_on(
     table, paths, read = interrupted
     letters = tmp_path / "refused.ndjson"
     assert not letters.exists()
-    result = backfill(table, *paths, "--dead-letters", letters)
+    result = backfill(table, *paths, "--refused", letters)
     assert read == [str(paths[0]), str(paths[1]), "interrupted", str(paths[2]), str(paths[3])]
     assert result.stdout.startswith(f"4 files, {4 * 145} records, {4 * 144} events: {4 * 144} raw rows and ")
     assert "of these, an earlier run that was interrupted had written 2 files\n" in result.stdout
@@ -207,7 +207,7 @@ def test_what_has_changed_is_read_again(interrupted: tuple[TableName, list[Path]
     """A file with the same size and other content is not done."""
     table, paths, read = interrupted
     paths[0].write_text(paths[0].read_text().replace("soon", "late"))
-    backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson")
+    backfill(table, *paths, "--refused", tmp_path / "refused.ndjson")
     assert read[3:] == [str(paths[0]), str(paths[2]), str(paths[3])]
 
 
@@ -238,7 +238,7 @@ def test_it_begins_anew(interrupted: tuple[TableName, list[Path], list[str]], tm
         tables.delete(table)
         tables.create(table, schema())
     options = {"restart": ["--restart"], "another time unit": ["--time-unit=s"]}.get(how, [])
-    backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson", *options)
+    backfill(table, *paths, "--refused", tmp_path / "refused.ndjson", *options)
     assert read[3:] == list(map(str, paths))
 
 
@@ -276,7 +276,7 @@ def test_rows_that_bigtable_refuses_are_dead_letters(
     with BigtableProxy(bigtable) as proxy:
         monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", proxy.address)
         proxy.mutations = first(1, refusing_rows(StatusCode.INVALID_ARGUMENT, one_in=10))
-        result = backfill(table, path, "--dead-letters", letters)
+        result = backfill(table, path, "--refused", letters)
     monkeypatch.setenv("BIGTABLE_EMULATOR_HOST", bigtable)
     found = cells(table)
     raw = [key for key in found if key.startswith(b"s")]

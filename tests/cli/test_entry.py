@@ -48,7 +48,7 @@ sys.meta_path.insert(0, Interrupts())
 def test_ctrl_c_during_the_imports_of_a_command(module):
     """Ctrl-C ends the command at once with 130, and prints nothing; so it does while the command imports more."""
     ran = start(
-        interrupting(module, TOOLBOX), "read", "latest", "s", "--project=my-project", "--instance=i", "--table=t"
+        interrupting(module, TOOLBOX), "read", "latest-events", "s", "--project=my-project", "--instance=i", "--table=t"
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
 

@@ -18,6 +18,7 @@ def test_every_help_ends_with_an_example(path, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "readings.csv").touch()
     (tmp_path / "rules.toml").touch()
+    (tmp_path / "schema.toml").touch()
     printed = click.Context(command, info_name=path).get_help().split("Example:\n")[-1]
     *exports, line = re.sub(r" \\\n +", " ", printed).strip().splitlines()
     environment = dict(re.findall(r"(\w+)=(\S+)", " ".join(exports)))
@@ -38,10 +39,14 @@ SUBSCRIPTION = ["--subscription", "projects/my-project/subscriptions/sub"]
     [
         (["reed"], "No such command 'reed'. Did you mean 'read'?"),
         (["Publish"], "No such command 'Publish'. Did you mean 'publish'?"),
-        (["latest", "s"], "No such command 'latest'. Did you mean 'read latest'?"),
+        (["aggregates", "s"], "No such command 'aggregates'. Did you mean 'read aggregates'?"),
+        (["read", "range"], "No such command 'range'. Did you mean 'read events'?"),
+        (["read", "latest"], "No such command 'latest'. Did you mean 'read latest-events or latest-readings'?"),
+        (["read", "events", "s", "--json"], "No such option '--json'. Did you mean '--format json'?"),
+        (["dead-letters", "list", "--since=-1d"], "No such option '--since'. Did you mean '--from'?"),
         (["xyz"], "No such command 'xyz'.\n"),
-        (["read", "ranges"], "No such command 'ranges'. Did you mean 'range'?"),
-        (["read", "latest", "s", "--projekt", "p"], "No such option '--projekt'. Did you mean '--project'?"),
+        (["read", "event"], "No such command 'event'. Did you mean 'events'?"),
+        (["read", "latest-events", "s", "--projekt", "p"], "No such option '--projekt'. Did you mean '--project'?"),
         (
             ["dead-letters", "list", *SUBSCRIPTION, "--reason", "missing_sensor"],
             "Did you mean 'MISSING_SENSOR_ID'?",

@@ -13,7 +13,7 @@ PROFILES = """
 project = "my-project"
 instance = "i"
 table = "t"
-raw_family = "r"
+app_profile = "r"
 
 [profiles.default."read plot"]
 metric = "temperature"
@@ -25,11 +25,11 @@ instance = "i"
 table = "t"
 metric = ["a", "b c"]
 limit = 5
-json = true
+format = "json"
 """
 
 TABLE = {"TIDETABLE_PROJECT": "my-project", "TIDETABLE_INSTANCE": "i", "TIDETABLE_TABLE": "t"}
-CONSENT = {"--accept-expired", "--ack", "--apply", "--dry-run", "--force", "--yes"}
+CONSENT = {"--accept-expired", "--ack", "--dry-run", "--force", "--yes"}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_the_default_profile(write):
     write(PROFILES)
     given = params(["table", "describe"])
     assert (given["project"], given["table"]) == ("my-project", "t")
-    assert params(["read", "latest", "s"])["raw_family"] == "r"
+    assert params(["read", "latest-events", "s"])["app_profile"] == "r"
 
 
 def test_values_of_one_command(write):
@@ -60,7 +60,7 @@ def test_values_of_one_command(write):
     given = params(["read", "plot", "s"])
     assert "temperature" in (given["metric"] if "metric" in given else given["metrics"])
     assert given["start"].us() == 1_771_286_400_000_000
-    assert params(["read", "latest", "s"])["metrics"] == ()
+    assert params(["read", "latest-events", "s"])["metrics"] == ()
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_values_of_one_command(write):
 def test_another_profile(write, arguments, environment):
     """Nothing comes from the default profile then. Lists set repeatable options, with spaces in values."""
     write(PROFILES)
-    given = params([*arguments, "read", "range", "s"], environment)
-    assert (given["project"], given["raw_family"], given["metrics"]) == ("my-project-2", None, ("a", "b c"))
+    given = params([*arguments, "read", "events", "s"], environment)
+    assert (given["project"], given["app_profile"], given["metrics"]) == ("my-project-2", "", ("a", "b c"))
     assert given["limit"] == 5
-    assert params([*arguments, "table", "describe"], environment)["as_json"] is True
+    assert params([*arguments, "table", "describe"], environment)["output"] == "json"
 
 
 def test_precedence(write):
@@ -166,6 +166,7 @@ def test_a_variable_means_the_same_in_every_command():
         for option, names in settings_of(command):
             for name in names if path != "run" else ():  # it passes on text, which the job parses
                 kinds[name].add((option.type.name, tuple(getattr(option.type, "choices", ())), option.is_flag))
+    kinds.pop("format")  # json everywhere; some commands have more
     kinds.pop("sensor")  # the id of a sensor everywhere; repair checks that it can be one
     assert {name for name, found in kinds.items() if len(found) > 1} <= OF_ONE_COMMAND
     assert not COMMAND_LINE_ONLY & set(kinds)
@@ -173,26 +174,25 @@ def test_a_variable_means_the_same_in_every_command():
 
 def test_a_variable_counts_where_the_command_line_is_silent():
     """The command line goes first; an empty variable counts as not set."""
-    given = params(["read", "latest", "s"], TABLE | {"TIDETABLE_METRIC": "a b"})
+    given = params(["read", "latest-events", "s"], TABLE | {"TIDETABLE_METRIC": "a b"})
     assert (given["project"], given["instance"], given["table"], given["metrics"]) == (
         "my-project",
         "i",
         "t",
         ("a", "b"),
     )
-    assert params(["table", "describe"], TABLE | {"TIDETABLE_JSON": "1"})["as_json"] is True
-    assert params(["read", "latest", "s", "--table", "other"], TABLE)["table"] == "other"
+    assert params(["table", "describe"], TABLE | {"TIDETABLE_FORMAT": "json"})["output"] == "json"
+    assert params(["read", "latest-events", "s", "--table", "other"], TABLE)["table"] == "other"
     assert params(["table", "delete", "--table", "other"], {**TABLE, "TIDETABLE_TABLE": ""})["table"] == "other"
 
 
 def test_a_variable_of_one_command():
     """It goes before the one that all commands share, and is the only one where commands differ."""
-    environment = TABLE | {"TIDETABLE_TABLE_DELETE_TABLE": "special", "TIDETABLE_SENSORS": "x-"}
+    environment = TABLE | {"TIDETABLE_TABLE_DELETE_TABLE": "special", "TIDETABLE_OUTPUT": "x"}
     assert params(["table", "delete"], environment)["table"] == "special"
     assert params(["table", "describe"], environment)["table"] == "t"
-    day = ["--from", "2026-02-17", "--to", "2026-02-18"]
-    assert params(["read", "prefix", *day], environment)["sensors"] == ""
-    assert params(["read", "prefix", *day], TABLE | {"TIDETABLE_READ_PREFIX_SENSORS": "x-"})["sensors"] == "x-"
+    assert params(["read", "events", "--all"], environment)["out"] == ""
+    assert params(["read", "events", "--all"], TABLE | {"TIDETABLE_READ_EVENTS_OUTPUT": "x"})["out"] == "x"
 
 
 def test_consent_is_given_on_the_command_line_only():

@@ -19,10 +19,10 @@ def test_help_has_sections():
         "Run": ["plan", "table", "mapping", "alerts", "run"],
         "Feed": ["simulate", "publish", "backfill"],
         "Read": ["read", "results", "serve"],
-        "Keep right": ["dead-letters", "forget", "repair"],
+        "Maintain": ["dead-letters", "forget", "repair"],
     }
     output = CliRunner().invoke(main, ["read", "--help"]).output.partition("Commands:\n")[2]
-    assert re.findall(r"^  (\w+)", output, re.MULTILINE)[:3] == ["sensors", "latest", "range"]
+    assert re.findall(r"^  ([\w-]+)", output, re.MULTILINE)[:3] == ["sensors", "latest-events", "latest-readings"]
 
 
 def test_version():

@@ -31,7 +31,10 @@ NEVER = {
     "tomlkit",
 }
 CLIENTS = {"google.api_core", "google.auth", "google.cloud.bigtable_v2", "grpc", "proto", "requests"}
-READING = [["read"], *(["read", name] for name in ("latest", "range", "prefix", "aggregates", "sensors", "plot"))]
+READING = [
+    ["read"],
+    *(["read", name] for name in ("latest-events", "latest-readings", "events", "aggregates", "sensors", "plot")),
+]
 
 
 def loaded_by(*arguments):
@@ -61,6 +64,6 @@ def test_a_reading(bigtable):
     tables.create(name, lasting(TableSchema.default()))
     write(name, [raw_row(Event("s", 1_771_324_200_000_000, {"t": 21.5}, {}))])
     place = [f"--project={name.project}", f"--instance={name.instance}", f"--table={name.table}"]
-    loaded, printed = loaded_by("read", "latest", "s", *place, "--json")
+    loaded, printed = loaded_by("read", "latest-events", "s", *place, "--format=json")
     assert json.loads(printed)["readings"] == {"t": 21.5}
     assert sorted(NEVER & loaded) == []

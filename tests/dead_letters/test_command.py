@@ -43,7 +43,7 @@ def test_list_groups_by_reason_and_sensor(inbox: Inbox) -> None:
     """The most frequent reason and its largest group are first; each has a count, its times and an example."""
     publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("a"), of_sensor("b"), FOREIGN])
     publish(inbox, refused(Message(b"\xff", {})))
-    first, *others = lines(command("list", inbox, "--json"))
+    first, *others = lines(command("list", inbox, "--format=json"))
     assert first == {
         "reason": "NO_READINGS",
         "sensor_id": "a",
@@ -78,15 +78,18 @@ def test_list_as_a_table(inbox: Inbox) -> None:
         (["--reason", "NO_READINGS"], ["a", "b"]),
         (["--reason", "NO_READINGS", "--reason", "UNPARSEABLE"], ["a", "b", "c"]),
         (["--sensor", "a", "--sensor", "c", "--sensor", "d"], ["a", "c"]),
-        (["--since", "2026-02-17T10:30"], ["b", "c"]),
-        (["--since", "2026-02-17T09:30", "--until", "2026-02-17T10:30"], ["a"]),
+        (["--from", "2026-02-17T10:30"], ["b", "c"]),
+        (["--from", "2026-02-17T09:30", "--to", "2026-02-17T10:30"], ["a"]),
     ],
 )
 def test_filters(inbox: Inbox, filters: list[str], sensors: list[str]) -> None:
     """Every command selects by reason, sensor and time."""
     publish(inbox, [of_sensor("a", when=NOW - HOUR), of_sensor("b"), of_sensor("c", Reason.UNPARSEABLE)])
-    assert [group["sensor_id"] for group in lines(command("list", inbox, "--json", *filters))] == sensors
-    assert sorted(one["events"][0]["sensor_id"] for one in lines(command("show", inbox, "--json", *filters))) == sensors
+    assert [group["sensor_id"] for group in lines(command("list", inbox, "--format=json", *filters))] == sensors
+    assert (
+        sorted(one["events"][0]["sensor_id"] for one in lines(command("show", inbox, "--format=json", *filters)))
+        == sensors
+    )
 
 
 def test_show_prints_everything(inbox: Inbox) -> None:
@@ -95,7 +98,7 @@ def test_show_prints_everything(inbox: Inbox) -> None:
     data = event.SerializeToString()
     attributes = {"site": "x", "topic": "weather", "dead_letter_replays": "2"}
     publish(inbox, refused(Message(data, attributes, "4711", ordering_key="key")))
-    [letter] = lines(command("show", inbox, "--json"))
+    [letter] = lines(command("show", inbox, "--format=json"))
     assert letter == {
         "reason": "EVENT_TIME_IN_FUTURE",
         "detail": "event_time 2026-02-17T10:00:00.000001Z is after 2026-02-17T10:00:00Z",
@@ -145,18 +148,18 @@ def test_show_decodes_by_mappings(inbox: Inbox, tmp_path: Path) -> None:
     unknown = BadData(Reason.UNKNOWN_MESSAGE_TYPE, "x")
     for data in (b'{"id": "a", "at": "2026-02-17T10:30:00Z", "t": 1}', b'{"id": "a"}'):
         publish(inbox, [dead_letter(Message(data, {"message_type": "json"}, data.hex(), NOW), unknown, "s", NOW)])
-    shown = lines(command("show", inbox, f"--message-mapping={mapping}", "--json"))
+    shown = lines(command("show", inbox, f"--message-mapping={mapping}", "--format=json"))
     assert sorted((letter["mapped"]["events"] for letter in shown), key=len) == [
         [],
         [{"sensor_id": "a", "event_time": "2026-02-17T10:30:00Z", "readings": {"t": 1}, "metadata": {}}],
     ]
-    assert len(lines(command("show", inbox, f"--message-mapping={mapping}", "--sensor=a", "--json"))) == 1
+    assert len(lines(command("show", inbox, f"--message-mapping={mapping}", "--sensor=a", "--format=json"))) == 1
     text = command("show", inbox, f"--message-mapping={mapping}").stdout
     assert "  mapped        json: 1 event\n" in text
     assert "  event time    2026-02-17T10:30:00Z\n" in text
     assert "  mapped        json: refused: MISSING_EVENT_TIME: the mapping finds no time" in text
-    assert "mapped" not in lines(command("show", inbox, "--json"))[0]
-    table = command("show", inbox, f"--message-mapping={mapping}", "--output=csv").stdout
+    assert "mapped" not in lines(command("show", inbox, "--format=json"))[0]
+    table = command("show", inbox, f"--message-mapping={mapping}", "--format=csv").stdout
     assert next(csv.reader(io.StringIO(table)))[-1] == "mapped"
 
 
@@ -169,8 +172,8 @@ def test_every_command_finds_the_sensors_of_other_types(inbox: Inbox, tmp_path: 
         data = json.dumps({"id": sensor, "at": "2026-02-17T10:30:00Z", "t": 1}).encode()
         publish(inbox, [dead_letter(Message(data, {"message_type": "json"}, sensor, NOW), late, "s", NOW)])
     with_mapping = ("--message-mapping", str(mapping), "--sensor", "a")
-    assert [group["sensor_id"] for group in lines(command("list", inbox, "--json", *with_mapping))] == ["a"]
-    dry = command("replay", inbox, "--topic", job.topic, "--dry-run", "--json", *with_mapping)
+    assert [group["sensor_id"] for group in lines(command("list", inbox, "--format=json", *with_mapping))] == ["a"]
+    dry = command("replay", inbox, "--topic", job.topic, "--dry-run", "--format=json", *with_mapping)
     assert lines(dry)[0]["replayed"] == 1
     exported = tmp_path / "letters.ndjson"
     assert command("export", inbox, str(exported), *with_mapping).exit_code == 0
@@ -201,16 +204,16 @@ def test_a_mapping_that_does_not_hold(inbox: Inbox, tmp_path: Path) -> None:
 def test_show_takes_no_more_than_the_limit(inbox: Inbox) -> None:
     """The limit is ten by default."""
     publish(inbox, [of_sensor(f"s-{n}") for n in range(30)])
-    assert len(lines(command("show", inbox, "--json"))) == 10
-    assert len(lines(command("show", inbox, "--json", "--limit", "3", "--reason", "NO_READINGS"))) == 3
+    assert len(lines(command("show", inbox, "--format=json"))) == 10
+    assert len(lines(command("show", inbox, "--format=json", "--limit", "3", "--reason", "NO_READINGS"))) == 3
 
 
 def test_max_is_reported(inbox: Inbox) -> None:
-    """If --max ends the scan, standard error says that there may be more."""
+    """If --scan-limit ends the scan, standard error says that there may be more."""
     publish(inbox, [of_sensor("a") for _ in range(5)])
-    result = command("list", inbox, "--max", "3")
+    result = command("list", inbox, "--scan-limit", "3")
     assert result.exit_code == 0
-    assert result.stderr == "read 3 dead letters, the limit set by --max; there may be more\n"
+    assert result.stderr == "read 3 dead letters, the limit set by --scan-limit; there may be more\n"
 
 
 def test_nothing_waits(inbox: Inbox) -> None:
@@ -250,9 +253,9 @@ def test_a_missing_subscription(pubsub: str) -> None:
         ([], "Missing option '--subscription'"),
         (["--subscription", "s"], "write projects/PROJECT/subscriptions/SUBSCRIPTION"),
         (["--subscription", NOWHERE, "--reason", "BAD_MOOD"], "'BAD_MOOD' is not one of 'UNKNOWN_MESSAGE_TYPE'"),
-        (["--subscription", NOWHERE, "--since", "tomorrow"], "'tomorrow' is not a time"),
-        (["--subscription", NOWHERE, "--since", "2026-02-18", "--until", "2026-02-18"], "must be after --since"),
-        (["--subscription", NOWHERE, "--max", "0"], "0 is not in the range 1<=x<=1000000000"),
+        (["--subscription", NOWHERE, "--from", "tomorrow"], "'tomorrow' is not a time"),
+        (["--subscription", NOWHERE, "--from", "2026-02-18", "--to", "2026-02-18"], "must be after --from"),
+        (["--subscription", NOWHERE, "--scan-limit", "0"], "0 is not in the range 1<=x<=1000000000"),
         (["--subscription", NOWHERE, "--wait", "long"], "'long' is not a duration"),
     ],
 )
@@ -270,7 +273,7 @@ def test_an_interrupt_prints_and_returns_messages(inbox: Inbox) -> None:
     process = subprocess.Popen(
         [
             *[*TIDETABLE, "dead-letters", "list"],
-            *["--subscription", inbox.subscription, "--wait", "60s", "--json"],
+            *["--subscription", inbox.subscription, "--wait", "60s", "--format=json"],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -294,9 +297,9 @@ def test_the_help_explains_failed_deliveries() -> None:
 def test_csv_and_parquet(inbox: Inbox) -> None:
     """Groups and letters are flat: what JSON nests is JSON text."""
     publish(inbox, [of_sensor("a")])
-    [group] = csv.DictReader(io.StringIO(command("list", inbox, "--output", "csv").stdout))
+    [group] = csv.DictReader(io.StringIO(command("list", inbox, "--format", "csv").stdout))
     assert (group["reason"], group["sensor_id"], group["count"]) == ("NO_READINGS", "a", "1")
-    printed = command("show", inbox, "--output", "parquet").stdout_bytes
+    printed = command("show", inbox, "--format", "parquet").stdout_bytes
     [letter] = pyarrow.parquet.read_table(io.BytesIO(printed)).to_pylist()
     assert json.loads(letter["attributes"])["site"] == "x"
     assert json.loads(letter["events"])[0]["sensor_id"] == "a"

@@ -43,7 +43,7 @@ REPLAYED = {"dead_letter_replays": "1", "dead_letter_publish_time": "2026-02-17T
 
 
 def replay(letters: Inbox, job: Inbox, *arguments: str, code: int = 0) -> dict:
-    result = command("replay", letters, "--topic", job.topic, "--json", *arguments)
+    result = command("replay", letters, "--topic", job.topic, "--format=json", *arguments)
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
@@ -59,7 +59,7 @@ def test_a_full_circle(letters: Inbox, job: Inbox) -> None:
         message_of(others),
     ]
     publish(letters, [letter for message in messages for letter in refused(message)])
-    counts = [json.loads(line)["count"] for line in command("list", letters, "--json").stdout.splitlines()]
+    counts = [json.loads(line)["count"] for line in command("list", letters, "--format=json").stdout.splitlines()]
     assert sum(counts) == 4
 
     assert replay(letters, job)["replayed"] == 4
@@ -82,7 +82,7 @@ def test_a_full_circle(letters: Inbox, job: Inbox) -> None:
 
 
 def test_at_most(letters: Inbox, job: Inbox) -> None:
-    """A message that is refused repeatedly is replayed --at-most times, by default three, and then stays."""
+    """A message that is refused repeatedly is replayed --max-replays times, by default three, and then stays."""
     publish(letters, refused(Message(b"\xff", {"site": "x"})))
     for replays in ("1", "2", "3"):
         assert replay(letters, job)["replayed"] == 1
@@ -95,7 +95,7 @@ def test_at_most(letters: Inbox, job: Inbox) -> None:
     result = command("replay", letters, "--topic", job.topic)
     assert "0 dead letters replayed" in result.stdout
     assert "left on the subscription: 1 already replayed 3 times" in result.stdout
-    assert replay(letters, job, "--at-most", "4")["replayed"] == 1
+    assert replay(letters, job, "--max-replays", "4")["replayed"] == 1
 
 
 def test_foreign_messages_stay(letters: Inbox, job: Inbox) -> None:
@@ -191,7 +191,7 @@ def test_a_failing_server_ends_with_counts(letters: Inbox, job: Inbox, monkeypat
     publish(letters, [of_sensor(sensor) for sensor in "abcde"])
     sent: list[Message] = []
     refusing(monkeypatch, lambda message: len(sent) >= 2 or sent.append(message) is not None, ServerProblem)
-    result = command("replay", letters, "--topic", job.topic, "--rate", "10", "--json")
+    result = command("replay", letters, "--topic", job.topic, "--rate", "10", "--format=json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["replayed"] == 2
     assert result.stderr == f"Error: topic {job.topic}: no good\n"
@@ -269,7 +269,7 @@ def test_a_missing_topic_removes_nothing(letters: Inbox) -> None:
     [
         ([], "Missing option '--topic'"),
         (["--topic", "events"], "write projects/PROJECT/topics/TOPIC"),
-        (["--topic", NO_TOPIC, "--at-most", "0"], "0 is not in the range 1<=x<=1000"),
+        (["--topic", NO_TOPIC, "--max-replays", "0"], "0 is not in the range 1<=x<=1000"),
         (["--topic", NO_TOPIC, "--rate", "0"], "0.0 is not in the range x>0"),
         (["--topic", NO_TOPIC, "--limit", "0"], "0 is not in the range 1<=x<=1000000000"),
     ],
@@ -288,7 +288,7 @@ def test_an_interrupt_leaves_the_rest(letters: Inbox, job: Inbox) -> None:
     process = subprocess.Popen(
         [
             *[*TIDETABLE, "dead-letters", "replay"],
-            *["--subscription", letters.subscription, "--topic", job.topic, "--rate", "10", "--json"],
+            *["--subscription", letters.subscription, "--topic", job.topic, "--rate", "10", "--format=json"],
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

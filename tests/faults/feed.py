@@ -144,7 +144,7 @@ def tidetable(
 def repair(
     resources: Resources, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess:
-    """Repairs the last days, today as well: with ``--force``, the windows in progress."""
+    """Repairs the last days, today as well: with ``--include-unsettled``, the windows in progress."""
     today = now_us() // DAY_US * DAY_US
     start, end = (
         datetime.fromtimestamp(time_us // SECOND_US, UTC).strftime("%Y-%m-%dT%H:00:00Z")

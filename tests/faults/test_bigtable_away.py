@@ -93,7 +93,7 @@ def test_refuses_half_of_each_request(resources, bigtable, log, feed, tmp_path, 
         file = feed.write(tmp_path / "feed.pb")
         for done in (
             tidetable("backfill", resources, file, "--allowed-lateness", "0s", environment=environment),
-            repair(resources, "--force", environment=environment),
+            repair(resources, "--include-unsettled", environment=environment),
         ):
             assert done.returncode == 0, done.stdout + done.stderr
     feed.assert_exact()
@@ -115,7 +115,7 @@ def test_refuses_reads(resources, bigtable, log, feed, tmp_path):
             assert second.stop() == 0
         assert proxy.failed[StatusCode.UNAVAILABLE] == 4
         proxy.reads = first(4, lambda _: ReadAction(StatusCode.UNAVAILABLE, messages=1))
-        audit = repair(resources, "--force", "--dry-run", environment=environment)
+        audit = repair(resources, "--include-unsettled", "--dry-run", environment=environment)
         assert audit.returncode == 0, audit.stdout + audit.stderr
         assert proxy.failed[StatusCode.UNAVAILABLE] == 8
     feed.assert_exact()
@@ -145,7 +145,7 @@ def test_refuses_for_good(resources, bigtable, log, feed, tmp_path, healed_by):
             feed.publish(messages)
             feed.wait_read()
             assert second.stop() == 0
-    done = repair(resources, "--force")  # including the hour in progress, which no job writes now
+    done = repair(resources, "--include-unsettled")  # including the hour in progress, which no job writes now
     assert done.returncode == 0, done.stderr
     feed.assert_exact()
     *_, last = log.read_text().splitlines()

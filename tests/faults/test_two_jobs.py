@@ -66,6 +66,6 @@ def test_statistics_that_continue_from_the_other_jobs_readings(resources, log, t
             if number % 8 == 7:
                 eventually(lambda number=number: len(resources.raw_keys()) == number + 1, 60)
         assert (one.stop(), other.stop()) == (0, 0)
-    done = repair(resources, "--force")
+    done = repair(resources, "--include-unsettled")
     assert done.returncode == 0, done.stderr
     courses.check(courses.stored(resources.table, schema), readings)

@@ -65,7 +65,7 @@ def test_nothing_is_left(table):
     ]
     assert "What can bring rows back: a running job" in result.stderr
     assert sensors(table) == (["a-1", "ab"], ["a-1", "ab"])
-    again = forget(table, "a", "--yes", "--json")
+    again = forget(table, "a", "--yes", "--format=json")
     assert json.loads(again.stdout) == {
         "sensor_id": "a",
         "raw_rows": 0,
@@ -107,7 +107,7 @@ def test_contributions_to_roll_ups(bigtable, monkeypatch):
         text,
     )
     which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
-    span = ["--from", "2026-01-01", "--to", "2026-01-02", "--force"]
+    span = ["--from", "2026-01-01", "--to", "2026-01-02", "--include-unsettled"]
     for more in ([], ["--rollups"]):
         repaired = CliRunner().invoke(main, ["repair", *which, *span, *more])
         assert repaired.exit_code == 0, repaired.output
@@ -144,7 +144,7 @@ def test_rows_that_come_back_are_found(table, monkeypatch):
         write(table, [raw_row(Event("a", T, {"t": 1.0}, {}))])
 
     monkeypatch.setattr(Rewriter, "delete_rows", delete_and_write)
-    result = forget(table, "a", "--yes", "--json")
+    result = forget(table, "a", "--yes", "--format=json")
     assert (result.exit_code, json.loads(result.stdout)["left"]) == (1, 1)
     assert "a has rows again: 1 raw row; something still writes them" in result.stderr
 

@@ -104,7 +104,7 @@ def test_the_advice_keeps_policies_and_names(resources, capsys, no_run):
     name = TableName(PROJECT, "instance", "kept")
     tables.create_bare(name, {"raw": parse_policy("maxage=3650d"), "numbers": parse_policy("maxage=730d")})
     _, line = refusal(capsys, resources.flags(bigtable_table="kept", stats_family="numbers"))
-    assert run_advice(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d", "--apply"]
+    assert run_advice(line)[-5:] == ["--stats-family", "numbers", "--gc", "raw=maxage=3650d"]
     assert {family: format_policy(policy) for family, policy in tables.describe(name).items()} == {
         "raw": "maxage=3650d",
         "numbers": "maxage=730d || maxversions=1",
@@ -125,7 +125,7 @@ def test_a_table_that_keeps_older_rows_of_windows(resources, capsys, ran):
     warned = [line for line in capsys.readouterr().err.splitlines() if "older" in line or "newest" in line]
     assert len(warned) == 1
     assert "the policy of family stats is never" in warned[0]
-    assert "tidetable table create --apply adds maxversions=1" in warned[0]
+    assert "tidetable table apply adds maxversions=1" in warned[0]
     tables.apply(name, tables.differences(tables.describe(name), tables.policies_of(TableSchema.default())))
     assert main(resources.flags(bigtable_table=name.table)) == 0
     assert "policy" not in capsys.readouterr().err

@@ -22,7 +22,7 @@ def test_the_demo_fails_on_a_difference(pubsub, bigtable, tmp_path, monkeypatch)
             forgotten.append(event)
 
     monkeypatch.setattr(Expectation, "add", forget_one)
-    result = CliRunner().invoke(main, ["demo", "--sensors=1", f"--chart={tmp_path / 'band.png'}"])
+    result = CliRunner().invoke(main, ["demo", "--sensor-count=1", f"--chart={tmp_path / 'band.png'}"])
     assert result.exit_code == 1
     assert "not published" in result.output
     assert "differences between what was published and the table" in result.output
@@ -38,7 +38,13 @@ def test_dead_letters_are_compared_too():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--sensors=0"], ["--sensors=99999999999"], ["--seed=x"], ["--chart=/nonexistent/band.png"], ["--chart=band.xyz"]],
+    [
+        ["--sensor-count=0"],
+        ["--sensor-count=99999999999"],
+        ["--seed=x"],
+        ["--chart=/nonexistent/band.png"],
+        ["--chart=band.xyz"],
+    ],
 )
 def test_usage(arguments):
     """Wrong usage starts nothing."""

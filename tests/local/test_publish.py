@@ -94,8 +94,8 @@ def test_a_file_is_published_as_the_events_of_its_records(inbox: Inbox, tmp_path
 def test_events_are_batched_in_their_order(
     inbox: Inbox, numbered: Callable[[int], Path], count: int, expected: list[list[int]]
 ) -> None:
-    """Every message but the last contains --batch events; --json prints one line."""
-    result = publish(numbered(count), inbox.topic, "--batch", "4", "--json")
+    """Every message but the last contains --batch events; --format json prints one line."""
+    result = publish(numbered(count), inbox.topic, "--batch", "4", "--format=json")
     assert result.exit_code == 0, result.output
     [line] = result.stdout.splitlines()
     summary = json.loads(line)
@@ -120,7 +120,7 @@ def test_a_batch_is_closed_before_it_is_too_large_for_pubsub(inbox: Inbox, tmp_p
     with file.open("w") as csv:
         csv.write(f"sensor_id,event_time,n,{names}\n")
         csv.writelines(f"A-1,{START_US // 1_000_000 + n},{n},{texts}\n" for n in range(40))
-    result = publish(file, inbox.topic, "--batch", "10000", "--json")
+    result = publish(file, inbox.topic, "--batch", "10000", "--format=json")
     assert result.exit_code == 0, result.output
     assert [len(message) for message in numbers(inbox.take(2))] == [21, 19]
 
@@ -153,7 +153,7 @@ def test_only_the_first_refusals_are_printed(inbox: Inbox, tmp_path: Path, bad: 
     """Twenty refusals are printed; the rest are counted."""
     file = tmp_path / "readings.csv"
     file.write_text(HEADER + "A-1,1714550400,0\n" + "A-1,never,0\n" * bad)
-    result = publish(file, inbox.topic, "--json")
+    result = publish(file, inbox.topic, "--format=json")
     assert result.exit_code == 1
     printed = result.stderr.splitlines()
     assert [line.split(":")[1] for line in printed[:20]] == [str(n) for n in range(3, 23)]
@@ -205,13 +205,13 @@ def test_a_wrong_command_line_is_a_usage_error(
 def test_the_rate_limits_events(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
     """Eleven events at fifty a second take a fifth of a second, batched or not."""
     for batch in ("1", "5"):
-        result = publish(numbered(11), inbox.topic, "--rate", "50", "--batch", batch, "--json")
+        result = publish(numbered(11), inbox.topic, "--rate", "50", "--batch", batch, "--format=json")
         assert json.loads(result.stdout)["seconds"] >= 0.2
 
 
 def test_an_interrupt_counts_what_was_sent(inbox: Inbox, numbered: Callable[[int], Path]) -> None:
     """Ctrl-C exits with 130, and the summary counts exactly the events that arrived."""
-    options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "10", "--json"]
+    options = ["--topic", inbox.topic, "--time-unit", "s", "--rate", "10", "--format=json"]
     command = subprocess.Popen(
         [*COMMAND, str(numbered(10_000)), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -279,7 +279,7 @@ def test_events_too_old_for_a_table(bigtable: str, inbox: Inbox, tmp_path: Path)
     assert result.stderr == (
         f"Error: 1 of 2 events are too old for table {table} (raw: maxage=90d): Bigtable would collect them soon, and "
         "their windows would count only what is left; nothing was published. Keep readings longer with "
-        f"{table.create_command} --gc raw=POLICY --apply, or pass --accept-expired to have them published anyway\n"
+        f"{table.apply_command} --gc raw=POLICY, or pass --accept-expired to have them published anyway\n"
     )
     result = publish(file, inbox.topic, *of_table, "--accept-expired")
     assert result.stdout.startswith("2 events in 2 messages published")
@@ -346,7 +346,7 @@ def test_messages_of_a_mapping_are_published_as_they_are(inbox: Inbox, tmp_path:
         "".join(f'{{"id": "a", "at": "2024-05-01T08:00:0{n}Z", "n": {n}}}\n' for n in range(3)) + '{"id": "a"}\n'
     )
     (tmp_path / "a.csv").write_text("id,at,n\n" + "".join(f"a,2024-05-01T08:00:0{n}Z,{n}\n" for n in range(3)))
-    lines = publish(tmp_path / "a.ndjson", inbox.topic, "--message-mapping", str(mapping), "--json")
+    lines = publish(tmp_path / "a.ndjson", inbox.topic, "--message-mapping", str(mapping), "--format=json")
     summary = json.loads(lines.stdout)
     assert (lines.exit_code, summary["events"], summary["skipped"], summary["refused"]) == (1, 2, 1, 1)
     problem = "MISSING_EVENT_TIME: the mapping finds no time: none of its paths is set"

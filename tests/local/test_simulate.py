@@ -57,7 +57,17 @@ def test_the_summary_counts_what_arrives(feed):
     """The summary counts what arrives, including malformed messages of every reason."""
     topic, pull = feed
     result = simulate(
-        "--topic", topic, "--sensors", "3", "--duration", "1h", "--interval", "60s", "--batch", "10", "--json"
+        "--topic",
+        topic,
+        "--sensor-count",
+        "3",
+        "--duration",
+        "1h",
+        "--interval",
+        "60s",
+        "--batch",
+        "10",
+        "--format=json",
     )
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
@@ -72,7 +82,7 @@ def test_same_seed_and_end_same_messages(feed):
     arguments = [
         "--topic",
         topic,
-        "--sensors",
+        "--sensor-count",
         "2",
         "--duration",
         "10m",
@@ -80,7 +90,7 @@ def test_same_seed_and_end_same_messages(feed):
         "2026-02-17T12",
         "--seed",
         "7",
-        "--json",
+        "--format=json",
     ]
     first, second = (json.loads(simulate(*arguments).stdout) for _ in range(2))
     payloads = [message.data for message in pull(first["messages"] + second["messages"])]
@@ -93,7 +103,7 @@ def test_rate(feed, monkeypatch):
     topic, _ = feed
     waited = []
     monkeypatch.setattr(Pacer, "wait", lambda pacer, events: waited.append((pacer._rate, events)))
-    arguments = ["--sensors", "1", "--duration", "10m", "--rate", "5", "--malformed", "0", "--json"]
+    arguments = ["--sensor-count", "1", "--duration", "10m", "--rate", "5", "--malformed", "0", "--format=json"]
     result = simulate("--topic", topic, *arguments)
     assert {rate for rate, _ in waited} == {5}
     assert sum(events for _, events in waited) == json.loads(result.stdout)["events"]
@@ -102,9 +112,9 @@ def test_rate(feed, monkeypatch):
 def test_live(feed):
     """With --live events happen during the run, at about the rate, and none is published before it happens."""
     topic, pull = feed
-    arguments = ["--live", "--rate", "100", "--sensors", "10", "--duration", "2s", "--malformed", "0"]
+    arguments = ["--live", "--rate", "100", "--sensor-count", "10", "--duration", "2s", "--malformed", "0"]
     began = time.time()
-    summary = json.loads(simulate("--topic", topic, *arguments, "--json").stdout)
+    summary = json.loads(simulate("--topic", topic, *arguments, "--format=json").stdout)
     ended = time.time()
     events = [SensorEvent.FromString(each.data) for each in pull(summary["messages"])]
     assert len(events) == summary["events"]
@@ -162,7 +172,7 @@ class TestLiveClock:
 def test_interrupted(feed):
     """Ctrl-C stops the simulation: the summary counts what was sent, and the exit code is 130."""
     topic, pull = feed
-    command = [*TIDETABLE, "simulate", "--topic", topic, "--rate", "20", "--json"]
+    command = [*TIDETABLE, "simulate", "--topic", topic, "--rate", "20", "--format=json"]
     with subprocess.Popen([*command, "--malformed", "0"], stdout=subprocess.PIPE) as process:
         arrived = len(pull(3))
         process.send_signal(signal.SIGINT)
@@ -183,11 +193,11 @@ EVENTS = "projects/my-project/topics/events"
         (EVENTS, "--duration=long", "is not a duration"),
         (EVENTS, "--interval=0", "must be longer than 0"),
         (EVENTS, "--end=tomorrow", "is not a time"),
-        (EVENTS, "--sensors=99999999999", "is not in the range 1<=x<=100000"),
+        (EVENTS, "--sensor-count=99999999999", "is not in the range 1<=x<=100000"),
         (EVENTS, "--duration=36500d", "would begin before 2000-01-01T00:00:00Z"),
         (
             EVENTS,
-            "--sensors=100000 --duration=365d --interval=1s",
+            "--sensor-count=100000 --duration=365d --interval=1s",
             "would send 3,153,600,000,000 events, and 1,000,000,000 are allowed",
         ),
         (EVENTS, "--live --late=0.1", "--late can't be set with --live"),

@@ -582,7 +582,7 @@ class World(Judge):
         self.ages[name][family] = AGES[policy]
 
     def set_policy(self, name, family, policy):
-        """Changes a family's policy as table create --apply does."""
+        """Changes a family's policy as table apply does."""
         schema = self.schemas[name]
         try:
             changed = replace(schema, policies={**schema.policies, family: parse_policy(policy)})
@@ -593,7 +593,7 @@ class World(Judge):
         self.ages[name] = dict(self.stored_ages[name])
 
     def add_tier(self, name, text, policy):
-        """Adds a tier as table create --apply does."""
+        """Adds a tier as table apply does."""
         schema, family = self.schemas[name], family_of(text)
         added = Tier(parse_window(text), family)
         tiers = tuple(sorted((*schema.tiers, added), key=lambda tier: tier.window.length_us))
@@ -616,7 +616,7 @@ class World(Judge):
         self.grown |= {(name, text, *window) for window in self.truths[name].windows(text)}
 
     def declare_increase(self, name, metric):
-        """Declares a metric's increase as table create --apply does."""
+        """Declares a metric's increase as table apply does."""
         schema = self.schemas[name]
         if not schema.finds_sensors or metric in dict(schema.statistics.globs):
             return

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from pipeline.cli.root import main
 
-FLEET = ("--sensors", "1000000", "--every", "1m", "--metrics", "4")
+FLEET = ("--sensor-count", "1000000", "--every", "1m", "--metrics", "4")
 
 
 def run(*args):
@@ -27,7 +27,7 @@ def test_json_with_prices_and_schema(tmp_path):
     """One line of JSON has every figure, with costs where there are prices, of the schema's tiers."""
     (prices := tmp_path / "prices.toml").write_text("bigtable_node_hour = 0.5")
     (schema := tmp_path / "schema.toml").write_text('key = "{iso_us}#{sensor_id}"\ntiers = { 1h = "h", 1d = "d" }')
-    result = run(*FLEET, "--schema", str(schema), "--prices", str(prices), "--json")
+    result = run(*FLEET, "--schema", str(schema), "--prices", str(prices), "--format=json")
     assert result.exit_code == 0
     record = json.loads(result.stdout)
     assert list(record["tiers"]) == ["1h", "1d", "newest readings"]
@@ -40,8 +40,8 @@ def test_json_with_prices_and_schema(tmp_path):
 
 def test_a_hundred_million_sensors():
     """A fleet of a hundred million sensors is estimated; what it passes is named, and the exit code is 1."""
-    fleet = ("--sensors", "100000000", "--every", "1s")
-    result = run(*fleet, "--json")
+    fleet = ("--sensor-count", "100000000", "--every", "1s")
+    result = run(*fleet, "--format=json")
     assert result.exit_code == 1
     (limit,) = json.loads(result.stdout)["limits_passed"]
     assert "over the 60 GB of a region's quota" in limit
@@ -51,7 +51,7 @@ def test_a_hundred_million_sensors():
 def test_what_costs_more_than_the_rest():
     """Such a cause is a line, and the exit code is 1; all of the plan is printed."""
     fleet = (*FLEET, "--metrics", "3", "--late", "0.5")
-    result = run(*fleet, "--json")
+    result = run(*fleet, "--format=json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert record["limits_passed"] == []
@@ -64,7 +64,7 @@ def test_what_costs_more_than_the_rest():
 
 def test_late_events_are_counted():
     """One event of a thousand is late unless --late has another share; with 0, none is."""
-    default, none = (json.loads(run(*FLEET, *late, "--json").stdout) for late in ((), ("--late", "0")))
+    default, none = (json.loads(run(*FLEET, *late, "--format=json").stdout) for late in ((), ("--late", "0")))
     assert default["late"]["events_per_second"] == pytest.approx(0.001 * default["events_per_second"])
     assert none["late"]["panes_per_second"] == 0
     assert default["vcpus"] > none["vcpus"]
@@ -76,8 +76,8 @@ def test_dataflow_beside_one_machine(tmp_path):
     """Both are printed, with what their machines are, which is cheaper, and the option of the launch."""
     prices = tmp_path / "prices.toml"
     prices.write_text("dataflow_vcpu_hour = 0.08\nvm_vcpu_hour = 0.03\nbigtable_node_hour = 0.65")
-    small = ("--sensors", "10000", "--every", "1m")
-    record = json.loads(run(*small, "--prices", str(prices), "--json").stdout)
+    small = ("--sensor-count", "10000", "--every", "1m")
+    record = json.loads(run(*small, "--prices", str(prices), "--format=json").stdout)
     assert record["worker"]["name"] == "n1-standard-1"
     assert record["one_machine"]["machine_type"]["name"] == "e2-small"
     assert record["costs_a_month_on_one_machine"]["1"] == {"Bigtable nodes": 474.5, "VM": pytest.approx(10.95)}
@@ -100,7 +100,7 @@ def test_what_numbers_contain():
     """What is added to a message's bytes, and left out of those stored, stands beside the tables."""
     output = " ".join(
         run(
-            "--sensors", "1", "--every", "1m", "--metrics", "8", "--metadata-fields", "3", "--batch", "6"
+            "--sensor-count", "1", "--every", "1m", "--metrics", "8", "--metadata-fields", "3", "--batch", "6"
         ).output.split()
     )
     assert "A message of 2,284 bytes is billed as 2,438 when published, and again when delivered" in output
@@ -111,7 +111,7 @@ def test_groups_that_the_schema_does_not_declare(tmp_path):
     """The figures are those of a schema that declares the rate; a schema that makes other groups is told."""
     (schema := tmp_path / "schema.toml").write_text('[rate]\nevery = "1m"\nsensors = 1_000_000')
     for args, notes in (((), 1), (("--schema", str(schema)), 0)):
-        record = json.loads(run(*FLEET, *args, "--json").stdout)
+        record = json.loads(run(*FLEET, *args, "--format=json").stdout)
         assert record["groups"]["groups"] == 1024
         assert len([note for note in record["notes"] if "sensors = 1000000" in note]) == notes
 
@@ -119,7 +119,7 @@ def test_groups_that_the_schema_does_not_declare(tmp_path):
 def test_a_window_too_large_for_state(tmp_path):
     """What a launch would refuse is a limit, not a note."""
     (schema := tmp_path / "schema.toml").write_text('tiers = { 6h = "stats" }')
-    result = run("--sensors", "1", "--every", "10ms", "--metrics", "4", "--schema", str(schema), "--json")
+    result = run("--sensor-count", "1", "--every", "10ms", "--metrics", "4", "--schema", str(schema), "--format=json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert "86.4 MB of state" in record["limits_passed"][0]
@@ -129,7 +129,7 @@ def test_a_window_too_large_for_state(tmp_path):
 def test_a_table_without_windows(tmp_path):
     """Without windows there are no groups, no panes and no restart."""
     (schema := tmp_path / "schema.toml").write_text("tiers = {}")
-    record = json.loads(run(*FLEET, "--schema", str(schema), "--json").stdout)
+    record = json.loads(run(*FLEET, "--schema", str(schema), "--format=json").stdout)
     assert record["groups"] is None
     assert record["vcpus_for_panes"] == record["state_bytes"] == record["restart"]["windows"] == 0
     assert run(*FLEET, "--schema", str(schema)).exit_code == 0
@@ -138,8 +138,8 @@ def test_a_table_without_windows(tmp_path):
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (("--sensors", "0"), "--sensors"),
-        (("--sensors", "100000001"), "--sensors"),
+        (("--sensor-count", "0"), "--sensor-count"),
+        (("--sensor-count", "100000001"), "--sensor-count"),
         (("--every", "0"), "--every"),
         (("--metrics", "0"), "--metrics"),
         (("--metrics", "a,a"), "twice"),
@@ -166,8 +166,8 @@ def test_roll_ups(tmp_path):
     """The plan of a table with roll-ups has a table of them, and takes the number of their groups."""
     path = tmp_path / "schema.toml"
     path.write_text('[rollups]\nsite = { by = "metadata.site" }')
-    arguments = ["--sensors", "1000", "--every", "1m", "--rollup-groups", "7", "--schema", str(path)]
+    arguments = ["--sensor-count", "1000", "--every", "1m", "--rollup-groups", "7", "--schema", str(path)]
     text = run(*arguments).stdout
     assert "roll-ups" in text
     assert "rows read a second" in text
-    assert json.loads(run(*arguments, "--json").stdout)["rollups"]["groups"] == 7
+    assert json.loads(run(*arguments, "--format=json").stdout)["rollups"]["groups"] == 7

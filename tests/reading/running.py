@@ -19,7 +19,7 @@ def run(name: TableName, *command: str) -> Result:
 
 def run_json(name: TableName, *command: str) -> list[dict]:
     """Returns what the command prints, parsed as strict JSON."""
-    result = run(name, *command, "--json")
+    result = run(name, *command, "--format=json")
     assert (result.exit_code, result.stderr) == (0, ""), result.output
 
     def refuse(constant: str) -> None:

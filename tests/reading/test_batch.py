@@ -48,14 +48,14 @@ def rows_in(folder):
     return sorted(({name: value for name, value in row.items() if value is not None} for row in rows), key=str)
 
 
-@pytest.mark.parametrize(("command", "key"), [("aggregates", KEYS[0]), *(("range", key) for key in KEYS)])
+@pytest.mark.parametrize(("command", "key"), [("aggregates", KEYS[0]), *(("events", key) for key in KEYS)])
 def test_every_schema(bigtable, key, command, in_parts, tmp_path):
     """The job's rows are those of the command without one, in files by day with the same columns."""
     name = table_of(schema_of(key))
-    here = run(name, command, "--all", *RANGE, "--out", str(tmp_path / "here"))
+    here = run(name, command, "--all", *RANGE, "--output", str(tmp_path / "here"))
     assert here.exit_code == 0, here.output
-    job = run_job(name, command, "--all", *RANGE, "--out", str(tmp_path / "job"))
-    what = {"range": "events", "aggregates": "windows"}[command]
+    job = run_job(name, command, "--all", *RANGE, "--output", str(tmp_path / "job"))
+    what = {"events": "events", "aggregates": "windows"}[command]
     written = f"12 {what} written to {tmp_path / 'job'} by a job in this process\n"
     assert (job.exit_code, job.stdout) == (0, ""), job.output
     assert job.stderr.endswith(written)
@@ -67,13 +67,20 @@ def test_every_schema(bigtable, key, command, in_parts, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["-o", "csv"], ["-o", "csv", "--long"], ["-o", "json"], ["--sensor-prefix", "4"], ["--metric", "u"]]
+    "options",
+    [
+        ["--format", "csv"],
+        ["--format", "csv", "--long"],
+        ["--format", "json"],
+        ["--sensor-prefix", "4"],
+        ["--metric", "u"],
+    ],
 )
-@pytest.mark.parametrize("command", ["range", "aggregates"])
+@pytest.mark.parametrize("command", ["events", "aggregates"])
 def test_every_format(name, command, options, tmp_path):
     """A job of one file a day writes what the command writes without it, byte for byte."""
     for folder, runs in (("here", run), ("job", run_job)):
-        result = runs(name, command, "hall-?", "roof-1", *RANGE, *options, "--out", str(tmp_path / folder))
+        result = runs(name, command, "hall-?", "roof-1", *RANGE, *options, "--output", str(tmp_path / folder))
         assert result.exit_code == 0, result.output
     found = {
         folder: {
@@ -89,22 +96,22 @@ def test_every_format(name, command, options, tmp_path):
 
 def test_sensors_alone(name, tmp_path):
     """A job also takes ids without a glob, and ids that begin with a dash follow -- as before."""
-    result = run_job(name, "range", "roof-1", *RANGE, "--out", str(tmp_path))
+    result = run_job(name, "events", "roof-1", *RANGE, "--output", str(tmp_path))
     assert result.exit_code == 0, result.output
     assert {row["sensor_id"] for row in rows_in(tmp_path)} == {"roof-1"}
-    result = run_job(name, "range", *RANGE, flags=["-x"])
+    result = run_job(name, "events", *RANGE, flags=["-x"])
     assert (result.exit_code, "-x" in result.stderr) == (1, True)
 
 
 def test_nothing_is_chosen(name, tmp_path):
     """An id, a glob or a prefix that no sensor has ends the command before the job."""
     for wrong in (["cellar-*"], ["roof-1", "cellar"], ["--prefix", "cellar"]):
-        for command in ("range", "aggregates"):
-            result = run_job(name, command, *wrong, *RANGE, "--out", str(tmp_path / "none"))
+        for command in ("events", "aggregates"):
+            result = run_job(name, command, *wrong, *RANGE, "--output", str(tmp_path / "none"))
             glob = "cellar*" if wrong[0] == "--prefix" else wrong[-1]
             assert (result.exit_code, result.stderr) == (1, f"Error: no sensor of table {name} is {glob}\n")
     assert not (tmp_path / "none").exists()
-    empty = run_job(name, "range", "--all", "--from=2020-01-01", "--to=2020-01-02", "--out", str(tmp_path / "none"))
+    empty = run_job(name, "events", "--all", "--from=2020-01-01", "--to=2020-01-02", "--output", str(tmp_path / "none"))
     assert empty.stderr == f"0 events written to {tmp_path / 'none'} by a job in this process\n"
 
 
@@ -114,7 +121,7 @@ def test_foreign_rows(bigtable, tmp_path):
     [row] = schema_of(KEYS[0]).rows(EVENTS[0])
     key = schema_of(KEYS[0]).rows(Event("hall-1", T + 1, {"t": 1.0}, {}))[0].key
     write(name, [Row(key, [Cell("raw", b"t", row.cells[0].timestamp_us, b"warm")])])
-    result = run_job(name, "range", "--all", *RANGE, "--out", str(tmp_path))
+    result = run_job(name, "events", "--all", *RANGE, "--output", str(tmp_path))
     assert result.exit_code == 1
     assert "1 foreign row left out" in result.stderr
     assert len(rows_in(tmp_path)) == 12
@@ -123,27 +130,27 @@ def test_foreign_rows(bigtable, tmp_path):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--out", "all.parquet"], "a job writes to a folder, --out gs://…, or to"),
-        ([], "a job writes to a folder, --out gs://…, or to"),
-        (["--out", "a[1]"], "a job writes to a folder, --out gs://…, or to"),
-        (["--out", "bigquery://p.d"], "a job writes to a folder, --out gs://…, or to"),
-        (["--out", "bigquery://project.d.t"], "--temp_location is needed"),
-        (["--out", "bigquery://project.d.t", "-o", "csv"], "BigQuery gets rows, not files"),
-        (["--limit", "3", "--out", "x"], "--limit is not for jobs"),
+        (["--output", "all.parquet"], "a job writes to a folder, --output gs://…, or to"),
+        ([], "a job writes to a folder, --output gs://…, or to"),
+        (["--output", "a[1]"], "a job writes to a folder, --output gs://…, or to"),
+        (["--output", "bigquery://p.d"], "a job writes to a folder, --output gs://…, or to"),
+        (["--output", "bigquery://project.d.t"], "--temp_location is needed"),
+        (["--output", "bigquery://project.d.t", "--format", "csv"], "BigQuery gets rows, not files"),
+        (["--limit", "3", "--output", "x"], "--limit is not for jobs"),
     ],
 )
 def test_wrong_usage(name, options, problem):
     """The job starts only if it can write."""
-    result = run_job(name, "range", "--all", *RANGE, *options)
+    result = run_job(name, "events", "--all", *RANGE, *options)
     assert result.exit_code == 2
     assert problem in result.stderr
 
 
 def test_what_needs_a_job(name):
     """BigQuery is for jobs, and fresh windows are not."""
-    result = run(name, "range", "--all", *RANGE, "--out", "bigquery://project.d.t")
+    result = run(name, "events", "--all", *RANGE, "--output", "bigquery://project.d.t")
     assert (result.exit_code, "add -- --runner=DataflowRunner" in result.stderr) == (2, True)
-    result = run_job(name, "aggregates", "--all", *RANGE, "--fresh", "--out", "x")
+    result = run_job(name, "aggregates", "--all", *RANGE, "--fresh", "--output", "x")
     assert (result.exit_code, "--fresh and --fill are not for jobs" in result.stderr) == (2, True)
 
 
@@ -151,13 +158,13 @@ def test_a_bucket(name, monkeypatch, in_parts):
     """Objects get their names when all are whole; a second export replaces those of the first, however many files."""
     with running_storage() as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
-        result = run_job(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/export/")
+        result = run_job(name, "events", "--all", *RANGE, "--output", f"gs://{BUCKET}/export/")
         assert result.exit_code == 0, result.output
         names = storage.names()
         assert all(each.startswith("export/day=2026-02-1") and "-of-00002" in each for each in names)
         storage.write("export/day=2026-02-17/events-notes.parquet", b"mine")
         monkeypatch.setattr(batch.Export, "files_of_a_day", lambda *_: 1)
-        result = run_job(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/export")
+        result = run_job(name, "events", "--all", *RANGE, "--output", f"gs://{BUCKET}/export")
         assert result.exit_code == 0, result.output
         assert storage.names() == [
             "export/day=2026-02-17/events-notes.parquet",
@@ -184,7 +191,7 @@ def test_bundles_that_are_repeated(tmp_path):
         assert not folder.exists()
 
 
-@pytest.mark.parametrize("command", ["range", "aggregates"])
+@pytest.mark.parametrize("command", ["events", "aggregates"])
 def test_rows_of_bigquery(name, command, monkeypatch, in_parts, tmp_path):
     """They are what the command prints as JSON, and the table's schema has these fields."""
     out = tmp_path / "rows"
@@ -201,7 +208,7 @@ def test_rows_of_bigquery(name, command, monkeypatch, in_parts, tmp_path):
     monkeypatch.setattr(Kept, "Method", batch.WriteToBigQuery.Method, raising=False)
     monkeypatch.setattr(batch, "WriteToBigQuery", Kept)
     out_table, flags = "bigquery://my-project.set.events", [*HERE, f"--temp_location=gs://{BUCKET}/temp"]
-    result = run_job(name, command, "hall-?", *RANGE, "--out", out_table, flags=flags)
+    result = run_job(name, command, "hall-?", *RANGE, "--output", out_table, flags=flags)
     assert result.exit_code == 0, result.output
     assert result.stderr.splitlines()[-1].endswith(
         "written to bigquery://my-project.set.events by a job in this process"
@@ -209,7 +216,7 @@ def test_rows_of_bigquery(name, command, monkeypatch, in_parts, tmp_path):
     rows = [json.loads(line) for path in tmp_path.glob("rows-*") for line in path.read_text().splitlines()]
     assert (kept["table"], len(rows)) == ("my-project:set.events", 6)
     assert kept["write_disposition"] == "WRITE_EMPTY"
-    found = run(name, command, "hall-?", *RANGE, "--json").stdout.splitlines()
+    found = run(name, command, "hall-?", *RANGE, "--format=json").stdout.splitlines()
     assert sorted(rows, key=str) == sorted(map(json.loads, found), key=str)
     fields = [field.partition(":")[0] for field in kept["schema"].split(",")]
     assert all(set(row) <= set(fields) for row in rows)
@@ -224,9 +231,9 @@ def test_on_dataflow(name, monkeypatch):
         monkeypatch.setattr(DataflowPipelineResult, "wait_until_finish", lambda _: None)
         monkeypatch.setattr(DataflowPipelineResult, "metrics", lambda _: found)
         for out in (f"gs://{BUCKET}/export", "bigquery://my-project.set.events"):
-            result = run_job(name, "range", "--all", *RANGE, "--out", out, flags=dataflow.flags)
+            result = run_job(name, "events", "--all", *RANGE, "--output", out, flags=dataflow.flags)
             assert result.exit_code == 0, result.output
             assert result.stderr.splitlines()[-1] == f"7 events written to {out} by a job on Dataflow"
             assert dataflow.jobs[-1]["type"] == 1  # JOB_TYPE_BATCH
-        result = run_job(name, "range", "--all", *RANGE, "--out", "here", flags=dataflow.flags)
+        result = run_job(name, "events", "--all", *RANGE, "--output", "here", flags=dataflow.flags)
         assert (result.exit_code, "is a local folder" in result.stderr) == (2, True)

@@ -31,9 +31,9 @@ T = parse_time("2026-02-17T10:30:00.250Z")
 DAY = ["--from", "2026-02-17", "--to", "2026-02-18"]
 EVENT = Event("s", T, {"temperature": 23.5, "pressure": 94558.0}, {"place": "Köln, Dach", "model": "x1"})
 COMMANDS = [
-    ["latest", "s"],
-    ["range", "s", *DAY],
-    ["prefix", "--sensors", "s", *DAY],
+    ["latest-events", "s"],
+    ["events", "s", *DAY],
+    ["events", "--prefix", "s", *DAY],
     ["aggregates", "s", *DAY],
     ["sensors"],
     ["plot", "s", "--metric", "t", *DAY],
@@ -65,7 +65,7 @@ def write_hour(name: TableName, window: Window, *readings: dict[str, float], fam
 def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
     """The table has one column per metric in shortest text, the time in UTC, and a metadata column."""
     write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
-    result = run(name, "latest", "s")
+    result = run(name, "latest-events", "s")
     assert (result.exit_code, result.stderr) == (0, "")
     header, _, row = (line.split() for line in result.stdout.splitlines() if line.strip())
     assert header == ["event", "time", "pressure", "temperature", "metadata"]
@@ -75,7 +75,7 @@ def test_latest_prints_the_newest_event_as_a_table(name: TableName) -> None:
 def test_latest_prints_a_line_of_json(name: TableName) -> None:
     """The record has the documented JSON keys."""
     write(name, [raw_row(EVENT)])
-    assert run_json(name, "latest", "s") == [
+    assert run_json(name, "latest-events", "s") == [
         {
             "sensor_id": "s",
             "event_time": "2026-02-17T10:30:00.250Z",
@@ -90,7 +90,7 @@ def test_range_bounds(name: TableName) -> None:
     write(name, [raw_row(EVENT._replace(event_time_us=T + i)) for i in range(4)])
 
     def times(*options: str) -> list[str]:
-        return [record["event_time"][17:] for record in run_json(name, "range", "s", *options)]
+        return [record["event_time"][17:] for record in run_json(name, "events", "s", *options)]
 
     assert times("--from", "2026-02-17T10:30:00.250001Z", "--to", "2026-02-17T11:30:00.250003+01:00") == [
         "00.250002Z",
@@ -147,10 +147,10 @@ def test_windows_of_a_time_zone(bigtable: str) -> None:
     two_days = ["--from", "2026-03-29T00:00+01:00", "--to", "2026-03-31T00:00+02:00", "--tier", "1d@Europe/Berlin"]
     starts = ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
     assert [record["window_start"] for record in run_json(name, "aggregates", "s", *two_days)] == starts
-    csv_lines = run(name, "aggregates", "s", *two_days, "--output", "csv").stdout.splitlines()
+    csv_lines = run(name, "aggregates", "s", *two_days, "--format", "csv").stdout.splitlines()
     assert [line.split(",")[1] for line in csv_lines[1:]] == starts
     assert [line.split()[0] for line in run(name, "aggregates", "s", *two_days).stdout.splitlines()[3:5]] == starts
-    plotted = run(name, "plot", "s", "--metric", "t", *two_days, "--json").stdout.splitlines()
+    plotted = run(name, "plot", "s", "--metric", "t", *two_days, "--format=json").stdout.splitlines()
     assert [json.loads(line)["window_start"] for line in plotted] == starts
     assert run(name, "plot", "s", "--metric", "t", *two_days).exit_code == 0
     wrong = run(name, "aggregates", "s", *DAY, "--tier", "1d@Europe/Berln")
@@ -180,7 +180,7 @@ def test_family_flags_must_match_the_schema(bigtable: str) -> None:
     write(name, [raw_row(EVENT, schema)])
     write_hour(name, HOURLY, {"t": 1.0}, family="s")
     options = ["--raw-family", "r", "--stats-family", "s", "--meta-family", "m"]
-    assert run_json(name, "latest", "s", *options)[0]["metadata"] == EVENT.metadata
+    assert run_json(name, "latest-events", "s", *options)[0]["metadata"] == EVENT.metadata
     assert run_json(name, "aggregates", "s", *DAY, *options)[0]["reading_count"] == 1
     for command in COMMANDS:
         result = run(name, *command, "--raw-family", "raw")
@@ -198,7 +198,7 @@ def test_a_table_without_a_schema(bigtable: str) -> None:
         assert (result.exit_code, result.stdout) == (1, "")
         assert "pass --schema=default" in result.stderr
     assert run_json(name, "sensors", "--schema", "default") == [{"sensor_id": "s"}]
-    assert run_json(name, "latest", "s", "--schema", "default")[0]["readings"] == EVENT.readings
+    assert run_json(name, "latest-events", "s", "--schema", "default")[0]["readings"] == EVENT.readings
 
 
 WIDE = EVENT._replace(
@@ -210,7 +210,7 @@ WIDE = EVENT._replace(
 def test_a_pipe_gets_one_line_per_record(name: TableName) -> None:
     """In a pipe, a record is one line of any width; metadata is printed literally, unprintable text escaped."""
     write(name, [raw_row(WIDE)])
-    _, _, row = (line for line in run(name, "latest", "s").stdout.splitlines() if line.strip())
+    _, _, row = (line for line in run(name, "latest-events", "s").stdout.splitlines() if line.strip())
     assert {f"{value:.6g}" for value in WIDE.readings.values()} <= set(row.split())
     assert "note=[bold]:smile:[/]" in row
     assert r"escape='\x1b[31m'" in row
@@ -222,7 +222,7 @@ def test_a_terminal_folds_no_number(name: TableName) -> None:
     """A table too wide for 80 columns becomes blocks of whole words, of which the terminal wraps those too long."""
     write(name, [raw_row(WIDE)])
     write_hour(name, HOURLY, {"t": 0.1}, {"t": 0.2}, {"t": 0.3})
-    raw, hourly = (run(name, *command).stdout for command in (["latest", "s"], ["aggregates", "s", *DAY]))
+    raw, hourly = (run(name, *command).stdout for command in (["latest-events", "s"], ["aggregates", "s", *DAY]))
     assert max(len(line) for line in (raw + hourly).splitlines() if "long=" not in line) <= 80
     assert {f"{metric}={value:.6g}" for metric, value in WIDE.readings.items()} <= words(raw)
     assert "long=" + "x" * 200 in words(raw)
@@ -234,7 +234,7 @@ def test_a_terminal_shows_a_table_that_fits(name: TableName) -> None:
     """Three metrics fit into 80 columns, with metadata folded between words."""
     metadata = {"place": "Köln", "model": "x1", "firmware": "2.1.0"}
     write(name, [raw_row(EVENT._replace(metadata=metadata))])
-    lines = run(name, "latest", "s").stdout.splitlines()
+    lines = run(name, "latest-events", "s").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert any({"event", "pressure", "temperature", "metadata"} <= set(line.split()) for line in lines)
 
@@ -256,14 +256,14 @@ def stderr_of(name: TableName, *command: str, exit_code: int = 0) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize("json_option", [[], ["--json"]])
+@pytest.mark.parametrize("json_option", [[], ["--format=json"]])
 def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) -> None:
     """One line on standard error says that nothing exists at any time, and the exit code is 1; 0 for a list."""
     for command, line in (
-        (["range", "s", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
-        (["range", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, or at any other time"),
+        (["events", "s", *DAY], f"no readings of s {BETWEEN}, or at any other time"),
+        (["events", "s", *DAY, "--metric", "t"], f"no readings of s {BETWEEN}, or at any other time"),
         (
-            ["prefix", "--sensors", "s", *DAY],
+            ["events", "--prefix", "s", *DAY],
             f"no readings of sensors whose ids begin with s {BETWEEN}, or at any other time",
         ),
         (
@@ -279,16 +279,16 @@ def test_an_unknown_sensor_is_reported(name: TableName, json_option: list[str]) 
     assert (result.exit_code, result.output) == (1, f"no readings of s {BETWEEN}, or at any other time\n")
 
 
-@pytest.mark.parametrize("json_option", [[], ["--json"]])
+@pytest.mark.parametrize("json_option", [[], ["--format=json"]])
 def test_an_empty_range_is_reported(name: TableName, json_option: list[str]) -> None:
     """For a sensor with readings at other times, the line has the time of the newest."""
     write(name, [raw_row(EVENT), raw_row(EVENT._replace(event_time_us=T - 1))])
     write_hour(name, HOURLY, {"t": 1.0})
     newest = "its newest event is at 2026-02-17T10:30:00.250Z"
     for command, line in (
-        (["range", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
-        (["range", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
-        (["prefix", "--sensors", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
+        (["events", "s", *LONG_AGO], f"no readings of s {THEN}; {newest}"),
+        (["events", "s", *LONG_AGO, "--metric", "pressure"], f"no pressure of s {THEN}; {newest}"),
+        (["events", "--prefix", "s", *LONG_AGO], f"no readings of sensors whose ids begin with s {THEN}"),
         (["aggregates", "s", *LONG_AGO], f"no aggregates of s in windows of 1h that start {THEN}"),
     ):
         assert stderr_of(name, *command, *json_option) == f"{line}\n"
@@ -300,17 +300,17 @@ def test_an_unknown_metric_is_reported(name: TableName) -> None:
     """The line lists the metrics of the newest event, or the requested metrics that no event has."""
     write(name, [raw_row(EVENT)])
     has = "its newest event has pressure, temperature"
-    assert stderr_of(name, "range", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
-    assert stderr_of(name, "range", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
+    assert stderr_of(name, "events", "s", *DAY, "--metric", "rain") == f"no rain of s {BETWEEN}; {has}\n"
+    assert stderr_of(name, "events", "s", *DAY, "--metric", "rain", "--metric", "wind") == (
         f"no rain or wind of s {BETWEEN}; {has}\n"
     )
     assert run(name, "plot", "s", *DAY, "--metric", "rain").stderr == f"no rain of s {BETWEEN}; {has}\n"
-    assert stderr_of(name, "prefix", "--sensors", "s", *DAY, "--metric", "rain") == (
+    assert stderr_of(name, "events", "--prefix", "s", *DAY, "--metric", "rain") == (
         f"no rain of sensors whose ids begin with s {BETWEEN}\n"
     )
-    result = run(name, "latest", "s", "--metric", "rain")
+    result = run(name, "latest-events", "s", "--metric", "rain")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: no rain of s; {has}\n")
-    for command in (["range", "s"], ["prefix", "--sensors", "s"]):
+    for command in (["events", "s"], ["events", "--prefix", "s"]):
         result = run(name, *command, *DAY, "--metric", "pressure", "--metric", "rain")
         assert (result.exit_code, result.stderr) == (0, "none of these events has rain\n")
         assert "94558" in result.stdout
@@ -320,12 +320,12 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
     """The other sensors are printed, and each sensor without readings is reported unless --limit was reached."""
     write(name, [raw_row(EVENT)])
     write_hour(name, HOURLY, {"t": 1.0})
-    result = run(name, "latest", "a", "s", "b", "--json")
+    result = run(name, "latest-events", "a", "s", "b", "--format=json")
     assert (result.exit_code, result.stderr) == (1, "Error: no readings of a\nError: no readings of b\n")
     assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == ["s"]
-    result = run(name, "range", "s", "b", *DAY)
+    result = run(name, "events", "s", "b", *DAY)
     assert (result.exit_code, result.stderr) == (1, f"no readings of b {BETWEEN}, or at any other time\n")
-    assert run(name, "range", "s", "b", *DAY, "--limit", "1").stderr == ""
+    assert run(name, "events", "s", "b", *DAY, "--limit", "1").stderr == ""
     result = run(name, "aggregates", "s", "b", *DAY)
     assert (result.exit_code, result.stdout.count("2026-02-17T10")) == (1, 1)
     assert "no aggregates of b" in result.stderr
@@ -334,27 +334,27 @@ def test_one_of_several_sensors_without_readings(name: TableName) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["range", "s", "--from", "earlier", "--to", "2026-02-18"], "'--from': 'earlier' is not a time; write 2026-"),
+        (["events", "s", "--from", "earlier", "--to", "2026-02-18"], "'--from': 'earlier' is not a time; write 2026-"),
         (["aggregates", "s", "--from", "2026-02-17", "--to", "18"], "'--to': '18' is not a time; write 2026-"),
         (
-            ["range", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
+            ["events", "s", "--from", "2026-02-18", "--to", "2026-02-17"],
             "2026-02-18T00:00:00Z is not before 2026-02-17T",
         ),
-        (["latest", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only printable ASCII"),
-        (["range", "s", *DAY, "--limit", "99999999999"], "99999999999 is not in the range 1<=x<=1000000000"),
-        (["range", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 in UTC"),
+        (["latest-events", "Käller"], "'Käller' can't be a sensor's id: it contains 'ä', and only printable ASCII"),
+        (["events", "s", *DAY, "--limit", "99999999999"], "99999999999 is not in the range 1<=x<=1000000000"),
+        (["events", "s", "--from", "0001-01-01T00:00+05:00", "--to", "2026-02-17"], "the years 1 to 9999 in UTC"),
         (["aggregates", "s", *DAY, "--window", "7m"], "'--tier' / '--window': a window of 7m does not divide a day"),
         (["aggregates", "s", *DAY, "--tier", "1d"], "the table has no aggregates of 1d; its tiers: 1h"),
-        (["latest", "agg"], "'agg' can't be a sensor's id: it is reserved"),
-        (["latest"], "pass either sensors or globs"),
-        (["latest", "s", "--metric", ""], "metrics contains no name"),
+        (["latest-events", "agg"], "'agg' can't be a sensor's id: it is reserved"),
+        (["latest-events"], "pass either sensors or globs"),
+        (["latest-events", "s", "--metric", ""], "metrics contains no name"),
         (
-            ["latest", "s", "--metadata", "location=north"],
+            ["latest-events", "s", "--metadata", "location=north"],
             "location does not locate sensors in this table; remove it",
         ),
-        (["latest", "s", "--metadata", "north"], "'north' is not NAME=VALUE, such as location=us-west2"),
+        (["latest-events", "s", "--metadata", "north"], "'north' is not NAME=VALUE, such as location=us-west2"),
         (["aggregates", "s", *DAY, "--metadata", "location=north"], LOCATED_BY_SENSOR),
-        (["prefix", *DAY, "--sensors", "s#8"], "a sensor id contains no '#'"),
+        (["events", *DAY, "--prefix", "s#8"], "a sensor id contains no '#'"),
         (["plot", "s", *DAY], "Missing option '--metric'"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "plot.jpg"], "plot.jpg must end in .png"),
         (["plot", "s", "--metric", "t", *DAY, "-o", "/nonexistent/plot.png"], "folder /nonexistent does not exist"),
@@ -412,7 +412,7 @@ def test_foreign_rows_are_reported_and_all_others_printed(name: TableName, comma
     write(name, [raw_event(sensor, start_us - n) for sensor, n in (("s", 0), ("s", 2), ("t", 1))])
     write(name, [*FOREIGN, *foreign_windows("s"), Row(b"no#row#of#ours", [Cell("raw", b"t", 0, b"1")])])
     write(name, [window_row(HOURLY, "s", start_us + n * hour, {"t": 1.0}) for n in (-24, 0)])
-    result = run(name, *command.split(), "--json")
+    result = run(name, *command.split(), "--format=json")
     assert result.exit_code == 1, result.output
     assert [json.loads(line)["sensor_id"] for line in result.stdout.splitlines()] == SERVED[command]
     *reported, count = [line for line in result.stderr.splitlines() if not line.startswith("drawn: ")]
@@ -424,7 +424,7 @@ def test_foreign_rows_are_reported_and_all_others_printed(name: TableName, comma
 def test_foreign_rows_alone(name: TableName) -> None:
     """If a table has only foreign rows, both that and the missing readings are reported."""
     write(name, FOREIGN)
-    result = run(name, "latest", "s")
+    result = run(name, "latest-events", "s")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("Error: no readings of s\n")
     assert result.stderr.splitlines()[-1].startswith("foreign rows left out: 1")
@@ -432,7 +432,7 @@ def test_foreign_rows_alone(name: TableName) -> None:
 
 def printed_as(name: TableName, output: str, *command: str) -> list[dict]:
     """Returns the rows of what the command prints as CSV or Parquet."""
-    result = run(name, *command, "--output", output)
+    result = run(name, *command, "--format", output)
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     if output == "csv":
         return list(csv.DictReader(io.StringIO(result.stdout, newline="")))
@@ -445,7 +445,7 @@ def test_csv_and_parquet(name: TableName) -> None:
     write_hour(name, HOURLY, {"t": 1.5, "p": 1.0})
     event = {"sensor_id": "s", "event_time": "2026-02-17T10:30:00.250Z", "t": "0.30000000000000004"}
     metadata = {"metadata.model": "x1", "metadata.place": "Köln, Dach"}
-    for command in (["latest", "s"], ["range", "s", *DAY], ["prefix", *DAY]):
+    for command in (["latest-events", "s"], ["events", "s", *DAY], ["events", "--all", *DAY]):
         assert printed_as(name, "csv", *command) == [event | metadata]
         [row] = printed_as(name, "parquet", *command)
         assert row == event | metadata | {"t": 0.1 + 0.2, "event_time": to_datetime(T)}
@@ -459,24 +459,27 @@ def test_csv_and_parquet(name: TableName) -> None:
 
 def test_nothing_as_csv_or_parquet(name: TableName) -> None:
     """An empty result is a file with columns and without rows."""
-    assert run(name, "range", "s", *DAY, "--output", "csv").stdout == "sensor_id,event_time\n"
-    found = run(name, "range", "s", *DAY, "--output", "parquet").stdout_bytes
+    assert run(name, "events", "s", *DAY, "--format", "csv").stdout == "sensor_id,event_time\n"
+    found = run(name, "events", "s", *DAY, "--format", "parquet").stdout_bytes
     assert pyarrow.parquet.read_table(io.BytesIO(found)).num_rows == 0
 
 
 def test_json_is_an_output(name: TableName) -> None:
-    """--json is --output json, and contradicts another format."""
+    """--json is --format json, and contradicts another format."""
     write(name, [raw_row(EVENT)])
-    assert run(name, "latest", "s", "--output", "json").stdout == run(name, "latest", "s", "--json").stdout
-    result = run(name, "latest", "s", "--output", "csv", "--json")
+    assert (
+        run(name, "latest-events", "s", "--format", "json").stdout
+        == run(name, "latest-events", "s", "--format=json").stdout
+    )
+    result = run(name, "latest-events", "s", "--format", "csv", "--format=json")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--json is short for --output json; remove it, or --output csv" in result.stderr
+    assert "--json is short for --format json; remove it, or --format csv" in result.stderr
 
 
 def test_parquet_is_not_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be garbage there: the error says to redirect it, before the table is opened."""
     monkeypatch.setattr("pipeline.cli.output.on_terminal", lambda: True)
-    result = run(TableName("test-project", "test-instance", "t"), "latest", "s", "--output", "parquet")
+    result = run(TableName("test-project", "test-instance", "t"), "latest-events", "s", "--format", "parquet")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Parquet is not text: redirect standard output to a file" in result.stderr
 
@@ -484,9 +487,9 @@ def test_parquet_is_not_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -
 def test_csv_does_not_control_a_terminal(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, unprintable characters of CSV are escaped; elsewhere they are kept."""
     write(name, [raw_row(EVENT._replace(metadata={"escape": "\x1b[31m"}))])
-    assert "\x1b[31m" in run(name, "latest", "s", "--output", "csv").stdout
+    assert "\x1b[31m" in run(name, "latest-events", "s", "--format", "csv").stdout
     monkeypatch.setattr("pipeline.cli.output.on_terminal", lambda: True)
-    assert r"\x1b[31m" in run(name, "latest", "s", "--output", "csv").stdout
+    assert r"\x1b[31m" in run(name, "latest-events", "s", "--format", "csv").stdout
 
 
 def test_aggregates_of_a_metric(name: TableName) -> None:
@@ -507,6 +510,6 @@ def test_prefix_without_a_prefix_reads_all_sensors(name: TableName) -> None:
     """Sensors come in key order, on both sides of the table's own rows."""
     write(name, [raw_row(EVENT._replace(sensor_id=sensor)) for sensor in ("s", "a", "aggregator", "zz")])
     write_hour(name, HOURLY, {"t": 1.5})
-    records = run_json(name, "prefix", *DAY)
+    records = run_json(name, "events", "--all", *DAY)
     assert [record["sensor_id"] for record in records] == ["a", "aggregator", "s", "zz"]
-    assert stderr_of(name, "prefix", *LONG_AGO) == f"no readings of sensors {THEN}\n"
+    assert stderr_of(name, "events", "--all", *LONG_AGO) == f"no readings of sensors {THEN}\n"

@@ -42,14 +42,14 @@ def test_every_way_out(name, least, tmp_path):
         3,
     )
     assert run_json(name, "aggregates", "hall-?", *RANGE, *least) == [window, window | {"sensor_id": "hall-2"}]
-    _, first, second = run(name, "aggregates", "--all", *RANGE, *least, "-o", "csv").stdout.splitlines()
+    _, first, second = run(name, "aggregates", "--all", *RANGE, *least, "--format", "csv").stdout.splitlines()
     assert [line.split(",")[:2] for line in (first, second)] == [[f"hall-{n}", "2026-02-17T11:00:00Z"] for n in (1, 2)]
-    out = ["--out", str(tmp_path)]
+    out = ["--output", str(tmp_path)]
     job = arguments(name, ["aggregates", "--all", *RANGE, *least, *out], "--", "--runner=DirectRunner")
     assert CliRunner().invoke(main, job).exit_code == 0
     written = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table()
     assert (written["sensor_id"].to_pylist(), "count_u" in written.column_names) == (["hall-1", "hall-2"], False)
-    drawn = run(name, "plot", "hall-1", "--metric", "t", *RANGE, *least, "--json").stdout.splitlines()
+    drawn = run(name, "plot", "hall-1", "--metric", "t", *RANGE, *least, "--format=json").stdout.splitlines()
     assert [json.loads(line)["window_start"] for line in drawn] == ["2026-02-17T11:00:00Z"]
 
 
@@ -70,7 +70,7 @@ def test_nothing_left(name):
         "\nnone of these windows has enough readings of u\n"
         in "\n" + run(name, "aggregates", "hall-1", *RANGE, "--min-count", "2", "--metric", "t", "--metric", "u").stderr
     )
-    result = run(name, "aggregates", "--all", *too_many, "--json")
+    result = run(name, "aggregates", "--all", *too_many, "--format=json")
     assert result.stderr.startswith("no aggregates with enough readings of them in windows of 1h")
 
 

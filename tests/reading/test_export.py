@@ -36,16 +36,16 @@ def ids(result):
 def test_every_schema(bigtable, key):
     """Events are those that are read sensor by sensor, in the same order each time, newest first of each sensor."""
     name = table_of(schema_of(key))
-    many = lines(run(name, "range", "--all", *RANGE, "--json"))
-    assert many == lines(run(name, "range", "*", *RANGE, "--json"))
-    assert sorted(many, key=str) == sorted(lines(run(name, "prefix", *RANGE, "--json")), key=str)
+    many = lines(run(name, "events", "--all", *RANGE, "--format=json"))
+    assert many == lines(run(name, "events", "*", *RANGE, "--format=json"))
+    assert sorted(many, key=str) == sorted(lines(run(name, "prefix", *RANGE, "--format=json")), key=str)
     assert len(many) == 12
     for sensor in IDS:
         times = [each["event_time"] for each in many if each["sensor_id"] == sensor]
         assert times == sorted(times, reverse=True)
-    halls = lines(run(name, "range", "hall-?", *RANGE, "--metric", "u", "--json"))
+    halls = lines(run(name, "events", "hall-?", *RANGE, "--metric", "u", "--format=json"))
     assert sorted((each["sensor_id"], *each["readings"]) for each in halls) == [("hall-1", "u"), ("hall-2", "u")]
-    told = run(name, "range", "--all", *RANGE, "--json").stderr
+    told = run(name, "events", "--all", *RANGE, "--format=json").stderr
     assert told == {
         KEYS[1]: "row keys have {salt:2} before the sensor: seeking every sensor of the table\n",
         KEYS[2]: "row keys have {metadata.location} before the sensor: seeking every sensor of the table\n",
@@ -53,13 +53,13 @@ def test_every_schema(bigtable, key):
     }.get(key, "")
 
 
-@pytest.mark.parametrize("command", [("range", *RANGE), ("aggregates", *RANGE), ("latest",)])
+@pytest.mark.parametrize("command", [("events", *RANGE), ("aggregates", *RANGE), ("latest-readings",)])
 def test_what_is_chosen(name, command):
     """A glob chooses the ids that it matches, and the id that it is; a prefix is plain text."""
     everything = sorted(IDS, key=lambda sensor: f"{sensor}#")
 
     def found(*options):
-        return ids(run(name, *command, *options, "--json"))
+        return ids(run(name, *command, *options, "--format=json"))
 
     assert found("--all") == found("*") == found("--prefix", "") == everything
     assert found("hall-?") == ["hall-1", "hall-2"]
@@ -68,7 +68,7 @@ def test_what_is_chosen(name, command):
     assert set(found("hall*")) == {"hall*", "hall-1", "hall-2"}
     assert set(found("roof-1", "hall?1")) == {"roof-1", "hall-1"}
     for wrong in (["--prefix", "cellar"], ["cellar-*"], ["roof-1", "cellar-*"], ["roof-*", "cellar*"]):
-        result = run(name, *command, *wrong, "--json")
+        result = run(name, *command, *wrong, "--format=json")
         glob = "cellar*" if wrong[-1] == "cellar" else wrong[-1]
         assert (result.exit_code, result.stderr) == (1, f"Error: no sensor of table {name} is {glob}\n")
     for wrong in ([], ["a", "--all"], ["--prefix", "a", "--all"]):
@@ -77,8 +77,8 @@ def test_what_is_chosen(name, command):
 
 def test_limits_and_empty_ranges(name):
     """The first events come, and a range without any is no error."""
-    assert len(lines(run(name, "range", "--all", *RANGE, "--limit", "4", "--json"))) == 4
-    empty = run(name, "range", "hall-*", "--from=2020-01-01", "--to=2020-01-02")
+    assert len(lines(run(name, "events", "--all", *RANGE, "--limit", "4", "--format=json"))) == 4
+    empty = run(name, "events", "hall-*", "--from=2020-01-01", "--to=2020-01-02")
     between = "between 2020-01-01T00:00:00Z and 2020-01-02T00:00:00Z"
     assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", f"no readings of them {between}\n")
     empty = run(name, "aggregates", "hall-*", "--from=2020-01-01", "--to=2020-01-02")
@@ -88,7 +88,7 @@ def test_limits_and_empty_ranges(name):
 
 def test_fresh_and_filled_windows(name):
     """Of many sensors as of one."""
-    options = ("--from=2026-02-17T10", "--to=2026-02-17T12", "--fill", "null", "--fresh", "--json")
+    options = ("--from=2026-02-17T10", "--to=2026-02-17T12", "--fill", "null", "--fresh", "--format=json")
     many = lines(run(name, "aggregates", "hall-?", *options))
     assert many == [each for sensor in IDS[:2] for each in lines(run(name, "aggregates", sensor, *options))]
     assert len(many) == 4
@@ -96,39 +96,41 @@ def test_fresh_and_filled_windows(name):
 
 def test_csv_for_spreadsheets(name):
     """Sums and means are short, decimal commas have semicolons around them, and readings stay exact."""
-    sums = run(name, "aggregates", "hall-1", *RANGE, "-o", "csv").stdout
+    sums = run(name, "aggregates", "hall-1", *RANGE, "--format", "csv").stdout
     assert [row["sum_t"] for row in csv.DictReader(io.StringIO(sums))] == ["1.3", "5.3", "9.3"]
-    text = run(name, "range", "hall-[1]", "hall-1", "--all", *RANGE, "-o", "csv")
+    text = run(name, "events", "hall-[1]", "hall-1", "--all", *RANGE, "--format", "csv")
     assert text.exit_code == 2
-    text = run(name, "range", "hall-?", *RANGE, "-o", "csv", "--decimal", ",").stdout
+    text = run(name, "events", "hall-?", *RANGE, "--format", "csv", "--decimal", ",").stdout
     assert text.splitlines()[:2] == [
         "sensor_id;event_time;t;u;metadata.location;metadata.n",
         "hall-1;2026-02-18T10:30:00Z;2,5;;north;2",
     ]
-    assert run(name, "range", "hall-?", *RANGE, "-o", "csv", "--delimiter", "tab").stdout.startswith("sensor_id\tevent")
+    assert run(name, "events", "hall-?", *RANGE, "--format", "csv", "--delimiter", "tab").stdout.startswith(
+        "sensor_id\tevent"
+    )
     for wrong in (["--decimal", ",", "--delimiter", ","], ["--delimiter", ";;"]):
-        assert run(name, "range", "--all", "-o", "csv", *wrong).exit_code == 2
-    assert run(name, "range", "--all", "--decimal", ",").exit_code == 2
+        assert run(name, "events", "--all", "--format", "csv", *wrong).exit_code == 2
+    assert run(name, "events", "--all", "--decimal", ",").exit_code == 2
 
 
 def test_long_form(name):
     """A row is a reading or a statistic, in every format."""
-    rows = list(csv.DictReader(io.StringIO(run(name, "range", "--all", *RANGE, "-o", "csv", "--long").stdout)))
+    rows = list(csv.DictReader(io.StringIO(run(name, "events", "--all", *RANGE, "--format", "csv", "--long").stdout)))
     assert len(rows) == 16
     assert rows[0] == {"sensor_id": "hall*", "event_time": "2026-02-18T10:30:00Z", "metric": "t", "value": "2.5"}
-    newest = lines(run(name, "latest", "--all", "--json", "--long"))
+    newest = lines(run(name, "latest-readings", "--all", "--format=json", "--long"))
     assert newest[-1] == {
         "sensor_id": "roof-1", "event_time": "2026-02-18T10:30:00Z", "metric": "t", "value": 2.5,
     }  # fmt: skip
-    found = lines(run(name, "aggregates", "roof-*", *RANGE, "--json", "--long"))
+    found = lines(run(name, "aggregates", "roof-*", *RANGE, "--format=json", "--long"))
     assert len(found) == 24
     assert found[1] == {
         "sensor_id": "roof-1", "window_start": "2026-02-17T10:00:00Z", "window": "1h", "reading_count": 4,
         "metric": "t", "statistic": "sum", "value": pytest.approx(1.3),
     }  # fmt: skip
-    table = run(name, "aggregates", "roof-*", *RANGE, "-o", "arrow", "--long")
+    table = run(name, "aggregates", "roof-*", *RANGE, "--format", "arrow", "--long")
     assert pyarrow.ipc.open_stream(table.stdout_bytes).read_all().num_rows == 24
-    assert run(name, "range", "--all", "--long").exit_code == 2
+    assert run(name, "events", "--all", "--long").exit_code == 2
 
 
 @pytest.mark.parametrize("most_rows", [3, 1000])
@@ -137,25 +139,27 @@ def test_one_file(name, suffix, most_rows, tmp_path, monkeypatch):
     """Its name tells the format, and its content is what standard output gets, also by way of a temporary folder."""
     monkeypatch.setattr("pipeline.formats.spool._MOST_ROWS", most_rows)
     path = tmp_path / "new" / f"events.{suffix}"
-    written = run(name, "range", "--all", *RANGE, "--out", str(path))
+    written = run(name, "events", "--all", *RANGE, "--output", str(path))
     assert (written.exit_code, written.stdout, written.stderr) == (0, "", f"{path} written by this process\n")
     output = "json" if suffix == "ndjson" else suffix
-    assert path.read_bytes() == run(name, "range", "--all", *RANGE, "-o", output).stdout_bytes
+    assert path.read_bytes() == run(name, "events", "--all", *RANGE, "--format", output).stdout_bytes
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize(
     ("command", "file", "rows"),
-    [("range", "events", 12), ("aggregates", "aggregates", 12), ("latest", "newest", 4)],
+    [("events", "events", 12), ("aggregates", "aggregates", 12), ("latest-readings", "newest", 4)],
 )
 def test_a_folder(name, command, file, rows, tmp_path):
     """A file has the rows of a day, or of a day and sensors whose ids begin alike; together they are a data set."""
-    range_ = () if command == "latest" else RANGE
-    result = run(name, command, "--all", *range_, "--out", str(tmp_path / "days"))
+    range_ = () if command == "latest-readings" else RANGE
+    result = run(name, command, "--all", *range_, "--output", str(tmp_path / "days"))
     assert result.exit_code == 0, result.output
     data = pyarrow.dataset.dataset(tmp_path / "days", partitioning="hive")
     assert data.count_rows() == rows
-    result = run(name, command, "--all", *range_, "--out", str(tmp_path / "both"), "--sensor-prefix", "5", "-o", "csv")
+    result = run(
+        name, command, "--all", *range_, "--output", str(tmp_path / "both"), "--sensor-prefix", "5", "--format", "csv"
+    )
     assert result.exit_code == 0, result.output
     found = sorted(str(path.relative_to(tmp_path / "both")) for path in (tmp_path / "both").rglob("*.csv"))
     assert f"day=2026-02-18/prefix=roof-/{file}.csv" in found
@@ -167,14 +171,14 @@ def test_a_bucket(name, monkeypatch):
     """Objects are those of a folder; without the bucket, the error is one line."""
     with running_storage() as storage:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
-        result = run(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/export/")
+        result = run(name, "events", "--all", *RANGE, "--output", f"gs://{BUCKET}/export/")
         assert (result.exit_code, result.stderr) == (0, "2 files written by this process\n"), result.output
         assert storage.names() == [f"export/day=2026-02-{day}/events.parquet" for day in (17, 18)]
         table = pyarrow.parquet.read_table(io.BytesIO(storage.read("export/day=2026-02-17/events.parquet")))
         assert table.num_rows == 8
-        result = run(name, "range", "--all", *RANGE, "--out", f"gs://{BUCKET}/all.csv")
+        result = run(name, "events", "--all", *RANGE, "--output", f"gs://{BUCKET}/all.csv")
         assert storage.read("all.csv").decode().startswith("sensor_id,event_time,t,u,")
-        result = run(name, "range", "--all", *RANGE, "--out", "gs://no-such-bucket/all.csv")
+        result = run(name, "events", "--all", *RANGE, "--output", "gs://no-such-bucket/all.csv")
         assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
         assert "gs://no-such-bucket/all.csv" in result.stderr
 
@@ -182,15 +186,15 @@ def test_a_bucket(name, monkeypatch):
 def test_what_fails_leaves_no_file(name, tmp_path, monkeypatch):
     """Neither half of one, nor one of several."""
     monkeypatch.setattr("pipeline.reading.printing.write_parquet", lambda *_: Path("/nowhere/x").read_bytes())
-    result = run(name, "range", "--all", *RANGE, "--out", str(tmp_path / "days"))
+    result = run(name, "events", "--all", *RANGE, "--output", str(tmp_path / "days"))
     assert (result.exit_code, result.stderr) == (1, "Error: /nowhere/x: No such file or directory\n")
     assert list((tmp_path / "days").iterdir()) == []
     for wrong in (
-        ["--out", "a.csv", "-o", "parquet"],
+        ["--output", "a.csv", "--format", "parquet"],
         ["--sensor-prefix", "2"],
-        ["--out", "a.csv", "--sensor-prefix=2"],
+        ["--output", "a.csv", "--sensor-prefix=2"],
     ):
-        assert run(name, "range", "--all", *wrong).exit_code == 2
+        assert run(name, "events", "--all", *wrong).exit_code == 2
 
 
 def test_groups_of_a_rollup(bigtable):
@@ -206,7 +210,7 @@ def test_groups_of_a_rollup(bigtable):
     )
 
     def groups(*options):
-        return [each["group"] for each in lines(run(name, "rollups", "site", *options, *RANGE, "--json"))][::2]
+        return [each["group"] for each in lines(run(name, "rollups", "site", *options, *RANGE, "--format=json"))][::2]
 
     assert groups("--all") == groups("*", "*") == ["north/m1", "norway/m2", "south/m1"]
     assert groups("nor*", "m?") == groups("--prefix", "nor") == ["north/m1", "norway/m2"]
@@ -216,5 +220,5 @@ def test_groups_of_a_rollup(bigtable):
     for wrong in (["--all", "--by", "sensors"], ["a*", "b", "c"], ["--all", "--prefix", "a"], ["--all", "--sensors"]):
         assert run(name, "rollups", "site", *wrong).exit_code == 2
     assert run(name, "rollups", "--all").exit_code == 2
-    long = lines(run(name, "rollups", "site", "--all", *RANGE, "--json", "--long"))
+    long = lines(run(name, "rollups", "site", "--all", *RANGE, "--format=json", "--long"))
     assert (long[0]["group"], len(long)) == ("north / m1", 36)

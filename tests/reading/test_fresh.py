@@ -1,4 +1,4 @@
-"""``tidetable read aggregates`` of open windows and of gaps, and ``read points``."""
+"""``tidetable read aggregates`` of open windows and of gaps, and ``read chart-points``."""
 
 import json
 import time
@@ -43,8 +43,8 @@ def windows(result):
 def test_open_windows(table):
     """With --fresh, windows that no aggregate row closes yet are computed from raw rows."""
     name, events = table
-    closed = windows(run(name, "aggregates", "a", *RANGE, "--json"))
-    fresh = windows(run(name, "aggregates", "a", *RANGE, "--fresh", "--json"))
+    closed = windows(run(name, "aggregates", "a", *RANGE, "--format=json"))
+    fresh = windows(run(name, "aggregates", "a", *RANGE, "--fresh", "--format=json"))
     now_open = [event for event in events if event.event_time_us >= NOW - NOW % HOUR]
     assert list(fresh) == [*closed, (format_time(NOW - NOW % HOUR), len(now_open))]
     assert list(fresh.values())[-1]["metrics"]["t"]["sum"] == sum(event.readings["t"] for event in now_open)
@@ -53,14 +53,14 @@ def test_open_windows(table):
 def test_gaps(table):
     """A window without a row is printed, and marked in JSON."""
     name, _ = table
-    found = windows(run(name, "aggregates", "a", *RANGE, "--fill", "linear", "--json"))
+    found = windows(run(name, "aggregates", "a", *RANGE, "--fill", "linear", "--format=json"))
     gaps = {start: record for (start, _), record in found.items() if record.get("filled")}
     assert list(gaps)[:2] == [format_time(START - HOUR), format_time(START + HOUR)]
     assert gaps[format_time(START + HOUR)]["metrics"]["t"] == {"count": 0, "min": 4.0, "max": 7.0, "avg": 5.5}
     assert gaps[format_time(START - HOUR)]["metrics"] == {}
     lines = run(name, "aggregates", "a", *RANGE, "--fill", "null").stdout.splitlines()
     assert any(line.split()[:2] == [format_time(START + HOUR), "0"] for line in lines)
-    assert ",True," in run(name, "aggregates", "a", *RANGE, "--fill", "null", "--output", "csv").stdout
+    assert ",True," in run(name, "aggregates", "a", *RANGE, "--fill", "null", "--format", "csv").stdout
 
 
 def test_too_many_gaps(table):
@@ -74,16 +74,21 @@ def test_too_many_gaps(table):
 def test_points(table):
     """A short range prints every reading."""
     name, events = table
-    result = run(name, "points", "a", "--metric", "t", *RANGE, "--json")
+    result = run(name, "chart-points", "a", "--metric", "t", *RANGE, "--format=json")
     assert [json.loads(line)["readings"]["t"] for line in result.stdout.splitlines()] == [
         event.readings["t"] for event in events
     ]
     assert f"{len(events)} points from raw rows" in result.stderr
     assert "the picture of all readings in columns of" in result.stderr
     assert (
-        len(run(name, "points", "a", "--metric", "t", *RANGE, "--max-points", "4", "--json").stdout.splitlines()) <= 4
+        len(
+            run(
+                name, "chart-points", "a", "--metric", "t", *RANGE, "--max-points", "4", "--format=json"
+            ).stdout.splitlines()
+        )
+        <= 4
     )
-    assert "a has no u in this range" in run(name, "points", "a", "--metric", "u", *RANGE).stderr
+    assert "a has no u in this range" in run(name, "chart-points", "a", "--metric", "u", *RANGE).stderr
 
 
 def test_a_tier_that_was_added_later(table):
@@ -95,7 +100,7 @@ def test_a_tier_that_was_added_later(table):
     for more in [], ["--fill", "null"], ["--fresh"]:
         assert run(name, "aggregates", "a", *asked, "--tier", "1m", *more).stderr.endswith(lost + "\n")
     assert run(name, "aggregates", "a", *asked, "--tier", "1h").stderr == ""
-    drawn = run(name, "plot", "a", "--metric", "t", *asked, "--json")
+    drawn = run(name, "plot", "a", "--metric", "t", *asked, "--format=json")
     assert drawn.stderr == f"drawn: 120 windows of 1m, the shortest that the table has; 120 events; {lost}\n"
-    points = run(name, "points", "a", "--metric", "t", *asked)
+    points = run(name, "chart-points", "a", "--metric", "t", *asked)
     assert "from raw rows, 240 rows read: the picture of all readings" in points.stderr

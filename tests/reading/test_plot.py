@@ -48,7 +48,7 @@ def name(bigtable: str) -> TableName:
 
 def test_windows_and_events(name: TableName) -> None:
     """A few events are drawn with the band of the shortest tier, and standard error reports it."""
-    lines = run(name, *PLOT, *DAY, "--json")
+    lines = run(name, *PLOT, *DAY, "--format=json")
     assert lines.stderr == ("drawn: 2 windows of 1h, the shortest that the table has; 60 events\n")
     windows, drawn = [], []
     for record in map(json.loads, lines.stdout.splitlines()):
@@ -84,7 +84,7 @@ def test_too_many_events(bigtable: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert "; 10 events\n" in run(name, *PLOT, *one_fewer).stderr
     alone = created(WITHOUT_TIERS)
     write(alone, events(11))
-    result = run(alone, *PLOT, *DAY, "--json")
+    result = run(alone, *PLOT, *DAY, "--format=json")
     assert [json.loads(line)["value"] for line in result.stdout.splitlines()] == [i / 2 for i in range(1, 11)]
     assert result.stderr == "drawn: the table has no aggregates; only the newest 10 events (there are more)\n"
 
@@ -104,7 +104,7 @@ def test_a_table_without_tiers(bigtable: str) -> None:
 def test_windows_that_overlap_the_range(name: TableName) -> None:
     """Ten minutes are drawn with the hour or day that contains them."""
     minutes = ["--from", "2026-02-17T10:10", "--to", "2026-02-17T10:20"]
-    records = run(name, *PLOT, *minutes, "--json").stdout.splitlines()
+    records = run(name, *PLOT, *minutes, "--format=json").stdout.splitlines()
     assert json.loads(records[0])["window_start"] == "2026-02-17T10:00:00Z"
     assert len(records) == 11
     result = run(name, *PLOT, *minutes, "--tier", "1d")
@@ -128,13 +128,13 @@ def test_an_overflow(bigtable: str) -> None:
     name = created(WITH_TIERS)
     write(name, [window_row(HOURLY, T, 1.7e308, 1.7e308)])
     assert run(name, *PLOT, *DAY).exit_code == 0
-    [record] = map(json.loads, run(name, *PLOT, *DAY, "--json").stdout.splitlines())
+    [record] = map(json.loads, run(name, *PLOT, *DAY, "--format=json").stdout.splitlines())
     assert record["max"] == 1.7e308
 
 
-@pytest.mark.parametrize("json_option", [[], ["--json"]])
+@pytest.mark.parametrize("json_option", [[], ["--format=json"]])
 def test_png(name: TableName, tmp_path: Path, json_option: list[str]) -> None:
-    """The file is written and its name printed; with --json the lines are printed instead."""
+    """The file is written and its name printed; with --format json the lines are printed instead."""
     path = tmp_path / "plot.png"
     result = run(name, *PLOT, *DAY, "-o", str(path), *json_option)
     assert result.exit_code == 0, result.output
@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_written(name: TableName, tmp_path: Path, monkeypa
 
 def test_only_one_metric_is_read(name: TableName) -> None:
     """Other metrics of the same events are not drawn."""
-    printed = run(name, "plot", "s", "--metric", "other", *DAY, "--json").stdout
+    printed = run(name, "plot", "s", "--metric", "other", *DAY, "--format=json").stdout
     records = [json.loads(line) for line in printed.splitlines()]
     assert {record["value"] for record in records if "value" in record} == {1e9}
     assert records[0]["max"] == 0
@@ -184,7 +184,7 @@ def two(name: TableName) -> TableName:
 def test_several_sensors_and_metrics(two: TableName, tmp_path: Path) -> None:
     """Each metric has a chart with all sensors; what is missing is reported, and the rest drawn."""
     command = ["plot", "s", "b", "--metric", "t", "--metric", "other", "--unit", "t=°C", *DAY]
-    records = [json.loads(line) for line in run(two, *command, "--json").stdout.splitlines()]
+    records = [json.loads(line) for line in run(two, *command, "--format=json").stdout.splitlines()]
     drawn = {(record["sensor_id"], record["metric"]) for record in records}
     assert drawn == {("s", "t"), ("b", "t"), ("s", "other")}
     result = run(two, *command)
@@ -251,7 +251,7 @@ def hour_with(statistics: str) -> TableName:
 def test_a_band_of_quantiles(bigtable: str) -> None:
     """The band is drawn between any two statistics: of quantiles, the sketch gives those that are not declared too."""
     name = hour_with('["avg", "p50"]')
-    [window] = map(json.loads, run(name, *PLOT, *DAY, "--band", "p5,p95", "--json").stdout.splitlines())
+    [window] = map(json.loads, run(name, *PLOT, *DAY, "--band", "p5,p95", "--format=json").stdout.splitlines())
     assert (window["p5"], window["avg"], window["p95"]) == (pytest.approx(2, 0.01), 29.5, pytest.approx(56, 0.01))
     assert "p5 to p95 of 1h" in run(name, *PLOT, *DAY, "--band", "p5,p95").stdout
     failed = run(name, *PLOT, *DAY, "--band", "min,max")
@@ -273,7 +273,7 @@ def test_statistics_without_extremes(
     """What the table has is drawn: the outer quantiles as the band, and the median or another statistic as the line."""
     name = hour_with(statistics)
     assert run(name, *PLOT, *DAY).stdout.splitlines()[-1].strip() == legend
-    [window] = map(json.loads, run(name, *PLOT, *DAY, "--json").stdout.splitlines())
+    [window] = map(json.loads, run(name, *PLOT, *DAY, "--format=json").stdout.splitlines())
     assert window.keys() - {"sensor_id", "metric", "window_start", "window"} == keys
     assert run(name, *PLOT, *DAY, "-o", str(tmp_path / "drawn.png")).exit_code == 0
 

@@ -53,7 +53,7 @@ def test_the_windows_of_a_group(name):
     shown = run(name, "rollups", "site", "north", *RANGE).stdout.splitlines()
     assert shown[1].split()[:7] == ["window", "start", "sensors", "events", "metric", "count", "sum"]
     assert shown[3].split()[:6] == ["2026-02-17T10:00:00Z", "2", "2", "t", "2", "30"]
-    [row, _] = csv.DictReader(StringIO(run(name, "rollups", "fleet", *RANGE, "-o", "csv").stdout))
+    [row, _] = csv.DictReader(StringIO(run(name, "rollups", "fleet", *RANGE, "--format", "csv").stdout))
     assert (row["sensors"], row["avg_t"]) == ("3", "40")
     [day] = run_json(name, "rollups", "fleet", *RANGE[1:], "--from=2026-02-17", "--tier=1d")
     assert day["reading_count"] == 6
@@ -129,12 +129,12 @@ def test_nothing_found(name, arguments, message):
 def test_no_sensors(name):
     """A group that is not there has none."""
     assert run(name, "rollups", "site", "nowhere", "--sensors").stderr == "the group has no sensor\n"
-    assert json.loads(run(name, "rollups", "fleet", *RANGE, "--json").stdout.splitlines()[0])["group"] == "all"
+    assert json.loads(run(name, "rollups", "fleet", *RANGE, "--format=json").stdout.splitlines()[0])["group"] == "all"
 
 
 def test_a_chart_of_groups(name, tmp_path):
     """The windows of each group are a band and a line; groups of several fields are named one after the other."""
-    lines = run(name, "plot", "--rollup=model", "north", "m 1", "[b]süd", "m 1", "--metric=t", *RANGE, "--json")
+    lines = run(name, "plot", "--rollup=model", "north", "m 1", "[b]süd", "m 1", "--metric=t", *RANGE, "--format=json")
     assert lines.exit_code == 0
     found = [json.loads(line) for line in lines.stdout.splitlines()]
     assert [(each["fields"]["site"], each["avg"]) for each in found] == [

@@ -53,10 +53,10 @@ READS = [
     ("aggregates", "windows", {"tier": DAYS, "zone": "UTC"}, [*LOCAL_DAYS[1:], "2025-10-28T00:00:00+01:00"]),
     ("aggregates", "ends", {}, ["2025-10-24T00:00:00Z", "2025-10-27T23:00:00Z"]),
     ("aggregates", "ends", {"zone": ZONE}, ["2025-10-23T22:00:00Z", "2025-10-27T22:00:00Z"]),
-    ("range", "ends", {}, UTC_EVENTS),
-    ("range", "ends", {"zone": ZONE}, LOCAL_EVENTS),
-    ("points", "ends", {}, UTC_EVENTS),
-    ("points", "ends", {"zone": ZONE}, LOCAL_EVENTS),
+    ("events", "ends", {}, UTC_EVENTS),
+    ("events", "ends", {"zone": ZONE}, LOCAL_EVENTS),
+    ("chart-points", "ends", {}, UTC_EVENTS),
+    ("chart-points", "ends", {"zone": ZONE}, LOCAL_EVENTS),
     ("rollups", "windows", {}, LOCAL_DAYS),
     ("rollups", "windows", {"tier": DAYS, "zone": "UTC"}, [*LOCAL_DAYS[1:], "2025-10-28T00:00:00+01:00"]),
 ]
@@ -76,7 +76,7 @@ def on_the_command_line(name, _address, what, tier="", zone=""):
     command += (
         ["--metric=t"] * (what == "points") + [f"--tier={tier}"] * bool(tier) + [f"--time-zone={zone}"] * bool(zone)
     )
-    found = CliRunner().invoke(main, arguments(name, [*command, "--json"]))
+    found = CliRunner().invoke(main, arguments(name, [*command, "--format=json"]))
     assert found.exit_code == 0, found.stderr
     zone = zone or tier.partition("@")[2] or ("UTC" if what != "rollups" else ZONE)
     told = f"in the time zone {ZONE}: from 2025-10-24T00:00:00+02:00 to 2025-10-28T00:00:00+01:00\n"
@@ -91,7 +91,7 @@ def over_http(_name, address, what, tier="", zone=""):
     more = "&metric=t" * (what == "points") + f"&tier={tier}" * bool(tier) + f"&time_zone={zone}" * bool(zone)
     found = get(f"{address}/{path}?{of}&start={FROM}&end={TO}{more}").json
     assert found["time_zone"] == (zone or tier.partition("@")[2] or ("UTC" if what != "rollups" else ZONE))
-    listed = {"range": "events", "rollups": "windows"}.get(what, what)
+    listed = {"events": "events", "rollups": "windows"}.get(what, what)
     return [each.get("window_start") or each.get("event_time") or each["time"] for each in found[listed]]
 
 
@@ -103,7 +103,7 @@ def from_python(name, _address, what, tier="", zone=""):
             return [format_time(each.time_us) for each in points]
         if what == "rollups":
             found = table.rollups("site", "north", FROM, TO, **tier, time_zone=zone or None)
-        elif what == "range":
+        elif what == "events":
             return [format_time(each.event_time_us) for each in table.range("s", FROM, TO, time_zone=zone or None)]
         else:
             found = table.aggregates("s", FROM, TO, **tier, time_zone=zone or None)
@@ -112,7 +112,7 @@ def from_python(name, _address, what, tier="", zone=""):
 
 def test_months(name):
     """A month of a zone begins there: October is neither September nor left out."""
-    months = ["--from", "2025-10-01", "--to", "2025-11-01", f"--tier={MONTHS}", "--json"]
+    months = ["--from", "2025-10-01", "--to", "2025-11-01", f"--tier={MONTHS}", "--format=json"]
     [october] = map(json.loads, run(name, "aggregates", "s", *months).stdout.splitlines())
     assert october["window_start"] == "2025-10-01T00:00:00+02:00"
     assert october["reading_count"] == 31 * 24 + 1
@@ -131,7 +131,17 @@ def test_plots(name, tmp_path):
 
 def test_repair(name):
     """A repair checks the whole local days between dates; without a zone, those between the dates of UTC."""
-    repair = ["repair", *arguments(name, [])[1:], "--from", FROM, "--to", TO, "--dry-run", "--force", "--json"]
+    repair = [
+        "repair",
+        *arguments(name, [])[1:],
+        "--from",
+        FROM,
+        "--to",
+        TO,
+        "--dry-run",
+        "--include-unsettled",
+        "--format=json",
+    ]
     for options, hours, days in ((["--time-zone", ZONE], 97, 4), ([], 96, 3)):
         found = CliRunner().invoke(main, [*repair, *options])
         assert found.exit_code == 0, found.output
@@ -147,7 +157,7 @@ def test_repair(name):
 )
 def test_other_zones_are_refused(name, address, zone, answer):
     """With the nearest name."""
-    refused = run(name, "range", "s", "--time-zone", zone)
+    refused = run(name, "events", "s", "--time-zone", zone)
     assert (refused.exit_code, answer in refused.stderr) == (2, True), refused.stderr
     over = get(f"{address}/range?sensor=s&time_zone={zone}")
     assert (over.status, answer in over.json["error"]) == (400, True), over.json

@@ -117,7 +117,7 @@ def run(name, *arguments):
 
 def repaired(name, *arguments):
     """Runs a repair, and returns its findings and totals."""
-    result = run(name, "--json", *arguments)
+    result = run(name, "--format=json", *arguments)
     assert result.exit_code == (1 if "--dry-run" in arguments and '"wrong": 0' not in result.stdout else 0), (
         result.output,
         result.exception,

@@ -101,7 +101,7 @@ def test_foreign_rows_are_listed_once(table):
     name, schema = table
     (raw,) = schema.rows(GIVEN[10])
     write(name, [raw._replace(cells=[cell._replace(value=b"?") for cell in raw.cells if cell.family == "raw"])])
-    result = run(name, "--json", *MONTHS)
+    result = run(name, "--format=json", *MONTHS)
     assert result.exit_code == 1
     sums = json.loads(result.stdout.splitlines()[-1])
     assert sums["foreign"] == {"rows": 1, "windows": len(schema.tiers)}

@@ -57,7 +57,7 @@ def test_foreign_rows(written):
     ])])  # fmt: skip
     write(name, [work_row(hours, "a", T), work_row(hours, "a", odd_hour)])
     before = rows_of(name)
-    result = run(name, *TWO_DAYS, "--json")
+    result = run(name, *TWO_DAYS, "--format=json")
     *found, sums = map(json.loads, result.stdout.splitlines())
     assert result.exit_code == 1
     assert result.stderr.count(" is not one of this schema: ") == 3
@@ -80,11 +80,11 @@ def test_foreign_rows(written):
     assert {key: after[key] for key in left} == {key: before[key] for key in left}
     assert work_key(HOURLY, "a", T) not in after
     # All others are right; and where the foreign cell is put right, so is its window.
-    again = run(name, *TWO_DAYS, "--json", "--dry-run")
+    again = run(name, *TWO_DAYS, "--format=json", "--dry-run")
     assert json.loads(again.stdout.splitlines()[-1])["wrong"] == 0
     assert again.exit_code == 1
     write(name, [odd_row])
-    result = run(name, "--listed", "--json")
+    result = run(name, "--listed", "--format=json")
     assert json.loads(result.stdout.splitlines()[-1])["work_list"] == {"settled": 1, "left": 0}
     delete_rows(name, [row.key for row in foreign[1:]])
     assert repaired(name, *TWO_DAYS)[1]["wrong"] == 0
@@ -96,7 +96,7 @@ def test_windows_of_foreign_rows_are_listed(written):
     name, schema = written
     (row,) = schema.rows(events()[0])
     write(name, [Row(row.key, [Cell("raw", b"x" * 300, T, b"1")])])
-    sums = json.loads(run(name, *TWO_DAYS, "--json", "--dry-run").stdout.splitlines()[-1])
+    sums = json.loads(run(name, *TWO_DAYS, "--format=json", "--dry-run").stdout.splitlines()[-1])
     assert sums["work_list"] == {"settled": 0, "left": 0}
     lines = run(name, *TWO_DAYS).stdout.splitlines()
     assert lines == [
@@ -107,5 +107,5 @@ def test_windows_of_foreign_rows_are_listed(written):
         "work list: 0 windows settled, 1 left",
     ]
     assert rows_of(name)[work_key(HOURLY, "a", T)] == work_row(schema.tiers[0], "a", T).cells
-    assert run(name, "--listed", "--json").exit_code == 1
+    assert run(name, "--listed", "--format=json").exit_code == 1
     assert work_key(HOURLY, "a", T) in rows_of(name)

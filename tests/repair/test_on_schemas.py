@@ -58,9 +58,11 @@ def test_every_schema(bigtable, kind, monkeypatch):
     keys = sorted(rows_of(name))
     monkeypatch.setattr(job, "split_points", lambda _: keys[5::20])
 
-    *findings, _ = map(json.loads, run(name, *TWO_DAYS, "--sensor", "b", "--dry-run", "--json").stdout.splitlines())
+    *findings, _ = map(
+        json.loads, run(name, *TWO_DAYS, "--sensor", "b", "--dry-run", "--format=json").stdout.splitlines()
+    )
     assert sorted(of(wrong(findings))) == sorted(each for each in WRONG if each[0] == "b")
-    result = run(name, *TWO_DAYS, "--json")
+    result = run(name, *TWO_DAYS, "--format=json")
     assert result.exit_code == 1
     *findings, sums = map(json.loads, result.stdout.splitlines())
     assert sorted(of(wrong(findings))) == sorted(WRONG)

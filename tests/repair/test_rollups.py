@@ -175,7 +175,7 @@ def test_a_roll_up_of_a_table_with_data(bigtable, tmp_path):
     never = "\n[policies]\n" + "\n".join(f'{family} = "never"' for family in (*schema.families, "rollup"))
     path.write_text(TIERS + ROLLUPS + never)
     which = ["--project", name.project, "--instance", name.instance, "--table", name.table]
-    applied = CliRunner().invoke(main, ["table", "create", *which, "--schema", str(path), "--apply"])
+    applied = CliRunner().invoke(main, ["table", "apply", *which, "--schema", str(path)])
     assert applied.exit_code == 0, applied.output
     schema = parse_schema(TIERS + ROLLUPS)
     result = run(name, *ALL, "--dry-run")

@@ -92,7 +92,7 @@ def test_in_several_processes(written, monkeypatch, slices):
     monkeypatch.setattr(scan, "split_points", lambda _: [b"a-1#8228", b"a#1", b"agg#hourly#b#2026", b"b#7"])
     monkeypatch.setattr(scan.os, "cpu_count", lambda: 2)
     monkeypatch.setattr(command, "_SAID_EVERY_S", 0)
-    result = run(name, *TWO_DAYS, "--dry-run", "--json")
+    result = run(name, *TWO_DAYS, "--dry-run", "--format=json")
     *findings, sums = map(json.loads, result.stdout.splitlines())
     assert (of(findings), sums["checked"], sums["wrong"]) == (WRONG, 55, 5)
     assert "checking: 1 of 5 parts" in result.stderr
@@ -111,7 +111,7 @@ def test_a_row_that_is_no_row(written, slices):
     stats.add({"t": 1.0})
     row = aggregate_row(HOURLY, "b", T + HOUR, stats, schema.tiers[0].family)
     write(name, [Row(row.key, [cell._replace(value=b"") for cell in row.cells])])
-    result = run(name, *TWO_DAYS, "--dry-run", "--json")
+    result = run(name, *TWO_DAYS, "--dry-run", "--format=json")
     *findings, sums = map(json.loads, result.stdout.splitlines())
     assert [(each["sensor_id"], each["problem"]) for each in findings] == [
         ("a", "foreign raw rows"),

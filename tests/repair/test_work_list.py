@@ -130,7 +130,7 @@ def test_a_window_listed_after_the_list_was_read(written, monkeypatch):
 
 
 def test_windows_that_a_job_may_still_write(bigtable):
-    """Repair skips and reports them, and leaves them listed, unless no job is running or --force is set."""
+    """Repair skips and reports them, and leaves them listed, unless no job is running or --include-unsettled is set."""
     name, schema = table_of()
     now_us = time.time_ns() // 1000
     first = DAILY.start_of(now_us) - 3 * DAY
@@ -159,22 +159,24 @@ def test_windows_that_a_job_may_still_write(bigtable):
     _, sums = repaired(name, *around, "--allowed-lateness", "0s")
     assert sums["skipped"] == []
     assert sums["work_list"] == {"settled": open_days, "left": 0}
-    assert repaired(name, *around, "--force")[1]["checked"] == 3 * 9
+    assert repaired(name, *around, "--include-unsettled")[1]["checked"] == 3 * 9
 
 
 def test_an_audit_that_checks_nothing_fails(bigtable):
-    """The window in progress is skipped even if no job runs; the line names --force, which includes it. A dry run that
-    checked nothing says so, with exit code 1, whatever the cause."""
+    """The window in progress is skipped even if no job runs; the line names --include-unsettled, which includes it. A
+    dry run that checked nothing says so, with exit code 1, whatever the cause."""
     name, schema = table_of("tiers = { 1h = 'hours' }")
     hour = HOURLY.start_of(time.time_ns() // 1000)
     write(name, raw_rows(schema, [Event("a", hour, {"t": 1.0}, {})]))
     around = ("--from", format_time(hour), "--to", format_time(hour + 2 * HOUR), "--dry-run", "--allowed-lateness=0s")
     result = run(name, *around)
     assert result.exit_code == 1
-    assert re.search("skipped, for each sensor: .* of 1h .* have not ended yet; --force includes them", result.stdout)
+    assert re.search(
+        "skipped, for each sensor: .* of 1h .* have not ended yet; --include-unsettled includes them", result.stdout
+    )
     assert "0 windows checked" in result.stdout
     assert result.stderr == "nothing was checked: all windows of the range were skipped\n"
-    forced = run(name, *around, "--force")
+    forced = run(name, *around, "--include-unsettled")
     assert "\n1 window checked, 1 wrong, nothing written\n" in forced.stdout
     within = run(name, "--from", format_time(hour + MINUTE), "--to", format_time(hour + 2 * MINUTE), "--dry-run")
     assert within.exit_code == 1
@@ -225,7 +227,7 @@ def test_windows_that_may_be_collected(bigtable):
     assert sums["work_list"] == {"settled": 0, "left": 1 + in_part}
     left = [key for key in rows_of(name) if key.startswith(b"agg#daily")]
     assert left == [aggregate_key(DAILY, "a", today - n * DAY) for n in (12, 11, 10, 9)]
-    assert repaired(name, *around, "--force")[1]["wrong"] > 0
+    assert repaired(name, *around, "--include-unsettled")[1]["wrong"] > 0
     assert not [key for key in rows_of(name) if key.startswith(b"agg#")]
 
 

@@ -143,7 +143,7 @@ def test_a_table_without_rows(foreign: TableName) -> None:
     """Without rows, adopt has nothing to check."""
     result = run("adopt", foreign)
     assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table create' with --apply")
+    assert result.stderr.startswith(f"Error: table {foreign} has no rows; 'tidetable table apply' with")
 
 
 def test_another_program_is_first(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +256,7 @@ def test_a_row_that_does_not_fit(foreign: TableName, kind: str) -> None:
 def test_the_first_few_are_named(foreign: TableName) -> None:
     """Adopt names three of many misfits, and reports their number, also as JSON."""
     write(foreign, filled(1, 1) | {f"foo{i}": {("raw", "t"): ("1", NOON)} for i in range(9)})
-    result = run("adopt", foreign, "--json")
+    result = run("adopt", foreign, "--format=json")
     assert result.exit_code == 1
     record = json.loads(result.stdout)
     assert (record["fits"], record["stored"]) == (False, False)
@@ -268,7 +268,7 @@ def test_the_first_few_are_named(foreign: TableName) -> None:
 def test_json(foreign: TableName) -> None:
     """A program reads the schema that was stored."""
     write(foreign, filled())
-    record = json.loads(run("adopt", foreign, "--json").stdout)
+    record = json.loads(run("adopt", foreign, "--format=json").stdout)
     assert (record["fits"], record["stored"], record["misfits"]) == (True, True, {})
     assert record["schema"]["policies"] == FAMILIES
     assert record["windows_compared"] == 9
@@ -281,11 +281,11 @@ def test_a_table_that_keeps_older_rows(name: TableName) -> None:
     for options in ([], ["--gc", "stats=maxage=30d"]):
         result = run("adopt", name, *options, "--dry-run")
         assert result.exit_code == 0, result.output
-        says = "family stats: policy is maxage=30d; 'tidetable table create --apply' adds maxversions=1"
+        says = "family stats: policy is maxage=30d; 'tidetable table apply' adds maxversions=1"
         assert says in result.stdout.splitlines()
     assert run("adopt", name).exit_code == 0
     assert policies(name)["stats"] == "maxage=30d"
-    assert run("create", name, "--apply").exit_code == 0
+    assert run("apply", name).exit_code == 0
     assert policies(name)["stats"] == "maxage=30d || maxversions=1"
 
 
@@ -394,7 +394,7 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
     rows = filled(sensors=10, hours=2, a_hour=8)
     write(foreign, rows)
-    result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
+    result = run("adopt", foreign, "--sample", "100", "--format=json", "--dry-run")
     record = json.loads(result.stdout)
     assert record["fits"], result.output
     inspected = record["looked_at"]["raw rows"]

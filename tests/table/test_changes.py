@@ -20,7 +20,7 @@ from tests.table.running import DEFAULTS, NEWEST, TALL, TALL_FLAGS, create, in_f
 def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
     """Describe prints what create took; after an edit, diff shows the change, and --apply makes it."""
     run("create", name, "--schema", in_file(tmp_path, TALL))
-    described = run("describe", name, "--toml").stdout
+    described = run("describe", name, "--format=toml").stdout
     assert described == TALL
     assert run("diff", name, "--schema", in_file(tmp_path, described)).exit_code == 0
 
@@ -37,7 +37,7 @@ def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Pat
     before = run("diff", name, "--schema", path)
     assert (before.exit_code, before.stdout.splitlines()) == (1, reported)
     assert run("create", name, "--schema", path).exit_code == 1
-    applied = run("create", name, "--schema", path, "--apply")
+    applied = run("apply", name, "--schema", path)
     assert applied.exit_code == 0, applied.output
     assert applied.stdout.splitlines() == [*reported, f"table {name} changed: it has the requested schema now"]
     after = run("diff", name, "--schema", path)
@@ -63,7 +63,7 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
     )
     run("create", name, *TALL_FLAGS, "--raw-family", "r", "--gc", "r=maxage=1d", "--tier", "1d=days")
     assert run("diff", name).exit_code == 0
-    result = run("create", name, "--tier", "1d=days", "--tier", "1h=hours", "--gc", "hours=never", "--apply")
+    result = run("apply", name, "--tier", "1d=days", "--tier", "1h=hours", "--gc", "hours=never")
     assert result.exit_code == 0, result.output
     assert policies(name) == {
         "days": "maxage=730d || maxversions=1",
@@ -83,7 +83,7 @@ def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: p
     run("create", name)
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, name, others, text_of(TableSchema.for_new_table()))
-    result = run("create", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never", "--apply")
+    result = run("apply", name, "--tier", "15m=quarters", "--tier", "1h=stats", "--gc", "raw=never")
     assert result.exit_code == 1
     assert result.stderr == (
         f"Error: table {name} is unchanged: another program has changed its schema meanwhile; "
@@ -107,7 +107,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
         raise ServerProblem("permission denied")
 
     monkeypatch.setattr(tables, "apply", fail)
-    result = run("create", name, "--tier", "1h=stats", "--tier", "1d=days", "--apply")
+    result = run("apply", name, "--tier", "1h=stats", "--tier", "1d=days")
     assert (result.exit_code, result.stderr) == (1, "Error: permission denied\n")
     assert read_schema(name) == before
 
@@ -117,11 +117,11 @@ def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
     run("create", name, "--gc", "raw=maxage=30d")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("never"))])
     assert run("diff", name).stdout == "family raw: policy is never, wanted maxage=30d\n"
-    assert run("create", name, "--apply").exit_code == 0
+    assert run("apply", name).exit_code == 0
     assert policies(name)["raw"] == "maxage=30d"
     # The other way round: the server has it already, and the schema is made to say so.
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("maxage=5d"))])
-    result = run("create", name, "--gc", "raw=maxage=5d", "--apply")
+    result = run("apply", name, "--gc", "raw=maxage=5d")
     assert result.stdout.splitlines()[0] == "schema: policies.raw is 'maxage=30d', wanted 'maxage=5d'"
     assert run("diff", name).exit_code == 0
 
@@ -134,7 +134,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
     reported = run("create", name, *unsafe)
     assert reported.exit_code == 1
     assert reported.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
-    result = run("create", name, *unsafe, "--apply")
+    result = run("apply", name, *unsafe)
     assert result.exit_code == 1
     key, layout, unchanged = result.stderr.splitlines()
     assert key.startswith(
@@ -150,7 +150,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
 def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> None:
     """A table without rows can be deleted and created again."""
     run("create", name)
-    result = run("create", name, *TALL_FLAGS, "--apply")
+    result = run("apply", name, *TALL_FLAGS)
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1] == "It has no rows: you can delete it and create it again."
     run("delete", name, "--yes")
@@ -171,7 +171,7 @@ def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: li
     """Another encoding, or a family's new name, would hide existing rows."""
     run("create", name)
     write(name, b"s#1")
-    result = run("create", name, *options, "--apply")
+    result = run("apply", name, *options)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{key} is ")
     assert read_schema(name) == TableSchema.for_new_table()
@@ -181,7 +181,7 @@ def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
     """Also if the table's policy was made longer first, so that only the schema changes."""
     run("create", name, "--gc", "raw=maxage=6h")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=6h"), parse_policy("maxage=90d"))])
-    assert run("create", name, "--gc", "raw=maxage=90d", "--apply").exit_code == 0
+    assert run("apply", name, "--gc", "raw=maxage=90d").exit_code == 0
     schema = read_schema(name)
     assert schema is not None
     now_us = time.time_ns() // 1000
@@ -198,16 +198,16 @@ def test_a_tier_that_is_added_to_rows(name: TableName, tmp_path: Path) -> None:
         return {tier.family: retention.counts(tier, time.time_ns() // 1000) for tier in schema.tiers}
 
     run("create", name, "--tier", "1h=hours")
-    assert run("create", name, "--tier", "1h=hours", "--tier", "1d=days", "--apply").exit_code == 0
+    assert run("apply", name, "--tier", "1h=hours", "--tier", "1d=days").exit_code == 0
     write(name, b"s#1")
     tiers = ("--tier", "15m=quarters", "--tier", "1h=hours", "--tier", "1d=days")
-    assert run("create", name, *tiers, "--apply").exit_code == 0
+    assert run("apply", name, *tiers).exit_code == 0
     assert counted() == {"quarters": False, "hours": True, "days": True}
     statistics = '["count", "sum", "min", "max", "avg", "stddev", "first"]'
     text = (
         f'latest = "latest"\n[tiers]\n15m = "quarters"\n1h = "hours"\n1d = "days"\n[statistics]\nother = {statistics}\n'
     )
-    assert run("create", name, "--schema", in_file(tmp_path, text), "--apply").exit_code == 0
+    assert run("apply", name, "--schema", in_file(tmp_path, text)).exit_code == 0
     assert counted() == {"quarters": False, "hours": True, "days": True}
 
 
@@ -218,7 +218,7 @@ def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) 
     run("create", name, "--schema", in_file(tmp_path, text.format(f"{one}, {other}")))
     path = in_file(tmp_path, text.format(f"{other}, {one}"))
     assert run("diff", name, "--schema", path).stdout == "schema: metrics is ['logs', 'raw'], wanted ['raw', 'logs']\n"
-    assert run("create", name, "--schema", path, "--apply").exit_code == 0
+    assert run("apply", name, "--schema", path).exit_code == 0
     assert run("diff", name, "--schema", path).exit_code == 0
 
 
@@ -228,7 +228,7 @@ def test_the_schemas_row_is_never_collected(name: TableName) -> None:
     # The emulator may collect within seconds, so the policy must not collect the row of 1970 while the test runs.
     tables.apply(name, [tables.Difference("tidetable", parse_policy("never"), parse_policy("maxage=36500d"))])
     assert run("diff", name).stdout == "family tidetable: policy is maxage=36500d, wanted never\n"
-    assert run("create", name, "--apply").exit_code == 0
+    assert run("apply", name).exit_code == 0
     assert policies(name) == DEFAULTS
     with RowReader.open(name) as reader:
         assert [row.key for row in reader.read(KeyRange(b"", b""))] == [b"schema#current"]
@@ -237,7 +237,7 @@ def test_the_schemas_row_is_never_collected(name: TableName) -> None:
 def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
     """JSON has each difference, and whether --apply would make the change."""
     run("create", name)
-    result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--json")
+    result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--format=json")
     assert result.exit_code == 1
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
         {"schema": "values", "actual": "text", "wanted": "float64", "safe": False},
@@ -250,7 +250,7 @@ def test_diff_changes_nothing(name: TableName) -> None:
     create(name, raw="maxage=90d", extra="never")
     assert run("diff", name).exit_code == 1
     assert policies(name) == {"extra": "never", "raw": "maxage=90d"}
-    run("create", name, "--apply")
+    run("apply", name)
     result = run("diff", name)
     assert result.exit_code == 0
     assert result.stdout == "family extra was not requested and is left alone\n"

@@ -93,7 +93,7 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
 def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) -> None:
     """--apply adds missing families and sets policies, but leaves other families alone; then nothing differs."""
     create(name, raw="maxage=30d", extra="never")
-    result = run("create", name, "--apply")
+    result = run("apply", name)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[-1] == f"table {name} changed: it has the requested schema now"
     assert policies(name) == {"extra": "never", **DEFAULTS}
@@ -145,7 +145,7 @@ def test_of_two_that_create_a_table_at_the_same_time_one_does(
     def overtaken(*asked: object) -> bool:
         monkeypatch.setattr(tables, "create_bare", create_bare)
         assert create_bare(*asked)
-        results.append(run("create", name, *others, "--apply"))
+        results.append(run("apply", name, *others))
         return True
 
     monkeypatch.setattr(tables, "create_bare", overtaken)
@@ -195,7 +195,7 @@ def test_a_first_schema_is_stored_over_none(
     """If another program stores the first schema, --apply reports how it differs from the requested one."""
     create(name, tidetable="never")
     overtake(monkeypatch, name, TableSchema.default(), None)
-    result = run("create", name, *wanted, "--apply")
+    result = run("apply", name, *wanted)
     assert result.exit_code == 1
     assert ("schema: layout is 'wide', wanted 'tall'" in result.stdout) is bool(wanted)
     assert "family raw is missing, wanted with policy maxage=90d" in result.stdout
@@ -217,7 +217,7 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
         "family tidetable is missing, wanted with policy never",
         f"table {name} is unchanged; --apply would make these changes",
     ]
-    assert run("create", name, *families, "--apply").exit_code == 0
+    assert run("apply", name, *families).exit_code == 0
     assert policies(name)["s"] == NEWEST
     assert read_schema(name) == TableSchema.default("r", "s", "m")
 
@@ -237,17 +237,17 @@ def test_rows_of_an_older_pipeline_get_no_other_schema(name: TableName, options:
     """A table with rows takes no other schema; one without rows takes any."""
     create(name, raw="maxage=90d")
     write(name, b"s#8228675799749999")
-    result = run("create", name, *options, "--apply")
+    result = run("apply", name, *options)
     assert result.exit_code == 1
     assert problem in result.stderr
     assert result.stderr.splitlines()[-1] == f"table {name} is unchanged"
     assert policies(name) == {"raw": "maxage=90d"}
-    diff = [json.loads(line) for line in run("diff", name, *options, "--json").stdout.splitlines()]
+    diff = [json.loads(line) for line in run("diff", name, *options, "--format=json").stdout.splitlines()]
     assert (diff[0]["schema"], diff[0]["safe"]) == (None, False)
 
     run("delete", name, "--yes")
     create(name, raw="maxage=90d")
-    assert run("create", name, *options, "--apply").exit_code == 0
+    assert run("apply", name, *options).exit_code == 0
     assert run("diff", name, *options).exit_code == 0
 
 
@@ -270,7 +270,7 @@ def test_a_first_schema_hides_nothing(
     """New names may not hide rows under the default names, unless there are none."""
     create(name, raw="maxage=90d", stats="maxage=730d", meta="maxage=90d", extra="maxage=90d")
     write(name, b"s#8228675799749999")
-    result = run("create", name, *options, "--apply")
+    result = run("apply", name, *options)
     assert result.exit_code == 1
     reported, unchanged = result.stderr.splitlines()
     assert reported.endswith(
@@ -280,7 +280,7 @@ def test_a_first_schema_hides_nothing(
     assert unchanged == f"table {name} is unchanged"
     assert read_schema(name) is None
     more = in_file(tmp_path, 'metrics = {extra = ["x*"], raw = ["*"]}\nmetadata = {info = ["x*"], meta = ["*"]}')
-    assert run("create", name, "--schema", more, "--apply").exit_code == 0
+    assert run("apply", name, "--schema", more).exit_code == 0
 
 
 def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,6 +294,6 @@ def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: p
         failed = run("create", name, *TALL_FLAGS)
     assert failed.exit_code == 1
     assert failed.stderr.splitlines()[-1].endswith("repeat the command with --apply")
-    result = run("create", name, *TALL_FLAGS, "--apply")
+    result = run("apply", name, *TALL_FLAGS)
     assert result.exit_code == 0, result.output
     assert run("diff", name, *TALL_FLAGS).exit_code == 0

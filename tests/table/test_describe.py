@@ -20,14 +20,14 @@ def test_describe_prints_families_and_policies(name: TableName) -> None:
     result = run("describe", name)
     assert result.exit_code == 0, result.output
     assert lines(result)[0] == f"table {name}"
-    assert lines(result)[1] == "It has no stored schema; 'tidetable table create' with --apply stores one."
+    assert lines(result)[1] == "It has no stored schema; 'tidetable table apply' with stores one."
     assert {"family policy", "raw maxage=30d || maxversions=2", "meta never"} <= set(lines(result))
 
 
 def test_describe_as_json_prints_one_line(name: TableName) -> None:
     """JSON output is one line with the families by name."""
     create(name, raw="maxage=30d", meta="never")
-    result = run("describe", name, "--json")
+    result = run("describe", name, "--format=json")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 1
     families = {"meta": "never", "raw": "maxage=30d"}
@@ -86,7 +86,7 @@ def test_describe_shows_time_zones(name: TableName) -> None:
     """Each window of a calendar is in the schema, quoted, and has an example of its key. Adding one changes no row."""
     old, new = ["--tier", "1h=hours"], ["--tier", "1d@Europe/Berlin=days", "--tier", "1mo=months"]
     assert run("create", name, *old).exit_code == 0
-    result = run("create", name, *old, *new, "--apply")
+    result = run("apply", name, *old, *new)
     assert result.exit_code == 0, result.output
     assert {
         '"1d@Europe/Berlin" = "days"',
@@ -94,14 +94,14 @@ def test_describe_shows_time_zones(name: TableName) -> None:
         "window of 1d@Europe/Berlin agg#daily@Europe/Berlin#sensor-1#2026-02-17",
         "window of 1mo agg#monthly#sensor-1#2026-02",
     } <= set(lines(run("describe", name)))
-    refused = run("create", name, *old, "--apply")
+    refused = run("apply", name, *old)
     assert (refused.exit_code, "tiers.1d@Europe/Berlin is 'days', wanted absent" in refused.output) == (1, True)
 
 
 def test_describe_as_json_has_the_schema(name: TableName) -> None:
     """A program reads the schema's document, examples, ranges and warnings beside the families."""
     run("create", name, "--key", "{salt:1}#{sensor_id}#{reverse_us}")
-    result = run("describe", name, "--json")
+    result = run("describe", name, "--format=json")
     assert result.exit_code == 0, result.output
     assert result.stdout.count("\n") == 1
     described = json.loads(result.stdout)
@@ -133,7 +133,7 @@ def test_describe_as_json_has_the_schema(name: TableName) -> None:
 def test_describe_without_a_schema_has_no_toml(name: TableName) -> None:
     """A table without a schema has no TOML to print."""
     create(name, raw="never")
-    result = run("describe", name, "--toml")
+    result = run("describe", name, "--format=toml")
     assert result.exit_code == 1
     assert (result.stdout, result.stderr) == ("", f"Error: table {name} has no stored schema\n")
 
@@ -172,7 +172,7 @@ def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> No
     row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(b"schema#current")
     row.set_cell("tidetable", b"schema.toml", b"colour = 1")
     row.commit()
-    for command, *options in (["describe"], ["diff"], ["create", "--apply"]):
+    for command, *options in (["describe"], ["diff"], ["apply"]):
         result = run(command, name, *options)
         assert result.exit_code == 1
         assert result.stderr.startswith(f"Error: table {name}: its row schema#current contains no valid schema")

@@ -62,7 +62,7 @@ def test_a_new_table(name: TableName, tmp_path: Path) -> None:
     assert ROLLUPS + "shards = 256\n" in described.stdout
     keys = {"site": "rollup#hourly#site#site#2026-02-17T10", "fleet": "rollup#hourly#fleet#all#2026-02-17T10"}
     assert {f"roll-up {rollup} {key}" for rollup, key in keys.items()} <= set(lines(described))
-    record = json.loads(run("describe", name, "--json").stdout)
+    record = json.loads(run("describe", name, "--format=json").stdout)
     assert record["schema"]["rollups"]["site"] == {"by": "metadata.site", "metrics": ["temp*"]}
     assert run("diff", name, "--schema", in_file(tmp_path, ROLLUPS)).exit_code == 0
 
@@ -72,21 +72,21 @@ def test_a_table_with_data(name: TableName, tmp_path: Path) -> None:
     assert run("create", name).exit_code == 0
     write(name, rows_of(TableSchema.default())[:2])
     path = in_file(tmp_path, ROLLUPS)
-    result = run("create", name, "--schema", path, "--apply")
+    result = run("apply", name, "--schema", path)
     assert result.exit_code == 0, result.output
     assert lines(result)[-2:] == [f"table {name} changed: it has the requested schema now", TELLS]
     assert policies(name)["rollup"] == NEWEST
-    assert run("create", name, "--schema", path, "--apply").stdout.endswith("nothing to do\n")
+    assert run("apply", name, "--schema", path).stdout.endswith("nothing to do\n")
 
     more = in_file(tmp_path, ROLLUPS + '[rate]\nevery = "1m"\nsensors = 10_000_000')
-    result = run("create", name, "--schema", more, "--apply")
+    result = run("apply", name, "--schema", more)
     assert (result.exit_code, "roll-ups" in result.stdout) == (0, False), result.output
     schema = read_schema(name)
     assert schema is not None
     assert (schema.rollup_shards, [rollup.name for rollup in schema.rollups]) == (256, ["site", "fleet"])
 
     none = in_file(tmp_path, "[rollups]")
-    assert run("create", name, "--schema", none, "--apply").exit_code == 0
+    assert run("apply", name, "--schema", none).exit_code == 0
     schema = read_schema(name)
     assert schema is not None
     assert (schema.rollup_shards, schema.rollups) == (256, ())
@@ -98,7 +98,7 @@ def test_changes_that_rows_do_not_fit(name: TableName, tmp_path: Path, changed: 
     run("create", name, "--schema", in_file(tmp_path, ROLLUPS))
     before = run("describe", name).stdout
     write(name, rows_of(parse_schema(ROLLUPS)))
-    result = run("create", name, "--schema", in_file(tmp_path, changed), "--apply")
+    result = run("apply", name, "--schema", in_file(tmp_path, changed))
     assert result.exit_code == 1
     assert result.stderr.startswith("rollups.")
     assert result.stderr.splitlines()[1:] == [f"table {name} is unchanged"]

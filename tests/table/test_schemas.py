@@ -44,7 +44,7 @@ def test_newest_readings_are_the_default(name: TableName, tmp_path: Path) -> Non
     tables.delete(name)
     result = run("create", name, "--schema", in_file(tmp_path, "latest = false"))
     assert "no newest readings" in result.stdout
-    described = run("describe", name, "--toml").stdout
+    described = run("describe", name, "--format=toml").stdout
     assert described.startswith("latest = false\n")
     assert run("diff", name, "--schema", in_file(tmp_path, 'layout = "wide"')).exit_code == 0
     assert run("diff", name, "--schema", in_file(tmp_path, described)).exit_code == 0
@@ -58,14 +58,14 @@ def test_newest_readings_are_added_later(name: TableName) -> None:
     newest, alone = Event("a", now_us, {"t": 2.0, "u": 3.0}, {}), Event("b", now_us, {}, {"status": "on"})
     events = [newest, Event("a", now_us - 1000, {"t": 1.0, "v": 4.0}, {}), alone]
     write_rows(name, [row for event in events for row in schema.rows(event)])
-    result = run("create", name, "--latest-family", "now", "--apply")
+    result = run("apply", name, "--latest-family", "now")
     assert result.exit_code == 0, result.output
     assert "now: filled from 3 events; update the running job" in result.stdout
     with SensorTable.open(name.project, name.instance, name.table) as table:
         found = {record.sensor_id: record for record in table.newest()}
     assert found["a"].readings == {"t": (now_us, 2.0), "u": (now_us, 3.0), "v": (now_us - 1000, 4.0)}
     assert found["b"].metadata == {"status": (now_us, "on")}
-    refused = run("create", name, "--latest-family", "newer", "--apply")
+    refused = run("apply", name, "--latest-family", "newer")
     assert (refused.exit_code, "newest readings" in refused.stderr) == (1, True)
 
 

@@ -61,12 +61,20 @@ class TableName:
     @property
     def create_command(self) -> str:
         """The command that creates the table, or lists what it lacks."""
-        return f"tidetable table create --project {self.project} --instance {self.instance} --table {self.table}"
+        return self._command("create")
+
+    @property
+    def apply_command(self) -> str:
+        """The command that changes the table and stores its schema."""
+        return self._command("apply")
 
     @property
     def is_missing(self) -> str:
         """The message that the table does not exist, with the command that creates it."""
         return f"table {self} does not exist; create it with: {self.create_command}"
+
+    def _command(self, verb: str) -> str:
+        return f"tidetable table {verb} --project {self.project} --instance {self.instance} --table {self.table}"
 
     def __str__(self) -> str:
         return f"{self.parent}/tables/{self.table}"

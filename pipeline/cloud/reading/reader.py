@@ -60,7 +60,7 @@ from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LastHeard, LatestRecord, latest_range
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup, newest_first
 from pipeline.core.rows.rows import KeyRange, Row
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.declared import NOTHING_DECLARED, DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
-NOTHING_DECLARED = DeclaredSchema()
 _NO_METADATA: Mapping[str, str] = {}
 Values = str | Iterable[str] | SensorGroup
 """The values of a group's fields, in the order of the roll-up; a text for one field; or the group of a record."""

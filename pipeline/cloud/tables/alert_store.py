@@ -137,9 +137,7 @@ def add_families(name: TableName, schema: TableSchema) -> bool:
         raise ServerProblem(f"table {name}: its schema uses the family {FAMILY}, which alerts need, for something else")
     present = tables.describe(name)
     if SCHEMA_FAMILY not in present:
-        raise ServerProblem(
-            f"table {name} stores no schema, and so no rules; store it first: {name.create_command} --apply"
-        )
+        raise ServerProblem(f"table {name} stores no schema, and so no rules; store it first: {name.apply_command}")
     if FAMILY in present:
         return False
     tables.apply(name, [tables.Difference(FAMILY, None, _POLICY)])

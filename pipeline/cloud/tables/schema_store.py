@@ -14,7 +14,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.rows.rows import KeyRange, after_prefix
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.declared import NOTHING_DECLARED, DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
@@ -87,7 +87,7 @@ def has_rows(name: TableName) -> bool:
         return _has_rows(reader)
 
 
-def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
+def schema_of(name: TableName, declared: DeclaredSchema = NOTHING_DECLARED) -> TableSchema:
     """Returns the table's own schema, if the flags agree with it.
 
     For a table without rows and without a schema, returns the schema of the flags, or the default.
@@ -100,16 +100,15 @@ def schema_of(name: TableName, declared: DeclaredSchema) -> TableSchema:
         return agreed_schema(reader, declared)
 
 
-def agreed_schema(reader: RowReader, declared: DeclaredSchema) -> TableSchema:
+def agreed_schema(reader: RowReader, declared: DeclaredSchema = NOTHING_DECLARED) -> TableSchema:
     """Returns :func:`schema_of` the reader's table, over its connection."""
     name = reader.name
     stored = _stored(reader)
     if stored is None and not declared.default and _has_rows(reader):
         raise ServerProblem(
-            f"table {name} has rows but stores no schema: if they were written with the default schema, pass "
-            f"--schema=default, or store it for good: {name.create_command} --apply "
-            "(with --schema FILE for other families or windows); if another program wrote them, tidetable table adopt "
-            "tells whether they fit"
+            f"table {name} has rows but stores no schema: if they were written with the default schema, store it: "
+            f"{name.apply_command} (with --schema FILE for other families or windows); if another program wrote them, "
+            "tidetable table adopt shows whether they fit"
         )
     try:
         if stored is None:

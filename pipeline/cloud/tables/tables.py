@@ -107,7 +107,7 @@ def create(name: TableName, schema: TableSchema) -> bool:
         return write_schema(name, schema)
     except ServerProblem as problem:
         raise ServerProblem(
-            f"{problem}; the table was created, but does not store its schema yet: repeat the command with --apply"
+            f"{problem}; the table was created, but does not store its schema yet: store it with: {name.apply_command}"
         ) from problem
 
 

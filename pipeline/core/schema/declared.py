@@ -48,6 +48,9 @@ class DeclaredSchema:
         yield from _differs("the shortest window", window, shortest.window.text if shortest else "")
 
 
+NOTHING_DECLARED = DeclaredSchema()
+
+
 def _differs(what: str, declared: str | None, actual: str) -> Iterator[str]:
     # Without the flag's name: the pipeline spells it --raw_family, the toolbox --raw-family.
     if declared is not None and declared != actual:
