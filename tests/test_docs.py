@@ -31,6 +31,7 @@ from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+TIDETABLE = r"(?<![\w./-])(?:\.venv/bin/)?tidetable "
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -329,7 +330,7 @@ def test_shell_is_shell(page):
 def test_tidetable_commands_exist(page):
     """Every ``tidetable`` command line names an existing command and its options."""
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/tidetable ([^|&)]+)", line):
+        for part in re.findall(rf"{TIDETABLE}([^|&)]+)", line):
             words = [word for word in shlex.split(part, comments=True) if word]
             command: click.Command = main
             context = click.Context(command)
@@ -367,7 +368,7 @@ def test_the_profiles_are_valid(monkeypatch, tmp_path):
 def test_the_jobs_flags_exist(page):
     """Every command line of the job has valid flags."""
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/python -m pipeline (.+)", line):
+        for part in re.findall(r"\bpython -m pipeline (.+)", line):
             parse_flags(shlex.split(part))
 
 
@@ -377,7 +378,7 @@ def test_run_accepts_its_command_lines(page, monkeypatch):
     monkeypatch.setattr("pipeline.run.main", lambda argv, _: settings_of(parse_flags(argv)) and 0)
     variables = dict(re.findall(r"\b(TIDETABLE_\w+)=(\S+)", shell_of(page)))
     for line in command_lines(page):
-        for part in re.findall(r"\.venv/bin/tidetable run (.+)", line):
+        for part in re.findall(rf"{TIDETABLE}run (.+)", line):
             ran = CliRunner().invoke(main, ["run", *shlex.split(part)], env=variables)
             assert ran.exit_code == 0, (ran.output, ran.exception)
 

@@ -41,10 +41,10 @@ def run(page: str, folder: Path, **dates: str) -> str:
     """
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE))
     commands = commands.replace("2026-02-01", dates.get("start", "")).replace("2026-03-01", dates.get("end", ""))
-    link_environment(folder)
     done = subprocess.run(
-        ["bash", "-e"], input=commands, cwd=folder, capture_output=True, text=True, timeout=150, check=False
-    )
+        ["bash", "-e"], input=commands, cwd=folder, env=link_environment(folder),
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -95,7 +95,7 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
     if tables.find(name) is None:  # the other pages use it too
         tables.create(name, lasting(TableSchema.default()))
     write(name, [row for row in rows_of_the_event() if not row.key.startswith(b"latest#")])
-    link_environment(tmp_path)
+    environment = link_environment(tmp_path)
     section = (ROOT / "README.md").read_text().split("\n## Read the table\n")[1].split("\n## ")[0]
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert [language for language, _ in blocks] == ["sh", "", "python", ""]
@@ -103,8 +103,9 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
         if language:
             command = ["bash", "-e"] if language == "sh" else [sys.executable]
             done = subprocess.run(
-                command, input=code, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-            )
+                command, input=code, cwd=tmp_path, env=environment,
+                capture_output=True, text=True, timeout=60, check=True,
+            )  # fmt: skip
             assert [line.rstrip() for line in done.stdout.splitlines() if line.strip()] == printed.splitlines()
 
 
