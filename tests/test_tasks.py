@@ -34,12 +34,13 @@ PROJECT = "projects/my-project"
 T = parse_time("2026-02-17T10:00:00Z")
 
 
-def run(page: str, folder: Path, **dates: str) -> str:
-    """Runs the page's commands in a folder, and returns what they print; the first that fails ends them.
+def run(page: str, section: str, folder: Path, **dates: str) -> str:
+    """Runs the commands of a page's section in a folder, and returns what they print; the first that fails ends them.
 
     Dates replace those of the page, whose events Bigtable would collect because of their age.
     """
-    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.DOTALL | re.MULTILINE))
+    text = (ROOT / "docs" / page).read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
     commands = commands.replace("2026-02-01", dates.get("start", "")).replace("2026-03-01", dates.get("end", ""))
     done = subprocess.run(
         ["bash", "-e"], input=commands, cwd=folder, env=link_environment(folder),
@@ -52,6 +53,7 @@ def run(page: str, folder: Path, **dates: str) -> str:
 @pytest.fixture
 def in_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TIDETABLE_SUBSCRIPTION", f"{PROJECT}/subscriptions/dead-letters")
 
 
 def create_topic(name: str) -> str:
@@ -74,7 +76,7 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
     with Publisher(letters) as publisher:
         message = Message(event.SerializeToString(), {"site": "north", "event_id": "e1"})
         publisher.send(dead_letter(message, problem, "DecodeMessages", datetime.now(UTC)))
-    printed = run("mend-a-message.md", tmp_path)
+    printed = run("dead-letters.md", "Mend messages and send them again", tmp_path)
     assert "1 dead letter written to letters.ndjson, 1 of them acknowledged" in printed
     assert "1 event in 1 message published" in printed
     [received] = (
