@@ -52,7 +52,7 @@ def rows_of(page: str, heading: str) -> dict[str, list[str]]:
 def test_limits_are_named():
     """Each limit that refuses a time, a duration or a policy stands on the page that describes it."""
     longest = f"`{durations._LONGEST.days}d`"
-    assert f"at most `{durations._LONGEST.days}d`" in text("flags.md")
+    assert f"at most `{durations._LONGEST.days}d`" in text("options.md")
     assert f"{longest} at" in text("messages.md")
     assert f"{format_time(LATEST_US)}, the last time of a row key" in text("messages.md")
     age, versions = f"{gc_policies._LONGEST_AGE.days}d", f"{gc_policies._MAX_VERSIONS:,} versions"
@@ -83,7 +83,7 @@ def literals() -> set[str]:
 
 def test_every_flag_with_its_default():
     """The table of flags has every flag and no other; flags of the schema have the default schema's values."""
-    table = rows_of("flags.md", "# Flags")
+    table = rows_of("options.md", "## The job's options")
     options = TidetableOptions([])
     schema = TableSchema.default()
     of_schema = {
@@ -100,7 +100,7 @@ def test_every_flag_with_its_default():
 
 def test_options_with_a_rule_of_their_own():
     """The page lists the options that only the command line sets, and those that differ between commands."""
-    page = " ".join(text("settings.md").split())
+    page = " ".join(text("options.md").split())
     for introduction, names in (
         ("whether anything is written: ", COMMAND_LINE_ONLY - {"help"}),
         ("have only such a variable: ", OF_ONE_COMMAND),
@@ -352,8 +352,8 @@ def test_variables_are_options(page):
 
 
 def test_the_profiles_are_valid(monkeypatch, tmp_path):
-    """The profiles on the page about settings set what the page says, in the command that it names."""
-    written = [code for language, code in FENCE.findall(text("settings.md")) if language == "toml"]
+    """The profiles on the page about options set what the page says, in the command that it names."""
+    written = [code for language, code in FENCE.findall(text("options.md")) if language == "toml"]
     (tmp_path / "config.toml").write_text("".join(written))
     monkeypatch.setattr(profiles, "config_file", lambda: tmp_path / "config.toml")
     commands = dict(all_commands())
