@@ -178,7 +178,7 @@ def test_costs_follow_from_sizes():
     """What a million events cost is computed from the sizes that the benchmark prints."""
     one, in_batch, raw, aggregate = sizes().values()
     assert one < 1000  # Pub/Sub's minimum charge
-    page = text("size.md")
+    page = text("size-and-cost.md")
     assert f"2 × 1,000,000 × {in_batch} bytes = {2e6 * in_batch / 2**30:.2f} GiB" in page
     assert f"1,000,000 × {raw} bytes × 3 months = {3e6 * raw / 2**30:.2f} GiB-months" in page
     assert f"Aggregates add {aggregate} bytes" in page
