@@ -17,7 +17,7 @@ from benchmarks.sizes import sizes
 from pipeline.cli import profiles
 from pipeline.cli.profiles import COMMAND_LINE_ONLY, OF_ONE_COMMAND
 from pipeline.cli.root import main
-from pipeline.core.events.event import LATEST_US
+from pipeline.core.events.event import LATEST_US, RESERVED_SENSOR_IDS
 from pipeline.core.events.reasons import Reason
 from pipeline.core.notation import durations
 from pipeline.core.notation.times import format_time
@@ -31,7 +31,7 @@ from tests.quotes import PAGES, QUOTES, quoted_names, refreshed
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-TIDETABLE = r"(?<![\w./-])(?:\.venv/bin/)?tidetable "
+TIDETABLE = r"(?:^|[|;&(]|\bdo) *(?:\.venv/bin/)?tidetable "  # begins a command
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -53,8 +53,8 @@ def test_limits_are_named():
     """Each limit that refuses a time, a duration or a policy stands on the page that describes it."""
     longest = f"`{durations._LONGEST.days}d`"
     assert f"at most `{durations._LONGEST.days}d`" in text("options.md")
-    assert f"{longest} at" in text("messages.md")
-    assert f"{format_time(LATEST_US)}, the last time of a row key" in text("messages.md")
+    assert f"{longest} at" in text("publish.md")
+    assert f"{format_time(LATEST_US)}, the last time of a row key" in text("publish.md")
     age, versions = f"{gc_policies._LONGEST_AGE.days}d", f"{gc_policies._MAX_VERSIONS:,} versions"
     assert f"an age over {age} or more than {versions}" in text("schema-reference.md")
 
@@ -112,6 +112,12 @@ def test_options_with_a_rule_of_their_own():
 def test_every_reason():
     """The page lists every reason of dead letters, and no other."""
     assert list(rows_of("dead-letters.md", "## Reasons")) == [reason.value for reason in Reason]
+
+
+def test_every_reserved_sensor_id():
+    """The page lists every reserved sensor id, and no other."""
+    listed = re.search(r"Reserved for the table's own rows: ([^.]+)\.", text("publish.md"))[1]
+    assert set(re.findall(r"`(\w+)`", listed)) == RESERVED_SENSOR_IDS
 
 
 def test_every_metric():
