@@ -195,10 +195,11 @@ EXTERNAL_MESSAGES = ("Timeout in polling result file", "Errors in batch mutation
 
 @pytest.mark.slow
 def test_every_error_message():
-    """Each message that the page on errors quotes is one of the code's, or of the launch script's."""
+    """Each message that the page on monitoring quotes is one of the code's, or of the launch script's."""
     known = {literal.replace("\n", " ") for literal in literals()}
     known |= set((ROOT / "templates/flex.sh").read_text().splitlines())
-    tables = (rows_of("errors.md", heading) for heading in re.findall(r"^## .+", text("errors.md"), re.MULTILINE))
+    headings = re.findall(r"^## Messages .+", text("monitor.md"), re.MULTILINE)
+    tables = (rows_of("monitor.md", heading) for heading in headings)
     for message in chain.from_iterable(tables):
         for quoted in re.split(r"`, `", message.split("` (")[0]):
             if (
