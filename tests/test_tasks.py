@@ -132,7 +132,7 @@ def test_move_a_table(bigtable: str, tmp_path: Path) -> None:
     ]
     write(name, [row for event in events for row in schema.rows(event)])
     dates = {"start": f"{now - timedelta(days=9):%F}", "end": f"{now:%F}"}
-    printed = run("move-a-table.md", tmp_path, **dates)
+    printed = run("operations.md", "Move a table to another schema", tmp_path, **dates)
     assert "180 events: 180 raw rows" in printed
     lines = [json.loads(line) for line in (tmp_path / "events.ndjson").read_text().splitlines()]
     assert {line["sensor_id"] for line in lines} >= {"balloon-7", "balloon-8"}
