@@ -1,7 +1,6 @@
 """Runs the tutorial's commands as they are on the page, in two terminals, and compares what they print."""
 
 import json
-import os
 import re
 import shlex
 import signal
