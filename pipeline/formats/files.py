@@ -22,24 +22,25 @@ import codecs
 import gzip
 import io
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
+from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.message_types import DecoderFunction
+from pipeline.core.events.event import Event
+from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sensor_event
+from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
-from pipeline.formats.delimited import delimited_records
-from pipeline.formats.lines import Lines, Record, UnreadableFile
+from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
 from pipeline.formats.mapped import MappedMaker, Original, SkippedElements, published
-from pipeline.formats.ndjson_records import ndjson_records
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, clock_us
-
-if TYPE_CHECKING:  # slow to import
-    from pipeline.formats.avro_records import AvroFile
-    from pipeline.formats.parquet_records import ParquetFile
+from pipeline.formats.message_records import delimited_records, ndjson_records
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
+from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
@@ -55,9 +56,7 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextmanager
-def records_of(
-    name: str, file: BinaryIO, maker: Maker, start: int = 0, stop: int = sys.maxsize, *, sniff: bool = False
-) -> Iterator[Iterator[Record]]:
+def records_of(name: str, file: BinaryIO, maker: Maker, *, sniff: bool = False) -> Iterator[Iterator[Record]]:
     """Reads the records of an open file lazily, and closes it. Skips blank lines.
 
     The iterator raises UnreadableFile if the rest can't be read, as in a truncated ``.gz``.
@@ -65,9 +64,7 @@ def records_of(
     Args:
         name: the file's path, whose suffix determines the format; a final ``.gz`` means gzipped.
         file: the stored bytes; seekable for Avro and Parquet.
-        maker: makes the events.
-        start: the first byte of a range: of Avro and Parquet, only blocks that start in the range are read.
-        stop: the end of the range.
+        maker: the maker of events, or of messages for mappings.
         sniff: whether to detect gzip by content too, as for objects in a bucket that lack the suffix.
 
     Raises:
@@ -77,7 +74,7 @@ def records_of(
     maker = maker if isinstance(maker, MappedMaker) else maker.in_file(name)
     with ExitStack() as stack:
         if suffix in _BLOCKS:
-            records = _block_file(suffix, file, maker).records(start, stop)
+            records = _block_records(suffix, file, maker)
         else:
             stored = stack.enter_context(io.BufferedReader(cast(io.RawIOBase, file)))
             gzipped = name.lower().endswith(".gz") or (sniff and stored.peek(2)[:2] == _GZIP)
@@ -89,6 +86,14 @@ def records_of(
                 lines = Lines(stack.enter_context(_text(suffix, content, maker)), maker.max_record_bytes)
                 records = _to_the_end(_OF_LINES[suffix](lines, maker), lines)
         yield maker.in_file(name, records) if isinstance(maker, MappedMaker) else records
+
+
+def _block_records(suffix: str, file: BinaryIO, maker: Maker) -> Iterator[Record]:
+    if suffix == ".avro":  # both are slow to import
+        from pipeline.formats.avro_records import avro_records as records
+    else:
+        from pipeline.formats.parquet_records import parquet_records as records
+    return records(file, maker)
 
 
 def _text(suffix: str, content: BinaryIO, maker: Maker) -> io.TextIOWrapper:
@@ -156,16 +161,6 @@ def open_records(
         yield RecordFile(file, to_publish(records))
 
 
-def _block_file(suffix: str, file: BinaryIO, maker: Maker) -> "AvroFile | ParquetFile":
-    if suffix == ".avro":
-        from pipeline.formats.avro_records import AvroFile
-
-        return AvroFile(file, maker)
-    from pipeline.formats.parquet_records import ParquetFile
-
-    return ParquetFile(file, maker)
-
-
 def is_block_format(name: str) -> bool:
     """Returns whether the name is that of a file of blocks: Avro or Parquet."""
     return _suffix(name) in _BLOCKS
@@ -186,3 +181,56 @@ def _suffix(name: str) -> str:
     raise UnreadableFile(
         f"its name ends in none of {', '.join(_GZIPPED)}, with or without .gz, {' and '.join(_BLOCKS)}{way_out}"
     )
+
+
+def is_record_file(path: Path) -> bool:
+    """Returns whether a file contains records, by its name; any other contains the payload of one message."""
+    return path.name.lower().removesuffix(".gz").endswith((*_GZIPPED, *_BLOCKS))
+
+
+def first_trials(
+    path: str,
+    records: Iterator[Record],
+    trials: Trials,
+    limit: int,
+    latest_us: int,
+    publish_time: datetime | None = None,
+) -> Iterator[tuple[str, Message, Trial]]:
+    """Yields the first records of a file: where each is, its message, and what a job would make of it.
+
+    Args:
+        path: the file.
+        records: its records.
+        trials: the mappings, to be tried on messages.
+        limit: the most records.
+        latest_us: the latest event time allowed.
+        publish_time: the time that messages were published at; None for records of a file.
+    """
+    first = islice((record for record in records if not isinstance(record, Remark)), limit)
+    for number, record in enumerate(first, 1):
+        if isinstance(record, MappedRecord):
+            message = record.message._replace(publish_time=publish_time)
+            attributes = {name: text for name, text in message.attributes.items() if name != MESSAGE_TYPE}
+            trial = trials.of(message, latest_us)
+            yield f"{path}:{record.line or number}", message._replace(attributes=attributes), trial
+        elif isinstance(record, Refusal):
+            trial = Trial("", False, None, [], [BadData(record.code, record.reason)])
+            yield f"{path}:{record.line}", Message(record.data or b"", {}), trial
+        elif isinstance(record, SensorEvent | Event):
+            message = message_of([record if isinstance(record, SensorEvent) else sensor_event(*record[:5])])
+            yield f"{path}: record {number}", message._replace(attributes={}), trials.of(message, latest_us)
+
+
+def trials_of_records(
+    path: Path,
+    mapped: Sequence[MappedType],
+    decoder: DecoderFunction | None,
+    attributes: Mapping[str, str],
+    publish_time: datetime,
+    limit: int,
+    latest_us: int,
+) -> Iterator[tuple[str, Message, Trial]]:
+    """Yields what :func:`first_trials` does of a file for mappings. Raises UnreadableFile."""
+    maker = MappedMaker(mapped, attributes=attributes, decoder=decoder)
+    with path.open("rb", buffering=0) as file, records_of(str(path), cast(BinaryIO, file), maker) as records:
+        yield from first_trials(str(path), records, Trials(mapped, decoder), limit, latest_us, publish_time)

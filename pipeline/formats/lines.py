@@ -1,7 +1,7 @@
 """Reads the lines of a file of records, and turns bad records into refusals."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
@@ -9,15 +9,11 @@ from pipeline.core.dead_letters.records import Replay
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason
-from pipeline.core.notation.text import shown
-from pipeline.formats.values import MAX_RECORD_BYTES, FileColumns, InvalidEvent, Malformed
+from pipeline.formats.values import MAX_RECORD_BYTES, InvalidEvent, Malformed, UnreadableFile
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
 _Parsed = TypeVar("_Parsed", bound="SensorEvent | Event | Replay | MappedRecord")
-
-MAX_COLUMNS = 10_000
-"""The most columns of a file. An event has at most 1,100 values, but each may leave most columns blank."""
 
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
@@ -66,10 +62,6 @@ class MappedRecord(NamedTuple):
 Record = SensorEvent | Event | Replay | MappedRecord | Refusal | Remark
 
 
-class UnreadableFile(Exception):
-    """The file, or the rest of it, can't be read. ``str()`` is the reason, in one line without the file's name."""
-
-
 def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _Parsed | Refusal:
     """Parses the record that starts on this line. Returns a Refusal if it is bad."""
     try:
@@ -79,23 +71,6 @@ def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _
     except Malformed as problem:
         return Refusal(line, str(problem), code=problem.reason)
     return record._replace(line=line) if isinstance(record, MappedRecord) else record
-
-
-def check_width(names: Sequence[str]) -> None:
-    """Raises UnreadableFile if a file has too many columns."""
-    if len(names) > MAX_COLUMNS:
-        raise UnreadableFile(f"it has {len(names):,} columns, more than {MAX_COLUMNS:,}")
-
-
-def check_columns(names: Sequence[str], columns: FileColumns) -> None:
-    """Raises UnreadableFile if the sensor or time column is missing, or two columns have the same name, or too many."""
-    check_width(names)
-    found = ", ".join(map(shown, names))
-    for required, flag in ((columns.sensor, "--sensor-column"), (columns.time, "--time-column")):
-        if required not in names and not (required == columns.sensor and columns.of_file):
-            raise UnreadableFile(f"no column {shown(required)} ({flag}); the columns are {found}")
-    if len(set(names)) < len(names):
-        raise UnreadableFile(f"two columns have the same name; the columns are {found}")
 
 
 def read_varint(read: Callable[[int], bytes]) -> int | None:
@@ -116,18 +91,32 @@ def read_varint(read: Callable[[int], bytes]) -> int | None:
     raise EOFError("the length of the next record has more than ten bytes")
 
 
-def until_damage(
-    records: Iterable[_Raw], damages: tuple[type[Exception], ...], before: Callable[[], int]
-) -> Iterator[_Raw]:
-    """Yields records, which follow others of a file. Raises UnreadableFile, with the last number, at damaged bytes."""
-    number = 0
-    try:
-        for record in records:
-            number += 1
-            yield record
-    except damages as error:
-        last = max(before() + number, 0)
-        raise UnreadableFile(f"can't be read beyond record {last:,}: {one_line(error)}") from error
+def numbered_records(
+    raw: Iterable[_Raw | None],
+    damages: tuple[type[Exception], ...],
+    parse: Callable[[_Raw], _Parsed],
+    limit: int,
+    before: int = 0,
+) -> Iterator[_Parsed | Refusal]:
+    """Yields the records of a file without lines. Raises UnreadableFile, with the last number, at damaged bytes.
+
+    Args:
+        raw: the records as they are stored; None for a record beyond the limit.
+        damages: the errors that ``raw`` raises for damaged bytes.
+        parse: the function that makes a record of a stored one.
+        limit: the most bytes of a record.
+        before: the number of earlier records in the file.
+    """
+    number, stored = before, iter(raw)
+    while True:
+        try:
+            record = next(stored)
+        except StopIteration:
+            return
+        except damages as error:
+            raise UnreadableFile(f"can't be read beyond record {number:,}: {one_line(error)}") from error
+        number += 1
+        yield Refusal(number, too_long(limit)) if record is None else parse_or_refuse(number, parse, record)
 
 
 def one_line(error: BaseException) -> str:

@@ -28,11 +28,8 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats import lines
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, UnreadableFile, check_width, too_long
-from pipeline.formats.mappings import BadValue, event_of
-from pipeline.formats.star_columns import StarColumn, star_columns
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, Malformed
+from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, too_long
+from pipeline.formats.values import MAX_RECORD_BYTES, BadValue, Malformed, UnreadableFile, check_width
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 
@@ -60,6 +57,7 @@ class MappedMaker:
 
     Attributes:
         types: reads the messages.
+        json_types: the types of JSON, which also read rows of columns.
     """
 
     def __init__(
@@ -73,25 +71,25 @@ class MappedMaker:
         self._decoder = decoder
         self.max_record_bytes = max_record_bytes
         self._attributes = dict(attributes or {})
-        self._json = [one for one in mapped if one.name == JSON]
-        self._protobuf = [one for one in mapped if one.name != JSON]
-        self._columns = None if decoder else _columns_of(self._json)
+        self.json_types = [one for one in mapped if one.name == JSON]
+        self._protobuf_types = [one for one in mapped if one.name != JSON]
+        self._columns = None if decoder else _columns_of(self.json_types)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Whatever determines the events of a record. It pickles."""
-        types = [(one.text, one.descriptors) for one in (*self._json, *self._protobuf)]
+        types = [(one.text, one.descriptors) for one in (*self.json_types, *self._protobuf_types)]
         return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
 
     @property
     def by_order(self) -> bool:
         """Whether the order of a file's records tells their times: then one reader takes all of a file."""
-        return any(one.mapping.by_order for one in (*self._json, *self._protobuf))
+        return any(one.mapping.by_order for one in (*self.json_types, *self._protobuf_types))
 
     @property
     def by_file(self) -> bool:
         """Whether the name of the file is a part of its records."""
-        return any(one.mapping.of_file for one in (*self._json, *self._protobuf))
+        return any(one.mapping.of_file for one in (*self.json_types, *self._protobuf_types))
 
     def in_file(self, path: str, records: Iterator[Record]) -> Iterator[Record]:
         """Returns all records of a file, in order, which tell their file and their run through an hour if need be."""
@@ -128,14 +126,14 @@ class MappedMaker:
 
         Raises UnreadableFile unless a mapping is for them, or several, each with conditions.
         """
-        if not self._protobuf and self._decoder:
+        if not self._protobuf_types and self._decoder:
             return dict(self._attributes)
-        if not self._protobuf:
+        if not self._protobuf_types:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
-        names = {one.name for one in self._protobuf}
+        names = {one.name for one in self._protobuf_types}
         if len(names) == 1:
             return {MESSAGE_TYPE: names.pop(), **self._attributes}
-        if unmatched := [one.file for one in self._protobuf if one.mapping.match is None]:
+        if unmatched := [one.file for one in self._protobuf_types if one.mapping.match is None]:
             raise UnreadableFile(
                 f"its messages don't say their type, and {unmatched[0]} has no match; pass one mapping, or tell them "
                 "apart with match"
@@ -144,24 +142,24 @@ class MappedMaker:
 
     def check_json(self) -> None:
         """Raises UnreadableFile unless a mapping is for records that are no protobuf messages."""
-        if not self._json and not self._decoder:
+        if not self.json_types and not self._decoder:
             raise UnreadableFile('only a mapping with message = "json" reads it: records here are no protobuf messages')
 
     @property
     def csv(self) -> CsvFormat:
         """How CSV files are written. Raises UnreadableFile if mappings disagree, or none is for CSV."""
         self.check_json()
-        if not self._json:
+        if not self.json_types:
             return CsvFormat()
-        first = self._json[0]
-        for other in self._json:
+        first = self.json_types[0]
+        for other in self.json_types:
             if other.mapping.csv != first.mapping.csv:
                 raise UnreadableFile(f"the [csv] of {first.file} and that of {other.file} differ")
         return first.mapping.csv
 
     def of_json(self, data: bytes) -> MappedRecord:
         """Returns a line of JSON as a message."""
-        marked = {MESSAGE_TYPE: JSON} if self._json else {}
+        marked = {MESSAGE_TYPE: JSON} if self.json_types else {}
         return MappedRecord(0, Message(data, marked | self._attributes))
 
     def of_object(self, record: Mapping[str, Any]) -> MappedRecord:
@@ -184,10 +182,6 @@ class MappedMaker:
                 written = b"null"
             yield _json(name) + b": " + written
 
-    def star_columns(self, names: Sequence[str]) -> list[StarColumn]:
-        """Returns the columns of a CSV that stars of readings may take. Raises UnreadableFile for a wrong name."""
-        return star_columns([one.mapping for one in self._json], names)
-
     def check_columns(self, names: Sequence[str]) -> list[Remark]:
         """Returns remarks about columns that mappings name and a file lacks; a single mapping has to find its sensor.
 
@@ -200,9 +194,9 @@ class MappedMaker:
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):
             raise UnreadableFile(f"two columns have the same name; the columns are {found}")
-        if len(self._json) != 1 or self._decoder:  # the records of each may have columns of their own
+        if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
-        mapping = self._json[0].mapping
+        mapping = self.json_types[0].mapping
         for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
             if missing := _missing(value, names):
                 raise UnreadableFile(
@@ -214,19 +208,6 @@ class MappedMaker:
             for entry in entries
             if (missing := _missing(entry.value, names))
         ]
-
-
-def remarks_on(names: Sequence[str], maker: EventMaker | MappedMaker) -> list[Remark]:
-    """Returns remarks about the columns of a file. Raises UnreadableFile if they are not what the maker needs."""
-    if isinstance(maker, MappedMaker):
-        return maker.check_columns(names)
-    lines.check_columns(names, maker.columns)
-    return []
-
-
-def record_of(values: Mapping[str, Any], maker: EventMaker | MappedMaker) -> SensorEvent | Event | MappedRecord:
-    """Returns the event of a record's values by column, or the message for mappings. Raises Malformed, InvalidEvent."""
-    return maker.of_object(values) if isinstance(maker, MappedMaker) else event_of(values, maker)
 
 
 def published(

@@ -1,10 +1,7 @@
 """Reads events from Parquet files, row group by row group."""
 
-import os
-import sys
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO
 
 import pyarrow
@@ -13,11 +10,9 @@ import pyarrow.parquet
 from pyarrow import types
 
 from pipeline.core.notation.text import shown
-from pipeline.formats import lines
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.mapped import MappedMaker, record_of, remarks_on
-from pipeline.formats.mappings import BYTES, NESTED, BadValue, time_of
-from pipeline.formats.values import EventMaker
+from pipeline.formats.lines import Record, Refusal, numbered_records, one_line, too_long
+from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import BYTES, NESTED, BadValue, EventMaker, UnreadableFile, time_of
 
 _BATCH_ROWS = 1000  # rows that are Python objects at the same time
 # The most bytes of a column of text in one row group, in multiples of --max-record-bytes. A page is read as a whole.
@@ -29,80 +24,59 @@ _DECODE_ERRORS = (pyarrow.ArrowException, OSError, OverflowError, ValueError)
 """The errors that pyarrow raises for damaged bytes."""
 
 
-class ParquetFile:
-    """An open Parquet file whose footer was read.
-
-    Args:
-        file: the stored bytes; seekable.
-        maker: makes the events.
+def parquet_records(file: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    """Returns the records of an open file, which is seekable.
 
     Raises:
         UnreadableFile: it is not a Parquet file, or lacks the columns.
     """
+    try:
+        metadata = pyarrow.parquet.read_metadata(file)
+        leaves = [metadata.schema.column(index) for index in range(len(metadata.schema))]
+        names = metadata.schema.to_arrow_schema().names
+        opened = pyarrow.parquet.ParquetFile(
+            file,
+            metadata=metadata,
+            # Rows that share a text then share one copy of it in memory.
+            read_dictionary=[leaf.path for leaf in leaves if _has_bytes(leaf)],
+            coerce_int96_timestamp_unit="us",
+        )
+    except _DECODE_ERRORS as error:
+        raise UnreadableFile(f"can't be read: {one_line(error)}") from error
+    remarks = maker.check_columns(names)
+    if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
+        column = oversized[0]
+        raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
+    return chain(remarks, _records(opened, maker))
 
-    def __init__(self, file: BinaryIO, maker: EventMaker | MappedMaker) -> None:
-        self._maker = maker
-        self._size = file.seek(0, os.SEEK_END)
-        try:
-            metadata = pyarrow.parquet.read_metadata(file)
-            leaves = [metadata.schema.column(index) for index in range(len(metadata.schema))]
-            names = metadata.schema.to_arrow_schema().names
-            self._file = pyarrow.parquet.ParquetFile(
-                file,
-                metadata=metadata,
-                # Rows that share a text then share one copy of it in memory.
-                read_dictionary=[leaf.path for leaf in leaves if _has_bytes(leaf)],
-                coerce_int96_timestamp_unit="us",
+
+def _records(file: pyarrow.parquet.ParquetFile, maker: EventMaker | MappedMaker) -> Iterator[Record]:
+    limit, end = maker.max_record_bytes, 0
+    most = limit * _MAX_COLUMN_FACTOR
+    for index in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(index)
+        begin, end = end, end + group.num_rows
+        if (column := _oversized_column(group, most)) is not None:
+            reason = (
+                f"all records of this row group, up to number {end:,}: {shown(column)} has more than {most:,} bytes, "
+                f"{_MAX_COLUMN_FACTOR} times --max-record-bytes"
             )
-        except _DECODE_ERRORS as error:
-            raise UnreadableFile(f"can't be read: {lines.one_line(error)}") from error
-        self._remarks = remarks_on(names, maker)
-        if oversized := [leaf for leaf in leaves if leaf.length > _MAX_FIXED_SIZE]:
-            column = oversized[0]
-            raise UnreadableFile(f"can't be read: a value of {shown(column.path)} has {column.length:,} bytes")
+            yield Refusal(begin + 1, reason)
+        else:
+            rows = _rows(file, index, limit, whole=isinstance(maker, MappedMaker))
+            yield from numbered_records(rows, _DECODE_ERRORS, maker.of_object, limit, begin)
 
-    def records(self, start: int = 0, stop: int = sys.maxsize) -> Iterator[Record]:
-        """Yields the records of the row groups in a range of the file's bytes.
 
-        A refusal's line is the record's number in the file. Raises UnreadableFile if the rest can't be read.
-
-        Treats row groups as equally large. Their positions are not read, because pyarrow ends the process if the
-        metadata of a column is damaged.
-        """
-        if start == 0:
-            yield from self._remarks
-        limit, metadata, end = self._maker.max_record_bytes, self._file.metadata, 0
-        parse = partial(record_of, maker=self._maker)
-        for index in range(metadata.num_row_groups):
-            group = metadata.row_group(index)
-            begin, end = end, end + group.num_rows
-            if not start <= self._size * index // metadata.num_row_groups < stop:
+def _rows(file: pyarrow.parquet.ParquetFile, group: int, limit: int, *, whole: bool) -> Iterator[dict[str, Any] | None]:
+    """Yields the rows of a group; None for a row that is too long."""
+    for batch in file.iter_batches(_BATCH_ROWS, [group]):
+        for part in _parts(batch, limit):
+            if part is None:
+                yield None
                 continue
-            if (column := _oversized_column(group, limit * _MAX_COLUMN_FACTOR)) is not None:
-                reason = (
-                    f"all records of this row group, up to number {end:,}: {shown(column)} has more than "
-                    f"{limit * _MAX_COLUMN_FACTOR:,} bytes, {_MAX_COLUMN_FACTOR} times --max-record-bytes"
-                )
-                yield Refusal(begin + 1, reason)
-                continue
-            rows = lines.until_damage(self._rows(index), _DECODE_ERRORS, partial(int, begin))
-            for number, row in enumerate(rows, begin + 1):
-                if row is None:
-                    yield Refusal(number, lines.too_long(limit))
-                else:
-                    yield lines.parse_or_refuse(number, parse, row)
-
-    def _rows(self, group: int) -> Iterator[dict[str, Any] | None]:
-        """Yields the rows of a group; None for a row that is too long."""
-        limit, whole = self._maker.max_record_bytes, isinstance(self._maker, MappedMaker)
-        for batch in self._file.iter_batches(_BATCH_ROWS, [group]):
-            for part in _parts(batch, limit):
-                if part is None:
-                    yield None
-                    continue
-                columns = [_values(column, limit, whole) for column in part.columns]
-                for values in zip(*columns, strict=True):
-                    yield dict(zip(part.schema.names, values, strict=True))
+            columns = [_values(column, limit, whole) for column in part.columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(part.schema.names, values, strict=True))
 
 
 def _has_bytes(leaf: Any) -> bool:
@@ -277,7 +251,7 @@ def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:
 
 def _text(value: pyarrow.Scalar, limit: int) -> Any:
     size = value.as_buffer().size if value.is_valid else 0
-    return BadValue(f"has {size:,} bytes: {lines.too_long(limit)}") if size > limit else _value(value)
+    return BadValue(f"has {size:,} bytes: {too_long(limit)}") if size > limit else _value(value)
 
 
 def _value(value: pyarrow.Scalar) -> Any:

@@ -20,8 +20,9 @@ from pipeline.core.events.event import MAX_FUTURE_US
 from pipeline.core.events.message import Message
 from pipeline.core.notation.documents import parse_loose_json
 from pipeline.formats.files import records_of
-from pipeline.formats.lines import MappedRecord, Remark, UnreadableFile
+from pipeline.formats.lines import MappedRecord, Remark
 from pipeline.formats.mapped import MappedMaker
+from pipeline.formats.values import UnreadableFile
 
 SAMPLE_RECORDS = 1000
 _SAMPLE_BYTES = 1 << 20

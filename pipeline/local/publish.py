@@ -32,9 +32,9 @@ from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
-from pipeline.formats.lines import Refusal, Remark, UnreadableFile
+from pipeline.formats.lines import Refusal, Remark
 from pipeline.formats.mapped import Original, SkippedElements
-from pipeline.formats.values import FileColumns, clock_us
+from pipeline.formats.values import FileColumns, UnreadableFile, clock_us
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event, validate
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import open_records
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns
+from pipeline.formats.lines import Record, Refusal
+from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MORNING = "2026-02-17T08:00:00Z"

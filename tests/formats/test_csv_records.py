@@ -1,15 +1,19 @@
 import csv
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.events.event import Event
 from pipeline.core.events.reasons import Reason
 from pipeline.formats.csv_records import csv_records
-from pipeline.formats.lines import Lines, Record, Refusal, Remark, UnreadableFile
-from tests.formats.reading import MORNING, MORNING_US, events, maker, refusals, too_long
+from pipeline.formats.lines import Lines, Record, Refusal, Remark
+from pipeline.formats.values import UnreadableFile
+from tests.formats.reading import MORNING, MORNING_US, SIMPLE, events, maker, plainly, refusals, too_long
+from tests.formats.reading import read as read_file
 
 HEADER = "sensor_id,event_time,temperature,room\n"
 
@@ -222,3 +226,41 @@ def test_a_header_that_is_no_name_refuses_the_file() -> None:
     assert len(events(read(f"sensor_id,event_time,n,Temp (C)\na,{MORNING},1,\n"))) == 1
     with pytest.raises(UnreadableFile, match=r"column 'Temp \(C\)' can't be the name .* tidetable mapping draft"):
         list(read(f"sensor_id,event_time,n,Temp (C)\na,{MORNING},1,2\n"))
+
+
+STARS = '[readings]\n"*" = "*"\n[metadata]\n"*" = "*"\n'
+
+
+def test_numbers_are_readings_and_text_is_metadata(tmp_path: Path) -> None:
+    """A column is what its first cells are; the sensor stays text; a missing cell is no value; a wrong one refuses."""
+    text = (
+        "id;at;temp;site;note\n"
+        f"007;{MORNING};-1,5;12;x\n"
+        f"007;{MORNING};NA;roof;\n"
+        f"007;{MORNING};-;roof;-999\n"
+        f"007;{MORNING};1.234;roof;1\n" + f"007;{MORNING};2;roof;y\n" * 1000 + f"007;{MORNING};bad;roof;y\n"
+    )
+    mapping = SIMPLE + 'decimal = ","\nthousands = "."\nnull = "-"\ncsv = { delimiter = ";" }\n' + STARS
+    found = read_file(tmp_path, "a.csv", text.encode(), MappedType("m.toml", mapping))
+    first, nothing, nor_there, second, *_, last = found
+    assert plainly([first, second]) == [
+        ("007", MORNING_US, {"temp": -1.5}, {"site": "12", "note": "x"}),
+        ("007", MORNING_US, {"temp": 1234.0}, {"site": "roof", "note": "1"}),
+    ]
+    assert all("no readings" in each.reason for each in (nothing, nor_there))
+    assert isinstance(last, Refusal)
+    assert "'temp' 'bad' is not a finite number" in last.reason
+
+
+def test_names_are_rewritten_or_the_header_is_refused(tmp_path: Path) -> None:
+    """A header that is no name is rewritten if the mapping says so; if not, the message says how."""
+    text = f"id,at,Temp (C)\na,{MORNING},1\n".encode()
+    with pytest.raises(UnreadableFile, match=r"column 'Temp \(C\)' can't be the name .*rewrite_names = true"):
+        read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + STARS))
+    (event,) = plainly(
+        read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + "rewrite_names = true\n" + STARS))
+    )
+    assert event[2] == {"Temp__C_": 1.0}
+    excluded = STARS.replace('= "*"', '= { path = "*", except = "Temp*" }')
+    (refused,) = read_file(tmp_path, "a.csv", text, MappedType("m.toml", SIMPLE + excluded))
+    assert "no readings" in refused.reason

@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.core.events.event import Event
 from pipeline.formats.files import open_records
-from pipeline.formats.lines import Record, Refusal, UnreadableFile
-from pipeline.formats.values import FileColumns
+from pipeline.formats.lines import Record, Refusal
+from pipeline.formats.values import FileColumns, UnreadableFile
 from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
 from tests.support.records import delimited
 

@@ -28,9 +28,9 @@ from pipeline.core.events.reasons import BadData, Reason
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import open_records
-from pipeline.formats.lines import Refusal, Remark, UnreadableFile
+from pipeline.formats.lines import Refusal, Remark
 from pipeline.formats.mapped import MappedMaker, Original, SkippedElements
-from pipeline.formats.values import FileColumns
+from pipeline.formats.values import FileColumns, UnreadableFile
 from tests.core.decoding.mapping.protos import descriptor_set
 from tests.formats.reading import LATEST_US, MORNING, MORNING_US, NOW_US, SIMPLE, plainly, read
 

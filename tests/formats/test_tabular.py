@@ -13,7 +13,7 @@ from pipeline.core.events.event import EARLIEST_US, Event
 from pipeline.core.notation.text import json_line
 from pipeline.core.rows.records import RawRecord
 from pipeline.formats.files import records_of
-from pipeline.formats.parquet_records import ParquetFile
+from pipeline.formats.parquet_records import parquet_records
 from pipeline.formats.tabular import write_csv, write_parquet
 from pipeline.reading.views import RAW
 from tests.formats.reading import LATEST_US, events, maker
@@ -62,7 +62,7 @@ def test_parquet(printed):
     """The columns' names say what they are: a serial number stays metadata, and an id stays an id."""
     sink = io.BytesIO()
     write_parquet(RawRecords(printed).to_arrow().to_reader(), sink)
-    assert events(ParquetFile(sink, maker()).records()) == [as_event(record) for record in printed]
+    assert events(parquet_records(sink, maker())) == [as_event(record) for record in printed]
 
 
 @given(st.lists(stored(), min_size=1, max_size=4))
