@@ -1,11 +1,17 @@
-"""Writes the aggregate rows of windows with events in the files, from these events and the table's raw rows."""
+"""The steps of a backfill after the steps that it shares with the streaming job.
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+They survey events, gather readings by groups of sensors and windows, and write the aggregate rows of windows with
+events in the files, from these events and the table's raw rows.
+"""
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
@@ -13,24 +19,28 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
-from pipeline.backfill.gather import Repeated, by_window, repeated_of, windows_of
+from pipeline.backfill.request import MAX_EXAMPLES, LostReading, Metric, Repeated, Survey
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
+from pipeline.core.accumulation.reading_columns import time_of_key
 from pipeline.core.completion.auditable_windows import lateness_of
 from pipeline.core.completion.stored_windows import Completed, SensorStart, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event
+from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, read_group_readings, start_of_readings
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.rate import groups_of_batch, span_of_batch
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before
-from pipeline.core.windows import Window
+from pipeline.core.windows import HOURLY, Window
 from pipeline.transforms import metrics
+from pipeline.transforms.process import Expired
 from pipeline.transforms.settle_rollups import WrittenWindow
 from pipeline.transforms.tables import CompletingFn, now_us
 
@@ -40,29 +50,149 @@ _MOST_HELD = 50_000  # events in these windows
 LISTED, ROLLED_UP, REPEATED = "listed", "rolled_up", "repeated"
 """The tags of the outputs beside windows; see :class:`CompletedWindows`."""
 
+SENSORS = "sensors"
+"""The tag of the sensors that :class:`SurveyFn` finds."""
+
 _WINDOWS = "windows"
 _Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
-@dataclass(eq=False)
-class CountExpired(beam.PTransform):
+class CountExpiredFn(beam.DoFn):
     """Counts the ``Event`` elements that Bigtable would collect soon after they are written. Has no output."""
 
-    expiry: Expiry
-
-    def expand(self, events: PCollection) -> PCollection:
-        return events | "Count" >> beam.ParDo(_CountExpiredFn(self.expiry))
-
-
-class _CountExpiredFn(beam.DoFn):
     def __init__(self, expiry: Expiry) -> None:
-        self._expiry = expiry
-        self._expired = metrics.counter(metrics.EXPIRED_EVENTS)
+        self._expired = Expired(expiry)
 
     def process(self, element: Event) -> None:
-        now_us = time.time_ns() // 1000
-        if self._expiry.expires(element.event_time_us, element.readings, now_us, element.metadata):
-            self._expired.inc()
+        self._expired.count([element], now_us())
+
+
+class SurveyFn(beam.DoFn):
+    """Surveys the events of a bundle: a :class:`Survey` without sensors, and the ids of the sensors in UTF-8."""
+
+    def start_bundle(self) -> None:
+        self._sensors: set[str] = set()
+        self._first_us = self._last_us = 0
+        self._metrics: dict[str, tuple[int, float, float]] = {}
+
+    def process(self, element: Event) -> None:
+        self._sensors.add(element.sensor_id)
+        time_us, of_name = element.event_time_us, self._metrics
+        self._first_us = min(self._first_us or time_us, time_us)
+        self._last_us = max(self._last_us, time_us)
+        for name, value in element.readings.items():
+            count, least, greatest = of_name.get(name, (0, value, value))
+            of_name[name] = count + 1, min(least, value), max(greatest, value)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        metrics = {name: Metric(*metric) for name, metric in self._metrics.items()}
+        yield GlobalWindows.windowed_value(Survey(0, self._first_us, self._last_us, metrics))
+        for sensor_id in self._sensors:
+            yield TaggedOutput(SENSORS, GlobalWindows.windowed_value(sensor_id.encode()))
+
+
+def kind_of_batch(schema: TableSchema) -> Kind:
+    """Returns how a batch job gathers the readings of a table: in its shortest windows; in hours without tiers."""
+    window = schema.tiers[0].window if schema.tiers else HOURLY
+    return window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
+
+
+class GatherSpans(beam.PTransform):
+    """Gathers ``(group of sensors, readings)`` of windows: ``((group, number of the span), parts)``.
+
+    Args:
+        schema: the table's schema.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        super().__init__()
+        self._span_us = span_of_batch(schema.rate, kind_of_batch(schema)[0])
+
+    def expand(self, readings: PCollection) -> PCollection:
+        of_type = tuple[tuple[int, int], bytes]
+        spans = readings | "OfSpans" >> beam.Map(_of_span, self._span_us).with_output_types(of_type)
+        return spans | "Group" >> beam.GroupByKey()
+
+
+def _of_span(element: tuple[int, bytes], span_us: int) -> tuple[tuple[int, int], bytes]:
+    group, data = element
+    return (group, start_of_readings(data) // span_us), data
+
+
+@beam.typehints.with_output_types(tuple[int, bytes])
+class GatherFn(beam.DoFn):
+    """Gathers the readings of a bundle's ``Event`` elements: ``(group of sensors, readings)`` of each window."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._gathered = GroupedReadings(*kind_of_batch(schema))
+
+    def start_bundle(self) -> None:
+        self._gathered.start()
+
+    def process(self, element: Event) -> None:
+        if element.readings:  # not of metadata alone
+            self._gathered.add([element])
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for group, _, data in self._gathered.take_groups():
+            yield GlobalWindows.windowed_value((group, data))
+
+
+def repeated_in(element: tuple[tuple[int, int], Iterable[bytes]]) -> Repeated:
+    """Returns what readings of a span repeat."""
+    return Repeated.total(repeated for *_, repeated in _windows_in(element[1]))
+
+
+def _windows_in(
+    parts: Iterable[bytes],
+) -> Iterator[tuple[int, dict[str, WindowReadings], Counter[str], Repeated]]:
+    """Yields the windows of a group of sensors in a span, oldest first.
+
+    Of each, its start, each sensor's accumulator, which has each reading once, each sensor's number of events, and what
+    they repeat.
+    """
+    by_start = defaultdict[int, list[bytes]](list)
+    for data in parts:
+        by_start[start_of_readings(data)].append(data)
+    for start_us in sorted(by_start):
+        windows, events, readings = defaultdict[str, WindowReadings](WindowReadings), Counter[str](), Counter[str]()
+        for data in by_start[start_us]:
+            for sensor_id, names, times, values, members in read_group_readings(data):
+                window = windows[sensor_id]
+                window.extend(names, times, values)
+                window.note(*members)
+                events[sensor_id] += len(times)
+                readings[sensor_id] += len(values)
+        repeated = Repeated()
+        sensors = set[str]()
+        for sensor_id, window in windows.items():
+            distinct_events, distinct_readings = window.distinct()
+            if distinct_events:
+                again = readings[sensor_id] - distinct_readings
+                sensors |= {sensor_id} if again else set()
+                repeated = Repeated(repeated.events + events[sensor_id] - distinct_events, repeated.readings + again)
+        yield start_us, windows, events, _without_lost(repeated, by_start[start_us], sensors) if sensors else repeated
+
+
+def _without_lost(repeated: Repeated, parts: Iterable[bytes], sensors: Collection[str]) -> Repeated:
+    """Returns the repetitions, and tells apart the readings of these sensors that have several values."""
+    first: dict[tuple[int, str, str], float] = {}
+    several = defaultdict[tuple[int, str, str], set[float]](set)
+    for data in parts:
+        for sensor_id, names, times, values, _ in read_group_readings(data):
+            if sensor_id not in sensors:
+                continue
+            for (time, metric), value in zip(product(times, names), values, strict=True):
+                reading = time, sensor_id, metric
+                if first.setdefault(reading, value) != value:
+                    several[reading].add(value)
+    lost = sum(map(len, several.values()))
+    examples = (
+        LostReading(time_of_key(time), sensor_id, metric, (min(values), max(values)))
+        for (time, sensor_id, metric), others in several.items()
+        for values in [{first[time, sensor_id, metric], *others}]
+    )
+    return Repeated(repeated.events, repeated.readings - lost, lost, tuple(heapq.nsmallest(MAX_EXAMPLES, examples)))
 
 
 class CompletedWindows(NamedTuple):
@@ -87,11 +217,11 @@ class CompletedWindows(NamedTuple):
 class CompleteWindows(beam.PTransform):
     """Writes the aggregate rows of the shortest windows, and returns :class:`CompletedWindows`.
 
-    Takes the output of :class:`~pipeline.backfill.gather.GatherSpans`, whose readings are in the table by now. The
-    aggregate counts each of them and of the window's raw rows once. If both have a reading, the raw row's value counts.
-    Leaves a window unchanged, and lists it, if the new row may count less than the stored one, or if a foreign row may
-    belong to it. Writes and also lists a window if a job may still write it: its panes lack these events until the job
-    has found the window on the list.
+    Takes the output of :class:`GatherSpans`, whose readings are in the table by now. The aggregate counts each of them
+    and of the window's raw rows once. If both have a reading, it uses the raw row's value. Leaves a window unchanged,
+    and lists it, if the new row may count less than the stored one, or if a foreign row may belong to it. Writes and
+    also lists a window if a job may still write it: its panes lack these events until the job has found the window on
+    the list.
 
     Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
     the table. Thus the last writer of a row has read the raw rows of all.
@@ -163,21 +293,11 @@ def _outputs(outputs: Any) -> CompletedWindows:
     return CompletedWindows(outputs[_WINDOWS], outputs[LISTED], outputs[ROLLED_UP])
 
 
-@dataclass(eq=False)
-class ListWindows(beam.PTransform):
-    """Formats ``(sensor_id, start in µs)`` of windows as ``EncodedRows`` of the table's work list.
+def work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
+    """Returns the row of the table's work list for a window.
 
     A longer window is listed as the first window of the shortest tier in it: a repair checks all tiers.
     """
-
-    schema: TableSchema
-
-    def expand(self, windows: PCollection) -> PCollection:
-        return windows | "ToRows" >> beam.Map(work_rows, self.schema).with_output_types(EncodedRows)
-
-
-def work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
-    """Returns the row of the table's work list for a window."""
     return encoded_work_rows(schema.tiers[0], [element], listing(BACKFILLED, now_us()))
 
 
@@ -353,12 +473,10 @@ class _CompleteFn(_WritingFn):
         self._repeated: list[Repeated] = []
 
     def process(self, element: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[Any]:
-        for start_us, parts in by_window(element[1]).items():
-            windows = windows_of(parts)
-            repeated = {sensor_id: of_sensor.repeated() for sensor_id, of_sensor in windows.items()}
-            for sensor_id, of_sensor in windows.items():
-                yield from self._add(_Pending(sensor_id, start_us, of_sensor.readings), of_sensor.events)
-            self._repeated.append(repeated_of(repeated, parts))
+        for start_us, windows, events, repeated in _windows_in(element[1]):
+            self._repeated.append(repeated)
+            for sensor_id, readings in windows.items():
+                yield from self._add(_Pending(sensor_id, start_us, readings), events[sensor_id])
 
     def _finish(self) -> Iterator[Any]:
         yield from super()._finish()
