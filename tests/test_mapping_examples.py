@@ -16,11 +16,11 @@ from pipeline.core.decoding.decoded import Decoded
 from pipeline.core.decoding.mapped_type import MappedType
 from pipeline.core.decoding.mapping.language.model import JSON
 from pipeline.core.decoding.mapping.values.descriptors import Descriptors
+from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.notation.times import format_time, parse_time
 from pipeline.formats.files import open_records
 from pipeline.formats.values import FileColumns
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 from tests.core.decoding.mapping.protos import descriptor_set
 
 PAGE = (Path(__file__).parent.parent / "docs/mapping-examples.md").read_text()
@@ -190,7 +190,7 @@ def test_the_export_as_a_file(tmp_path):
     del wanted[1]["readings"]["discharge"]
     file.write_bytes(table.replace(";3;88;", ";3;kaputt;").replace("\n", "\r\n").encode("cp1252"))
     with open_records(file, FileColumns(), mapped=[MappedType("example.toml", text)]) as records:
-        found = [one for one in records if isinstance(one, SensorEvent)]
+        found = [one for one in records if isinstance(one, Event)]
     assert [(one.sensor_id, dict(one.readings), dict(one.metadata)) for one in found] == [
         (one["sensor_id"], one["readings"], one.get("metadata", {})) for one in wanted
     ]
@@ -206,7 +206,7 @@ def test_a_file_of_one_sensor(tmp_path, monkeypatch):
         found = [
             {
                 "sensor_id": one.sensor_id,
-                "event_time": one.event_time.ToJsonString(),
+                "event_time": format_time(one.event_time_us),
                 "readings": dict(one.readings),
                 "metadata": dict(one.metadata),
             }

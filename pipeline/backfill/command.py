@@ -147,9 +147,7 @@ def backfill(
         _check_dead_letters(dead_letters)
         policies = tables.describe(table)
         schema = _schema(table, declared, policies)
-        maker: Maker = EventMaker(
-            columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone, encodes=False
-        )
+        maker: Maker = EventMaker(columns, clock_us, max_future, max_record_bytes, metadata_alone=schema.metadata_alone)
         if mapped or decoder:
             maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
         files = job.find_inputs(inputs, dead_letters, maker, options, force=force or dry_run)

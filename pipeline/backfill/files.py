@@ -1,4 +1,4 @@
-"""Reads files of readings into messages like a publisher's. Records that are not events become dead letters."""
+"""Reads files of readings into events, and messages for mappings. Records that are neither become dead letters."""
 
 import gzip
 import os
@@ -21,17 +21,15 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.backfill.request import LINE, READ
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.core.dead_letters.records import Replay
 from pipeline.core.decoding.file_names import FILE
 from pipeline.core.events.dead_letter import dead_letter
 from pipeline.core.events.event import Event
-from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message, message_of
+from pipeline.core.events.message import EVENT_TYPE, MESSAGE_TYPE, Message
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.documents import is_named_pipe
 from pipeline.formats.files import Maker, is_block_format, records_of
 from pipeline.formats.lines import MappedRecord, Refusal, Remark, one_line
 from pipeline.formats.values import UnreadableFile
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 from pipeline.transforms import metrics
 from pipeline.transforms.process import CheckedEvents
 
@@ -40,9 +38,8 @@ REFUSED, REMARKS = "refused", "remarks"
 
 _MESSAGES = "messages"
 _MEASURES = 2  # of a process: bytes, raw rows
-_MOST_EVENTS = 500  # in a message
-_MOST_BYTES = 1_000_000
-_MOST_READINGS = 20_000  # of checked events in an element
+_MOST_EVENTS = 500  # in an element
+_MOST_READINGS = 20_000  # of these
 _FINAL = gzip.BadGzipFile, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError
 _GLOB = frozenset("*?[")  # characters that make a path a pattern
 
@@ -51,7 +48,7 @@ class ReadRecords(NamedTuple):
     """The outputs of :class:`ReadFiles`.
 
     Attributes:
-        messages: ``PubsubMessage`` elements.
+        messages: ``CheckedEvents`` and ``PubsubMessage`` elements.
         refused: ``Message`` elements that are dead letters.
         remarks: ``(file, line, text)`` of warnings that refuse no record.
     """
@@ -169,13 +166,9 @@ def check_file(path: str, maker: Maker) -> None:
 class ReadFiles(beam.PTransform):
     """Reads files, from the start of a pipeline to :class:`ReadRecords`.
 
-    One worker reads a file. A message contains many events of one file. An event that breaks a rule of the contract
-    has a message of its own, with its line, which the decoder refuses. A record for a mapping also has a message of its
-    own, which the decoder maps.
-
-    Args:
-        files: the files with their sizes, as :func:`find_files` returns them.
-        maker: the maker of events, or of messages for mappings, from records.
+    One worker reads a file. An element contains many events of one file. An event that breaks a rule of the contract
+    has a message of its own, with its line, which the decoder refuses. A record for a mapping also has a message, which
+    the decoder maps.
     """
 
     files: Mapping[str, int]
@@ -192,11 +185,7 @@ class ReadFiles(beam.PTransform):
 
 
 class ReadFileFn(beam.DoFn):
-    """Reads ``(path, size)`` of files: packs events into messages, makes dead letters of refusals, counts both.
-
-    Args:
-        maker: the maker of events, or of messages for mappings, from records.
-    """
+    """Reads ``(path, size)`` of files: packs events, makes dead letters of refusals, and counts both."""
 
     def __init__(self, maker: Maker) -> None:
         self._maker = maker
@@ -206,14 +195,12 @@ class ReadFileFn(beam.DoFn):
 
     def start_bundle(self) -> None:
         self._file = ""
-        self._events: list[SensorEvent] = []
-        self._bytes = 0
-        self._checked: list[Event] = []
+        self._events: list[Event] = []
         self._readings = self._counted = 0
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        for message in self._flush():
-            yield WindowedValue(message, MIN_TIMESTAMP, [GlobalWindow()])
+        for events in self._flush():
+            yield WindowedValue(events, MIN_TIMESTAMP, [GlobalWindow()])
         self._records.inc(self._counted)
 
     def process(self, element: tuple[str, int]) -> Iterator[Any]:
@@ -225,22 +212,29 @@ class ReadFileFn(beam.DoFn):
             with closing(open_file(path)) as file, records_of(path, file, self._maker, sniff=True) as records:
                 in_blocks = is_block_format(path)
                 for number, record in enumerate(records):
-                    if number % _MOST_EVENTS == 0 and not in_blocks:
-                        METER.note_bytes(file.tell() - measured)
-                        measured = file.tell()
+                    if number % _MOST_EVENTS == 0:
+                        yield from self._flush()
+                        if not in_blocks:
+                            METER.note_bytes(file.tell() - measured)
+                            measured = file.tell()
                     self._counted += 1
                     if isinstance(record, Event):
-                        self._checked.append(record)
+                        self._events.append(record)
                         self._readings += len(record.readings)
-                        if number % _MOST_EVENTS == 0 or self._readings >= _MOST_READINGS:
+                        if self._readings >= _MOST_READINGS:
                             yield from self._flush()
                     elif isinstance(record, MappedRecord):
                         yield _message_of(path, record)
                     elif isinstance(record, Remark):
                         self._counted -= 1
                         yield TaggedOutput(REMARKS, (path, record.line, record.text))
-                    else:
-                        yield from self._add(path, record)
+                    elif isinstance(record, Refusal):
+                        yield self._refuse(path, record)
+                    elif record.events:
+                        self._events += record.events
+                        self._readings += sum(len(event.readings) for event in record.events)
+                    else:  # only a mapping can read it
+                        yield _message_of(path, MappedRecord(0, record.message))
             METER.note_bytes(size - measured)
         except UnreadableFile as problem:
             if _is_transient(problem.__cause__):
@@ -248,28 +242,10 @@ class ReadFileFn(beam.DoFn):
             self._unreadable.inc()
             yield TaggedOutput(REMARKS, (path, 0, str(problem)))
 
-    def _add(self, file: str, record: SensorEvent | Replay | Refusal) -> Iterator[Any]:
-        """Adds events to the pending message, or yields a refusal; yields the pending message when it is full."""
-        if isinstance(record, Refusal):
-            yield self._refuse(file, record)
-            return
-        if isinstance(record, Replay) and not record.events:  # only a mapping can read it
-            yield _message_of(file, MappedRecord(0, record.message))
-        for event in record.events if isinstance(record, Replay) else (record,):
-            size = event.ByteSize()
-            if len(self._events) == _MOST_EVENTS or self._bytes + size > _MOST_BYTES:
-                yield from self._flush()
-            self._events.append(event)
-            self._bytes += size
-
-    def _flush(self) -> Iterator[PubsubMessage | CheckedEvents]:
-        if self._checked:
-            yield CheckedEvents({FILE: self._file}, self._checked)
-            self._checked, self._readings = [], 0
+    def _flush(self) -> Iterator[CheckedEvents]:
         if self._events:
-            message = message_of(self._events)
-            yield PubsubMessage(message.data, {**message.attributes, FILE: self._file})
-            self._events, self._bytes = [], 0
+            yield CheckedEvents({FILE: self._file}, self._events)
+            self._events, self._readings = [], 0
 
     def _refuse(self, file: str, refusal: Refusal) -> Any:
         attributes = {FILE: file, **({LINE: str(refusal.line)} if refusal.line else {})}

@@ -41,8 +41,8 @@ from pipeline.backfill.transforms import (
     REPEATED,
     ROLLED_UP,
     SENSORS,
-    CompleteLongerWindows,
-    CompleteWindows,
+    CompleteFn,
+    CompleteLongerFn,
     GatherFn,
     SurveyFn,
     kind_of_batch,
@@ -82,13 +82,7 @@ _FRAME = struct.Struct("<I")  # the size of what follows
 
 
 class _Steps:
-    """The steps of a backfill in one process.
-
-    Args:
-        backfill: the backfill.
-        folder: the folder of the round's files.
-        partitions: the number of files of readings.
-    """
+    """The steps of a backfill in one process."""
 
     def __init__(self, backfill: Backfill, folder: Path, partitions: int) -> None:
         FileSystems.set_options(backfill.options())
@@ -130,12 +124,7 @@ class _Steps:
         return self._step("write", write.step)
 
     def count(self, file: tuple[str, int], surveys: bool) -> Outcome:
-        """Counts the events of a file, and those that are older than the table keeps readings.
-
-        Args:
-            file: the path and the size.
-            surveys: whether to survey the events as well. Writes sensors and readings to files on this disk.
-        """
+        """Counts the events of a file, and those that are older than the table keeps readings."""
         backfill, outcome, waiting = self._backfill, Outcome(), list[Event]()
         decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], self._types)
         expired = Expired(backfill.expiry)
@@ -184,12 +173,7 @@ class _Steps:
         return outcome
 
     def load(self, number: int, file: tuple[str, int]) -> Outcome:
-        """Writes the raw rows of a file, and the confirmed readings to files on this disk.
-
-        Args:
-            number: the number of the file, by which dead letters are in order.
-            file: the path and the size.
-        """
+        """Writes the raw rows of a file, and the confirmed readings to files on this disk."""
         outcome, readings = Outcome(), _Files(self._folder, "readings", self._partitions)
         keeps_letters = bool(self._backfill.dead_letters)
         letters = (self._folder / f"{_LETTERS}{number:08}").open("w") if keeps_letters else None
@@ -249,10 +233,10 @@ class _Steps:
         marks = _Files(self._folder, "rollups", self._partitions)
         for index, tier in enumerate(tiers):
             if of_sources[index] < 0:
-                make = CompleteWindows(self._table, *of_job, backfill.max_future).step
+                make = partial(CompleteFn, *self._table, tier, *of_job, backfill.max_future)
                 elements: Iterable[Any] = spans
             else:
-                make = CompleteLongerWindows(self._table, tier).step
+                make = partial(CompleteLongerFn, *self._table, tier)
                 elements = [(window, shorter.items()) for window, shorter in waiting[index].items()]
                 waiting[index].clear()
             longer = [at for at, source in enumerate(of_sources) if source == index]
@@ -308,13 +292,7 @@ class _Steps:
 
 
 class _Files:
-    """Files on this disk to which several processes append.
-
-    Args:
-        folder: the folder.
-        name: the beginning of their names.
-        count: the number of files.
-    """
+    """Files on this disk to which several processes append."""
 
     def __init__(self, folder: Path, name: str, count: int) -> None:
         self._path, self._count = folder / name, count
@@ -397,14 +375,7 @@ _Each = Callable[[str, Iterable[tuple[Any, ...]]], Iterator[Outcome]]
 
 @contextmanager
 def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Iterator[_Each]:
-    """Yields a function that shares calls among the processes of a backfill: this one, or several others.
-
-    Args:
-        backfill: the backfill.
-        folder: the folder of files that the processes share.
-        partitions: the number of files of readings.
-        size: the number of processes.
-    """
+    """Yields a function that shares calls among the processes of a backfill: this one, or several others."""
     if size == 1:
         with closing(_Steps(backfill, folder, partitions)) as own:
             yield lambda method, calls: (getattr(own, method)(*arguments) for arguments in calls)
@@ -415,18 +386,10 @@ def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Itera
 
 
 class Done:
-    """What a backfill has done.
-
-    Args:
-        identity: whatever must be the same for a later run to go on with it: the table, the mappings and the like.
+    """The files that a backfill has done, if an earlier run with the same identity was interrupted.
 
     Raises:
         ServerProblem: another process has the notes: the same backfill is running.
-
-    Attributes:
-        folder: the folder of the notes.
-        files: the size in bytes and the checksum of each file that is done, by path.
-        outcome: the outcome of these files, in JSON; None without any.
     """
 
     def __init__(self, identity: Iterable[bytes]) -> None:
@@ -463,13 +426,7 @@ class Done:
         return max([int(file.name.removeprefix(_LETTERS)) + 1 for file in self.folder.glob(f"{_LETTERS}*")], default=0)
 
     def note(self, sizes: Mapping[str, int], outcome: Any, letters: Iterable[Path]) -> None:
-        """Notes that files are done.
-
-        Args:
-            sizes: the size of each file in bytes, as it was before it was read.
-            outcome: the outcome of all files that are done, in JSON.
-            letters: files with their refused records, which are moved.
-        """
+        """Notes that files are done."""
         for path, size in sizes.items():
             if FileSystems.exists(path) and _size(path) == size:
                 self.files[_absolute(path)] = size, _checksum(path)
@@ -524,12 +481,7 @@ def _checksum(path: str) -> str:
 
 
 def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
-    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing.
-
-    Args:
-        backfill: the backfill.
-        surveys: whether to survey the events as well.
-    """
+    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
     total = Outcome(processes=processes_for(backfill.files))
     partitions = _partitions(max(backfill.files.values()), total.processes)
     METER.begin(sum(backfill.files.values()), 1)
@@ -545,12 +497,7 @@ def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
 
 
 def load(backfill: Backfill, done: Done) -> Outcome:
-    """Writes the rows of all events.
-
-    Args:
-        backfill: the backfill.
-        done: the files that an interrupted run has done; this one goes on after them.
-    """
+    """Writes the rows of all events."""
     total = Outcome.of_json(done.outcome) if done.outcome else Outcome()
     left = {path: size for path, size in backfill.files.items() if not done.has(path, size)}
     total.done_before = len(backfill.files) - len(left)

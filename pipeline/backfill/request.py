@@ -91,35 +91,21 @@ class RecordNote(NamedTuple):
 
 
 class LostReading(NamedTuple):
-    """A sensor's time and metric for which files have several values, of which the table keeps one.
-
-    Attributes:
-        time_us: the event time.
-        sensor_id: the sensor.
-        metric: the metric.
-        values: two of the values, the least and the greatest.
-    """
+    """A sensor's time and metric for which files have several values, of which the table keeps one."""
 
     time_us: int
     sensor_id: str
     metric: str
-    values: tuple[float, float]
+    values: tuple[float, float]  # two of these, the least and the greatest
 
 
 class Repeated(NamedTuple):
-    """What files repeat. Does not count events of metadata alone, and windows with too many metrics for a row.
+    """What files repeat. Does not count events of metadata alone, and windows with too many metrics for a row."""
 
-    Attributes:
-        events: the events that the table does not distinguish from another one.
-        readings: the readings whose event, metric and value another reading has: nothing is lost with them.
-        lost: the further values of an event and a metric.
-        examples: the first of these.
-    """
-
-    events: int = 0
-    readings: int = 0
-    lost: int = 0
-    examples: tuple[LostReading, ...] = ()
+    events: int = 0  # that the table does not distinguish from another one
+    readings: int = 0  # whose event, metric and value another reading has: nothing is lost with them
+    lost: int = 0  # further values of an event and a metric
+    examples: tuple[LostReading, ...] = ()  # the first lost readings
 
     @classmethod
     def total(cls, parts: Iterable["Repeated"]) -> "Repeated":
@@ -137,17 +123,10 @@ class Metric(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What events contain.
-
-    Attributes:
-        sensors: the number of sensors.
-        first_us: the earliest event time; 0 without events.
-        last_us: the latest event time; 0 without events.
-        metrics: the metrics by name.
-    """
+    """What events contain."""
 
     sensors: int = 0
-    first_us: int = 0
+    first_us: int = 0  # the earliest event time; 0 without events
     last_us: int = 0
     metrics: Mapping[str, Metric] = {}
 

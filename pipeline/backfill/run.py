@@ -20,6 +20,7 @@ from contextlib import closing, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import apache_beam as beam
 import google.auth
@@ -29,18 +30,22 @@ from apache_beam.io.gcp.gcsio import create_storage_client
 from apache_beam.io.textio import WriteToText
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.pvalue import PCollection
+from apache_beam.typehints import KV
 
 from pipeline.backfill import here
 from pipeline.backfill.files import ReadFiles, ReadRecords, check_file, find_files, identity, is_pattern, open_file
 from pipeline.backfill.request import READ, Backfill, Outcome, RecordNote, Survey
 from pipeline.backfill.transforms import (
+    LISTED,
+    REPEATED,
+    ROLLED_UP,
     SENSORS,
-    CompleteLongerWindows,
-    CompleteWindows,
+    CompleteFn,
+    CompleteLongerFn,
     CountExpiredFn,
     GatherFn,
-    GatherSpans,
     SurveyFn,
+    gathered_spans,
     kind_of_batch,
     repeated_in,
     work_rows,
@@ -50,7 +55,8 @@ from pipeline.core.decoding.dry_decode import Trial, Trials
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.message import Message
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.windows import sources
+from pipeline.core.statistics.window_stats import WindowStats
+from pipeline.core.windows import Window, sources
 from pipeline.formats.files import Maker, first_trials, records_of
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import UnreadableFile
@@ -58,7 +64,7 @@ from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.transforms.process import DecodeMessages, ProcessMessages
-from pipeline.transforms.settle_rollups import SettleRollups
+from pipeline.transforms.settle_rollups import SettleRollups, WrittenWindow
 from pipeline.transforms.tables import now_us
 from pipeline.transforms.write import WriteRawRows, WriteRows
 
@@ -67,20 +73,14 @@ _MOST_TRIED = 1000  # records, to find these
 _GCS = "gs://"
 _TIMEOUT_S = 10.0
 _WRITE_LETTERS = "WriteDeadLetters"
-_SURVEYS = "surveys"
+_SURVEYS, _WINDOWS = "surveys", "windows"
+_Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
 def find_inputs(
     patterns: Sequence[str], dead_letters: str | None, maker: Maker, options: PipelineOptions, *, force: bool = False
 ) -> dict[str, int]:
     """Returns the files that the patterns match, with their sizes in bytes. Checks that one of them can be read.
-
-    Args:
-        patterns: paths and globs, local or in buckets.
-        dead_letters: the file for refused records, if any.
-        maker: the maker, with the names of the columns or the mappings.
-        options: Beam's options.
-        force: whether the file for refused records may exist; :func:`load` replaces it.
 
     Raises:
         BadFlag: a pattern matches no file, a Dataflow job gets a local path, or the file for refused records exists.
@@ -142,12 +142,7 @@ def trials_of_events(backfill: Backfill, trials: Trials) -> list[tuple[str, Mess
 
 
 def load(backfill: Backfill, *, restart: bool = False) -> Outcome:
-    """Writes the rows of all events.
-
-    Args:
-        backfill: the backfill.
-        restart: whether to begin anew after an interruption.
-    """
+    """Writes the rows of all events."""
     if runs_here(backfill.options()):
         with closing(here.Done(backfill.identity)) as done:
             if restart:
@@ -169,7 +164,7 @@ def _count(pipeline: beam.Pipeline, backfill: Backfill, *, surveys: bool = False
         found = events | "Survey" >> beam.ParDo(SurveyFn()).with_outputs(SENSORS, main=_SURVEYS)
         sensors = found[SENSORS] | "Distinct" >> beam.Distinct() | "One" >> beam.Map(lambda _: Survey(sensors=1))
         surveys_of = (found[_SURVEYS], sensors) | "Surveys" >> beam.Flatten()
-        spans = events | "Gather" >> beam.ParDo(GatherFn(schema)) | "GatherSpans" >> GatherSpans(schema)
+        spans = gathered_spans(events | "Gather" >> beam.ParDo(GatherFn(schema)), schema)
         surveyed = [
             surveys_of | "NoteSurvey" >> beam.Map(lambda survey: Outcome(survey=survey)),
             spans | "NoteRepeated" >> beam.Map(lambda span: Outcome(repeated=repeated_in(span))),
@@ -189,32 +184,48 @@ def _load(pipeline: beam.Pipeline, backfill: Backfill) -> PCollection:
     written = processed.raw[0] | "WriteRawRows" >> WriteRawRows(name, schema, bulk=True, kind=kind)
     letters = (read.refused, processed.dead_letters, written.dead_letters)
     refused = letters | "Refused" >> beam.Flatten()
-    spans = written.readings | "GatherSpans" >> GatherSpans(schema)
-    repeated: PCollection | None = None
-    tiers, windows, rolled_up = schema.tiers, list[PCollection](), []
-    of_job = backfill.allowed_lateness, backfill.late_firing
+    spans = gathered_spans(written.readings, schema)
+    repeated = list[PCollection]()
+    tiers, windows, rolled_up = schema.tiers, list[PCollection](), list[PCollection]()
+    of_job = backfill.allowed_lateness, backfill.late_firing, backfill.max_future
     for index, (tier, source) in enumerate(zip(tiers, sources(tuple(tier.window for tier in tiers)), strict=True)):
+        text = tier.window.text
         if source < 0:
-            whole = CompleteWindows(table, *of_job, backfill.max_future)
-            completed = spans | f"CompleteWindows[{tier.window.text}]" >> whole
+            gathered, complete = spans, beam.ParDo(CompleteFn(*table, tier, *of_job))
         else:
-            longer = CompleteLongerWindows(table, tier)
-            completed = windows[source] | f"CompleteWindows[{tier.window.text}]" >> longer
-        windows.append(completed.windows)
-        repeated = completed.repeated or repeated
-        rolled_up.append(completed.rolled_up)
+            by_longer = beam.Map(_by_longer, tier.window).with_output_types(_Shorter)
+            gathered = windows[source] | f"ByLongerWindow[{text}]" >> by_longer
+            gathered = gathered | f"GatherWindows[{text}]" >> beam.GroupByKey()
+            complete = beam.ParDo(CompleteLongerFn(*table, tier))
+        tags = LISTED, ROLLED_UP, REPEATED
+        completed = gathered | f"CompleteWindows[{text}]" >> complete.with_outputs(*tags, main=_WINDOWS)
+        completed[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
+        completed[ROLLED_UP].element_type = WrittenWindow
+        windows.append(completed[_WINDOWS])
+        rolled_up.append(completed[ROLLED_UP])
+        repeated.append(completed[REPEATED])
         to_row = beam.Map(work_rows, schema).with_output_types(EncodedRows)
-        listed = completed.listed | f"ListWindows[{tier.window.text}]" >> to_row
+        listed = completed[LISTED] | f"ListWindows[{text}]" >> to_row
         _ = listed | f"WriteList{index or ''}" >> WriteRows(name)
     if schema.rollups:
         _ = rolled_up | "RolledUp" >> beam.Flatten() | "SettleRollups" >> SettleRollups(name, schema)
-    if repeated is None:  # a table without tiers
-        repeated = spans | "CountRepeated" >> beam.Map(repeated_in)
+    if not tiers:
+        repeated = [spans | "CountRepeated" >> beam.Map(repeated_in)]
+    noted = (
+        repeated
+        | "Repeated" >> beam.Flatten()
+        | "NoteRepeated" >> beam.Map(lambda repeated: Outcome(repeated=repeated))
+    )
     if backfill.dead_letters:
         lines = refused | "ToLine" >> beam.Map(backfill.as_line)
         _ = lines | _WRITE_LETTERS >> _to_one_file(backfill.dead_letters)
-    noted = repeated | "NoteRepeated" >> beam.Map(lambda repeated: Outcome(repeated=repeated))
     return _noted(refused, read.remarks, noted)
+
+
+def _by_longer(element: tuple[str, tuple[int, Any]], longer: Window) -> tuple[tuple[str, int], tuple[int, Any]]:
+    """Keys a shorter window by the longer one: Beam has no windows of calendars, and needs none."""
+    sensor_id, shorter = element
+    return (sensor_id, longer.start_of(shorter[0])), shorter
 
 
 def _types(backfill: Backfill) -> MessageTypes | None:

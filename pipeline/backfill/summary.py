@@ -45,14 +45,7 @@ _SKIPPED = metrics.TYPE_COUNTERS[2]
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a backfill.
-
-    Args:
-        table: the written table.
-        files: the number of input files.
-        outcome: the outcome.
-        seconds: the duration.
-    """
+    """The result of a backfill."""
 
     table: TableName
     files: int
@@ -213,12 +206,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class DryRun:
-    """The result of a dry run.
-
-    Args:
-        summary: the totals, with the survey of the events.
-        trials: the first records: where each is, its message, and its events.
-    """
+    """The result of a dry run."""
 
     summary: Summary
     trials: Sequence[tuple[str, "Message", "Trial"]]
@@ -274,11 +262,7 @@ class DryRun:
 
 @contextmanager
 def progress_of(doing: str) -> Iterator[None]:
-    """Shows on standard error how far the backfill in this process is: a bar on a terminal, otherwise lines in a log.
-
-    Args:
-        doing: the activity.
-    """
+    """Shows on standard error how far the backfill in this process is: a bar on a terminal, lines in a log."""
     from pipeline.backfill.files import METER
 
     class Rows(ProgressColumn):

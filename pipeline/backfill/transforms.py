@@ -8,7 +8,6 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import product
@@ -17,7 +16,6 @@ from typing import Any, NamedTuple, cast
 import apache_beam as beam
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints import KV
 
 from pipeline.backfill.request import MAX_EXAMPLES, LostReading, Metric, Repeated, Survey
 from pipeline.cloud.connection.names import TableName
@@ -38,7 +36,7 @@ from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before
-from pipeline.core.windows import HOURLY, Window
+from pipeline.core.windows import HOURLY
 from pipeline.transforms import metrics
 from pipeline.transforms.process import Expired
 from pipeline.transforms.settle_rollups import WrittenWindow
@@ -48,13 +46,19 @@ _MICROSECOND = timedelta(microseconds=1)
 _MOST_PENDING = 500  # windows in memory, before their rows are written
 _MOST_HELD = 50_000  # events in these windows
 LISTED, ROLLED_UP, REPEATED = "listed", "rolled_up", "repeated"
-"""The tags of the outputs beside windows; see :class:`CompletedWindows`."""
+"""The tags of the outputs of a step that completes windows.
+
+- ``LISTED``: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit;
+- ``ROLLED_UP``: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
+  still write, since they are listed;
+- ``REPEATED``: ``Repeated`` elements; none of longer windows.
+
+The main output is ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written; None for the
+statistics of a row that the table has.
+"""
 
 SENSORS = "sensors"
 """The tag of the sensors that :class:`SurveyFn` finds."""
-
-_WINDOWS = "windows"
-_Shorter = KV[tuple[str, int], tuple[int, WindowStats | None]]  # sensor and start of the longer window; a shorter one
 
 
 class CountExpiredFn(beam.DoFn):
@@ -97,26 +101,12 @@ def kind_of_batch(schema: TableSchema) -> Kind:
     return window, schema.identity, groups_of_batch(schema.rate, window), schema.member_fields
 
 
-class GatherSpans(beam.PTransform):
-    """Gathers ``(group of sensors, readings)`` of windows: ``((group, number of the span), parts)``.
-
-    Args:
-        schema: the table's schema.
-    """
-
-    def __init__(self, schema: TableSchema) -> None:
-        super().__init__()
-        self._span_us = span_of_batch(schema.rate, kind_of_batch(schema)[0])
-
-    def expand(self, readings: PCollection) -> PCollection:
-        of_type = tuple[tuple[int, int], bytes]
-        spans = readings | "OfSpans" >> beam.Map(_of_span, self._span_us).with_output_types(of_type)
-        return spans | "Group" >> beam.GroupByKey()
-
-
-def _of_span(element: tuple[int, bytes], span_us: int) -> tuple[tuple[int, int], bytes]:
-    group, data = element
-    return (group, start_of_readings(data) // span_us), data
+def gathered_spans(readings: PCollection, schema: TableSchema) -> PCollection:
+    """Returns ``((group of sensors, number of the span), parts)`` of ``(group of sensors, readings)`` of windows."""
+    span_us = span_of_batch(schema.rate, kind_of_batch(schema)[0])
+    by_span = beam.MapTuple(lambda group, data: ((group, start_of_readings(data) // span_us), data))
+    keyed = readings | "BySpan" >> by_span.with_output_types(tuple[tuple[int, int], bytes])
+    return keyed | "GatherSpans" >> beam.GroupByKey()
 
 
 @beam.typehints.with_output_types(tuple[int, bytes])
@@ -193,104 +183,6 @@ def _without_lost(repeated: Repeated, parts: Iterable[bytes], sensors: Collectio
         for values in [{first[time, sensor_id, metric], *others}]
     )
     return Repeated(repeated.events, repeated.readings - lost, lost, tuple(heapq.nsmallest(MAX_EXAMPLES, examples)))
-
-
-class CompletedWindows(NamedTuple):
-    """The outputs of the steps that complete windows.
-
-    Attributes:
-        windows: ``(sensor_id, (start in µs, WindowStats))`` of windows whose aggregate rows are written; None for the
-            statistics of a row that the table has.
-        listed: ``(sensor_id, start in µs)`` of windows for the table's work list, which a repair has to audit.
-        rolled_up: ``WrittenWindow`` elements whose roll-ups have to follow. A repair does so for windows that a job may
-            still write, since they are listed.
-        repeated: ``Repeated`` elements, whose sum tells what comes again in the files; None of longer windows.
-    """
-
-    windows: PCollection
-    listed: PCollection
-    rolled_up: PCollection
-    repeated: PCollection | None = None
-
-
-@dataclass(eq=False)
-class CompleteWindows(beam.PTransform):
-    """Writes the aggregate rows of the shortest windows, and returns :class:`CompletedWindows`.
-
-    Takes the output of :class:`GatherSpans`, whose readings are in the table by now. The aggregate counts each of them
-    and of the window's raw rows once. If both have a reading, it uses the raw row's value. Leaves a window unchanged,
-    and lists it, if the new row may count less than the stored one, or if a foreign row may belong to it. Writes and
-    also lists a window if a job may still write it: its panes lack these events until the job has found the window on
-    the list.
-
-    Several backfills may run at once: each checks its aggregate rows again after writing them, when its raw rows are in
-    the table. Thus the last writer of a row has read the raw rows of all.
-
-    Args:
-        table: the table's name, schema and retention.
-        allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
-        late_firing: the late firing interval of that job.
-        max_future: the maximum time by which an event may be ahead of now.
-    """
-
-    table: tuple[TableName, TableSchema, Retention]
-    allowed_lateness: timedelta
-    late_firing: timedelta
-    max_future: timedelta = MAX_FUTURE_US * _MICROSECOND
-
-    def expand(self, spans: PCollection) -> Any:  # CompletedWindows: Beam would take it for a type hint and warn
-        tags = LISTED, ROLLED_UP, REPEATED
-        outputs = spans | "Complete" >> beam.ParDo(self.step()).with_outputs(*tags, main=_WINDOWS)
-        outputs[REPEATED].element_type = Repeated
-        return _outputs(outputs)._replace(repeated=outputs[REPEATED])
-
-    def step(self) -> beam.DoFn:
-        """Returns the step that completes windows."""
-        of_job = self.allowed_lateness, self.late_firing, self.max_future
-        return _CompleteFn(*self.table, self.table[1].tiers[0], *of_job)
-
-
-@dataclass(eq=False)
-class CompleteLongerWindows(beam.PTransform):
-    """Writes the aggregate rows of longer windows, from shorter ones.
-
-    Takes ``(sensor_id, (start in µs, WindowStats))`` of shorter windows and returns :class:`CompletedWindows`. Reads
-    the other shorter windows from their aggregate rows in the table, or computes them from their raw rows. A job that
-    still writes these windows does the same.
-
-    Args:
-        table: the table's name, its schema, and what Bigtable may have collected.
-        tier: the tier of the longer windows.
-    """
-
-    table: tuple[TableName, TableSchema, Retention]
-    tier: Tier
-
-    def expand(self, windows: PCollection) -> Any:  # CompletedWindows
-        # Keys contain the longer window's start: Beam has no windows of calendars, and needs none.
-        outputs = (
-            windows
-            | "ByLongerWindow" >> beam.Map(_by_longer, self.tier.window).with_output_types(_Shorter)
-            | "Gather" >> beam.GroupByKey()
-            | "Complete" >> beam.ParDo(self.step()).with_outputs(LISTED, ROLLED_UP, main=_WINDOWS)
-        )
-        return _outputs(outputs)
-
-    def step(self) -> beam.DoFn:
-        """Returns the step that completes windows, given ``((sensor_id, start in µs), shorter windows)``."""
-        return _CompleteLongerFn(*self.table, self.tier)
-
-
-def _by_longer(element: tuple[str, tuple[int, WindowStats | None]], longer: Window) -> tuple[tuple[str, int], Any]:
-    sensor_id, shorter = element
-    return (sensor_id, longer.start_of(shorter[0])), shorter
-
-
-def _outputs(outputs: Any) -> CompletedWindows:
-    outputs[_WINDOWS].element_type = KV[str, tuple[int, WindowStats | None]]
-    outputs[LISTED].element_type = KV[str, int]
-    outputs[ROLLED_UP].element_type = WrittenWindow
-    return CompletedWindows(outputs[_WINDOWS], outputs[LISTED], outputs[ROLLED_UP])
 
 
 def work_rows(element: tuple[str, int], schema: TableSchema) -> EncodedRows:
@@ -386,13 +278,7 @@ class _WritingFn(CompletingFn):
                 yield self._list(sensor_id, start_us)
 
     def _marks(self, sensor_id: str, start_us: int, stats: WindowStats | None) -> Iterator[Any]:
-        """Yields the outputs by which longer windows and roll-ups follow a window.
-
-        Args:
-            sensor_id: the sensor.
-            start_us: the window's start.
-            stats: the statistics of its row; None to have the row read.
-        """
+        """Yields the outputs by which longer windows and roll-ups follow a window."""
         yield sensor_id, (start_us, stats)
         if self._rolls_up and not self._may_be_written(start_us):
             yield TaggedOutput(ROLLED_UP, WrittenWindow(self._index, start_us, sensor_id))
@@ -451,7 +337,19 @@ class _WritingFn(CompletingFn):
         self._rewriter.write(rows)
 
 
-class _CompleteFn(_WritingFn):
+class CompleteFn(_WritingFn):
+    """Writes the aggregate rows of the shortest windows.
+
+    Takes :func:`gathered_spans`, whose readings are in the table by now. The aggregate counts each of them and
+    of the window's raw rows once. If both have a reading, it uses the raw row's value. Leaves a window unchanged, and
+    lists it, if the new row may count less than the stored one, or if a foreign row may belong to it. Writes and also
+    lists a window if a job may still write it: its panes lack these events until the job has found the window on the
+    list.
+
+    Several backfills may run together: each checks its aggregate rows again after writing them, when its raw rows are
+    in the table. Thus the last writer of a row has read the raw rows of all.
+    """
+
     def __init__(
         self,
         name: TableName,
@@ -535,7 +433,14 @@ class _CompleteFn(_WritingFn):
                 self._on_their_way |= {(sensor_id, each_us) for each_us in starts}
 
 
-class _CompleteLongerFn(_WritingFn):
+class CompleteLongerFn(_WritingFn):
+    """Writes the aggregate rows of longer windows, given ``((sensor_id, start in µs), shorter windows)``.
+
+    Shorter windows are ``(start in µs, WindowStats)``, as their step returns them. Reads the others from their
+    aggregate rows in the table, or computes them from their raw rows. A job that still writes these windows does the
+    same.
+    """
+
     def process(self, element: tuple[tuple[str, int], Iterable[tuple[int, WindowStats | None]]]) -> Iterator[Any]:
         (sensor_id, start_us), shorter = element
         fresh = {each_us: stats for each_us, stats in shorter if stats is not None}

@@ -29,7 +29,6 @@ from pipeline.core.notation.text import shown
 from pipeline.formats.lines import MappedRecord, Record, numbered_records, one_line, read_varint
 from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import BadValue, EventMaker, Malformed, UnreadableFile, check_encoding, time_of
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _MAX_HEADER = 1 << 20  # bytes
 _MAX_BLOCK_FACTOR = 16  # the most bytes of a block, decompressed, in multiples of --max-record-bytes
@@ -73,7 +72,7 @@ def avro_records(file: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Re
     """
     opened = _AvroFile(file, maker.max_record_bytes)
 
-    def parsed(record: Mapping[str, Any]) -> SensorEvent | Event | MappedRecord:
+    def parsed(record: Mapping[str, Any]) -> Event | MappedRecord:
         try:
             return maker.of_object(record)
         except Malformed:
@@ -90,12 +89,7 @@ def avro_records(file: BinaryIO, maker: EventMaker | MappedMaker) -> Iterator[Re
 
 
 class _AvroFile:
-    """An open Avro file whose header was read.
-
-    Args:
-        file: the stored bytes.
-        limit: the most bytes of a record.
-    """
+    """An open Avro file whose header was read."""
 
     def __init__(self, file: BinaryIO, limit: int) -> None:
         self._file, self._limit = file, limit

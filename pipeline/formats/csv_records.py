@@ -25,7 +25,6 @@ from pipeline.formats.values import (
     parse_number,
     parse_reading,
 )
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _SAMPLE_ROWS = 1000  # rows that decide which columns are numeric; fewer if they are long
 _SAMPLE_FACTOR = 16  # the most memory of the sample, in multiples of the record limit
@@ -33,7 +32,7 @@ _MAX_HEADER = 1 << 20  # characters; a mapping's message of a row has the names 
 _MAX_KNOWN = 1 << 16  # sensors in memory
 _FIELD_OVERHEAD = 64  # bytes of memory
 
-_Parsed = TypeVar("_Parsed", SensorEvent | Event, MappedRecord)
+_Parsed = TypeVar("_Parsed", Event, MappedRecord)
 _Row = tuple[int, int, list[str]]  # first line, last line, fields
 
 
@@ -194,7 +193,7 @@ class _RowParser:
         line, text = texts[0]
         return Remark(line, f"{shown(name)} is metadata in every record because {shown(text)} is not a number")
 
-    def event(self, fields: Sequence[str]) -> SensorEvent | Event:
+    def event(self, fields: Sequence[str]) -> Event:
         if len(fields) != len(self._names):
             raise Malformed(f"{len(fields)} fields, but the header has {len(self._names)}")
         check_encoding("".join(fields))
@@ -244,17 +243,11 @@ def _blank_if_missing(text: str) -> str:
 
 
 class _StarColumn(NamedTuple):
-    """A column that a star of readings may take.
-
-    Attributes:
-        name: the column.
-        number_in: returns a cell's number in Python's notation; None if it is no number.
-        nulls: texts that count as missing.
-    """
+    """A column that a star of readings may take."""
 
     name: str
-    number_in: Callable[[str], str | None]
-    nulls: frozenset[str]
+    number_in: Callable[[str], str | None]  # returns a number in Python's notation; None for a cell without one
+    nulls: frozenset[str]  # texts of missing values
 
     def is_missing(self, cell: str) -> bool:
         """Returns whether a cell has no value."""

@@ -37,15 +37,14 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, message_of, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.formats.csv_records import csv_records
 from pipeline.formats.lines import Lines, MappedRecord, Record, Refusal, Remark
-from pipeline.formats.mapped import MappedMaker, Original, SkippedElements, published
+from pipeline.formats.mapped import MappedMaker, SkippedElements, published
 from pipeline.formats.message_records import delimited_records, ndjson_records
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile, clock_us
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 Maker = EventMaker | MappedMaker
 """What makes the events of records, or the messages that mappings read."""
 
-ToPublish = Record | Original | SkippedElements
+ToPublish = Record | SkippedElements
 
 _OF_LINES = {".csv": csv_records, ".ndjson": ndjson_records}
 _DELIMITED = (".pb", ".binpb")
@@ -136,18 +135,7 @@ def open_records(
     *,
     metadata_alone: bool = False,
 ) -> Iterator[RecordFile]:
-    """Opens a file to publish its records; see :func:`records_of`.
-
-    Args:
-        path: the file, whose suffix determines the format.
-        columns: the columns of the sensor and the time.
-        now_us: returns the current time in microseconds since the epoch; refuses events more than an hour later.
-        max_record_bytes: longer records are refused.
-        mapped: types whose mappings turn records into events; the columns then don't matter.
-        attributes: the attributes of the messages that mappings read.
-        decoder: the function that reads what no mapping takes.
-        metadata_alone: whether an event may have metadata and no readings.
-    """
+    """Opens a file to publish its records; see :func:`records_of`."""
     maker: Maker = EventMaker(columns, now_us, max_record_bytes=max_record_bytes, metadata_alone=metadata_alone)
     if mapped or decoder:
         maker = MappedMaker(mapped, max_record_bytes, attributes, decoder)
@@ -196,16 +184,7 @@ def first_trials(
     latest_us: int,
     publish_time: datetime | None = None,
 ) -> Iterator[tuple[str, Message, Trial]]:
-    """Yields the first records of a file: where each is, its message, and what a job would make of it.
-
-    Args:
-        path: the file.
-        records: its records.
-        trials: the mappings, to be tried on messages.
-        limit: the most records.
-        latest_us: the latest event time allowed.
-        publish_time: the time that messages were published at; None for records of a file.
-    """
+    """Yields the first records of a file: where each is, its message, and what a job would make of it."""
     first = islice((record for record in records if not isinstance(record, Remark)), limit)
     for number, record in enumerate(first, 1):
         if isinstance(record, MappedRecord):
@@ -216,8 +195,8 @@ def first_trials(
         elif isinstance(record, Refusal):
             trial = Trial("", False, None, [], [BadData(record.code, record.reason)])
             yield f"{path}:{record.line}", Message(record.data or b"", {}), trial
-        elif isinstance(record, SensorEvent | Event):
-            message = message_of([record if isinstance(record, SensorEvent) else sensor_event(*record[:5])])
+        elif isinstance(record, Event):
+            message = message_of([sensor_event(*record[:5])])
             yield f"{path}: record {number}", message._replace(attributes={}), trials.of(message, latest_us)
 
 

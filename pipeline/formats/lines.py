@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple, TextIO, TypeVar
 
-from pipeline.core.dead_letters.records import Replay
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message
 from pipeline.core.events.reasons import Reason
 from pipeline.formats.values import MAX_RECORD_BYTES, InvalidEvent, Malformed, UnreadableFile
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 _Raw = TypeVar("_Raw")
-_Parsed = TypeVar("_Parsed", bound="SensorEvent | Event | Replay | MappedRecord")
+_Parsed = TypeVar("_Parsed", bound="Event | Original | MappedRecord")
 
 _CHUNK = 1 << 16  # characters to skip at a time
 _MAX_REREAD = 1 << 20  # characters of a malformed record whose lines are read again
@@ -46,20 +44,22 @@ class Remark(NamedTuple):
 
 
 class MappedRecord(NamedTuple):
-    """A record that a mapping turns into events.
+    """A record that a mapping turns into events."""
 
-    Attributes:
-        line: the record's first line, or its number.
-        message: a message of the mapping's type.
-        is_message: whether the record is this message; otherwise the message was made of the record's columns.
-    """
-
-    line: int
+    line: int  # the first one, or the record's number
     message: Message
-    is_message: bool = True
+    is_message: bool = True  # otherwise it was made of the record's columns
 
 
-Record = SensorEvent | Event | Replay | MappedRecord | Refusal | Remark
+class Original(NamedTuple):
+    """A message of a file, to be published as it is."""
+
+    message: Message
+    events: tuple[Event, ...]  # valid; none if only a mapping can read it
+    is_replay: bool = False  # whether it was made of a dead letter
+
+
+Record = Event | Original | MappedRecord | Refusal | Remark
 
 
 def parse_or_refuse(line: int, parse: Callable[[_Raw], _Parsed], raw: _Raw) -> _Parsed | Refusal:
@@ -98,14 +98,10 @@ def numbered_records(
     limit: int,
     before: int = 0,
 ) -> Iterator[_Parsed | Refusal]:
-    """Yields the records of a file without lines. Raises UnreadableFile, with the last number, at damaged bytes.
+    """Yields the records of a file without lines, after ``before`` others.
 
-    Args:
-        raw: the records as they are stored; None for a record beyond the limit.
-        damages: the errors that ``raw`` raises for damaged bytes.
-        parse: the function that makes a record of a stored one.
-        limit: the most bytes of a record.
-        before: the number of earlier records in the file.
+    ``raw`` yields None for a record beyond the limit. Raises UnreadableFile, with the last number, if ``raw`` raises
+    one of ``damages``.
     """
     number, stored = before, iter(raw)
     while True:
@@ -136,9 +132,7 @@ class TooLong(Malformed):
 class Lines:
     """Counts the lines of a text. All but the first line of a malformed record can be read again.
 
-    Args:
-        text: the source.
-        limit: the most bytes of a record. A line beyond it raises TooLong; the next line can be read.
+    A line, or a record, of more bytes than the limit raises TooLong; the next line can be read.
     """
 
     def __init__(self, text: TextIO, limit: int = MAX_RECORD_BYTES) -> None:

@@ -15,7 +15,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from pipeline.core.dead_letters.records import Replay
 from pipeline.core.decoding.clock_runs import CLOCK_RUN, RUNS, UNKNOWN, ClockRuns
 from pipeline.core.decoding.file_names import FILE, file_attributes
 from pipeline.core.decoding.mapped_type import MappedType
@@ -28,16 +27,8 @@ from pipeline.core.events.message import MESSAGE_TYPE, Message, identified, sens
 from pipeline.core.events.reasons import BadData
 from pipeline.core.notation.text import shown
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats.lines import MappedRecord, Record, Refusal, Remark, too_long
+from pipeline.formats.lines import MappedRecord, Original, Record, Refusal, Remark, too_long
 from pipeline.formats.values import MAX_RECORD_BYTES, BadValue, Malformed, UnreadableFile, check_width
-from pipeline.proto.sensor_event_pb2 import SensorEvent
-
-
-class Original(NamedTuple):
-    """A message of a file, to be published as it is."""
-
-    message: Message
-    events: tuple[SensorEvent, ...]  # at least one, valid
 
 
 class SkippedElements(NamedTuple):
@@ -47,18 +38,7 @@ class SkippedElements(NamedTuple):
 
 
 class MappedMaker:
-    """Makes messages of records, whose types are those of mappings or of a decoder.
-
-    Args:
-        mapped: the types.
-        attributes: the attributes of every message, besides ``message_type``.
-        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
-        decoder: the function that reads what no mapping takes.
-
-    Attributes:
-        types: reads the messages.
-        json_types: the types of JSON, which also read rows of columns.
-    """
+    """Makes messages of records, for mappings, or for a decoder that reads what no mapping takes."""
 
     def __init__(
         self,
@@ -212,16 +192,10 @@ class MappedMaker:
 
 def published(
     records: Iterable[Record], maker: MappedMaker, now_us: Callable[[], int], *, metadata_alone: bool = False
-) -> Iterator[Record | Original | SkippedElements]:
+) -> Iterator[Record | SkippedElements]:
     """Yields records to publish: a message with its events if it was one in the file, otherwise the events.
 
     Refuses a record as a whole if an element of it is refused. If mappings read the file's name, all become events.
-
-    Args:
-        records: the records of a file.
-        maker: the maker of these records.
-        now_us: returns the current time in microseconds since the epoch.
-        metadata_alone: whether an event may have metadata and no readings.
     """
     for record in records:
         if not isinstance(record, MappedRecord):
@@ -244,13 +218,13 @@ def published(
             continue
         if decoded.skipped:
             yield SkippedElements(decoded.skipped)
-        events = tuple(sensor_event(*event[:5]) for event in decoded.events)
+        events = tuple(decoded.events)
         if not is_message:
             yield from events
         elif events and REPLAYS in message.attributes:
-            yield Replay(message, events)
+            yield Original(message, events, is_replay=True)
         elif events:
-            yield Original(identified(message, events), events)
+            yield Original(identified(message, [sensor_event(*event[:5]) for event in events]), events)
 
 
 def _with_file(record: MappedRecord, named: Mapping[str, str]) -> MappedRecord:

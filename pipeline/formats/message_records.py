@@ -29,6 +29,7 @@ from pipeline.formats.lines import (
     UNREADABLE,
     Lines,
     MappedRecord,
+    Original,
     Record,
     Refusal,
     TooLong,
@@ -40,7 +41,7 @@ from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import EventMaker, InvalidEvent, Malformed, NumberText, UnreadableFile, check_encoding
 from pipeline.proto.sensor_event_pb2 import SensorEvent
 
-_Parse = Callable[[str], SensorEvent | Event | Replay | MappedRecord]
+_Parse = Callable[[str], Event | Original | MappedRecord]
 _CHUNK = 1 << 16  # bytes to skip at a time
 
 
@@ -58,7 +59,7 @@ def _parser(maker: EventMaker) -> _Parse:
     sensor, time = maker.columns.sensor, maker.columns.time
     exact = False  # set once a sensor or time is a number with decimals: a float would lose digits
 
-    def parsed(line: str) -> SensorEvent | Event | Replay:
+    def parsed(line: str) -> Event | Original:
         nonlocal exact
         record = _json_object(line, _EXACT if exact else _QUICK)
         if isinstance(record.get("readings"), dict):
@@ -113,7 +114,7 @@ def _by_line(lines: Lines, parse: _Parse) -> Iterator[Record]:
             lines.begin_record()
 
 
-def _structured_event(line: str, maker: EventMaker) -> SensorEvent:
+def _structured_event(line: str, maker: EventMaker) -> Event:
     try:
         event = parse_json(line.encode(), SensorEvent)
     except ValueError as error:
@@ -121,11 +122,9 @@ def _structured_event(line: str, maker: EventMaker) -> SensorEvent:
     return maker.checked(event)
 
 
-def _replay(line: str, maker: EventMaker) -> Replay:
+def _replay(line: str, maker: EventMaker) -> Original:
     replay = _replay_of(_json_object(line, _QUICK))
-    for event in replay.events:
-        maker.checked(event)
-    return replay
+    return Original(replay.message, tuple(map(maker.checked, replay.events)), is_replay=True)
 
 
 def _replay_of(document: dict[str, Any]) -> Replay:
@@ -157,7 +156,7 @@ def delimited_records(content: BinaryIO, maker: EventMaker | MappedMaker) -> Ite
             _payloads(content, limit), UNREADABLE, lambda data: MappedRecord(0, Message(data, attributes)), limit
         )
 
-    def event(data: bytes) -> SensorEvent:
+    def event(data: bytes) -> Event:
         try:
             return maker.checked(SensorEvent.FromString(data))
         except DecodeError as error:

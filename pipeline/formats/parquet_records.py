@@ -1,6 +1,6 @@
 """Reads events from Parquet files, row group by row group."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, BinaryIO
 
@@ -144,17 +144,22 @@ def _has_length(kind: pyarrow.DataType) -> bool:
 def _values(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
     """Returns a column's values: a BadValue for each that is unreadable or exceeds the limit.
 
-    Args:
-        column: the values.
-        limit: the most bytes of a text.
-        whole: whether bytes and nested values are returned too, for a mapping, instead of BadValues.
+    Bytes and nested values are BadValues too, unless a mapping reads whole records.
     """
     if isinstance(column, pyarrow.ExtensionArray) and column.type != pyarrow.uuid():
         column = column.storage
     elif types.is_string_view(column.type):
         column = column.cast(pyarrow.large_string())
-    found = (convert for is_kind, convert in _CONVERSIONS if is_kind(column.type))
-    return next(found, _scalars)(column, limit, whole)
+    kind = column.type
+    if types.is_dictionary(kind):
+        return _of_dictionary(column, limit, whole)
+    if types.is_nested(kind):
+        return _nested(column, limit) if whole else _all_bad(column, NESTED)
+    if any(is_kind(kind) for is_kind in _BYTES) and not whole:
+        return _all_bad(column, BYTES)
+    if types.is_temporal(kind):
+        return _temporal(column, limit)
+    return _scalars(column, limit)
 
 
 def _of_dictionary(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
@@ -163,17 +168,15 @@ def _of_dictionary(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
     return [texts.get(index) for index in column.indices.to_pylist()]
 
 
-def _nested(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
+def _nested(column: pyarrow.Array, limit: int) -> list[Any]:
     """Returns structs and maps as dicts, and lists, also if values in them are unreadable, unlike ``to_pylist``."""
-    if not whole:
-        return _all_bad(column, NESTED)
     if not len(column):
         return []
     kind = column.type
     if types.is_struct(kind):
         return _structs(column, limit)
     if types.is_fixed_size_list(kind):
-        rest = iter(_values(column.flatten(), limit, whole))  # without those of null lists
+        rest = iter(_values(column.flatten(), limit, whole=True))  # without those of null lists
         return [list(islice(rest, kind.list_size)) if there else None for there in column.is_valid().to_pylist()]
     if types.is_map(kind) or types.is_list(kind) or types.is_large_list(kind):
         return _lists(column, limit)
@@ -203,34 +206,23 @@ def _lists(column: pyarrow.Array, limit: int) -> list[Any]:
     return [values[begin:end] if there else None for there, begin, end in spans]
 
 
-def _bytes(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
-    return _scalars(column, limit, whole) if whole else _all_bad(column, BYTES)
-
-
-def _intervals(column: pyarrow.Array, *_: Any) -> list[Any]:
-    return _all_bad(column, BadValue(f"is a {column.type}, neither a number nor text"))
-
-
-def _durations(column: pyarrow.Array, *_: Any) -> list[Any]:
-    per_second = _PER_SECOND[column.type.unit]
-    return [v if v is None else v / per_second for v in column.view(pyarrow.int64()).to_pylist()]
-
-
-def _times(column: pyarrow.Array, *_: Any) -> list[Any]:
-    """Returns times of day, which pyarrow would convert modulo a day."""
+def _temporal(column: pyarrow.Array, limit: int) -> list[Any]:
+    """Returns durations in seconds, times of day, which pyarrow would convert modulo a day, dates and timestamps."""
     kind = column.type
-    numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
-    per_second = _PER_SECOND[kind.unit]
-    return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
+    if types.is_interval(kind):
+        return _all_bad(column, BadValue(f"is a {kind}, neither a number nor text"))
+    if types.is_duration(kind) or types.is_time(kind):
+        per_second = _PER_SECOND[kind.unit]
+        numbers = column.view(pyarrow.int32() if types.is_time32(kind) else pyarrow.int64()).to_pylist()
+        if types.is_duration(kind):
+            return [v if v is None else v / per_second for v in numbers]
+        return [v if v is None else time_of(v * 1_000_000 // per_second, str(kind)) for v in numbers]
+    if types.is_timestamp(kind) and kind.unit == "ns":  # a datetime has no nanoseconds
+        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False)
+    return _scalars(column, limit)
 
 
-def _timestamps(column: pyarrow.Array, limit: int, whole: bool) -> list[Any]:
-    if column.type.unit == "ns":  # a datetime has no nanoseconds
-        column = column.cast(pyarrow.timestamp("us", column.type.tz), safe=False)
-    return _scalars(column, limit, whole)
-
-
-def _scalars(column: pyarrow.Array, limit: int, _: bool) -> list[Any]:
+def _scalars(column: pyarrow.Array, limit: int) -> list[Any]:
     kind = column.type
     if _has_length(kind) and (pc.max(pc.binary_length(column)).as_py() or 0) > limit:
         return [_text(value, limit) for value in column]
@@ -266,16 +258,4 @@ def _value(value: pyarrow.Scalar) -> Any:
 
 
 _WITH_LENGTHS = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
-_CONVERSIONS: tuple[tuple[Callable[[pyarrow.DataType], bool], Callable[..., list[Any]]], ...] = (
-    (types.is_dictionary, _of_dictionary),
-    (types.is_nested, _nested),
-    (types.is_binary, _bytes),
-    (types.is_large_binary, _bytes),
-    (types.is_binary_view, _bytes),
-    (types.is_fixed_size_binary, _bytes),
-    (types.is_interval, _intervals),
-    (types.is_duration, _durations),
-    (types.is_time, _times),
-    (types.is_timestamp, _timestamps),
-)
-"""What converts a column of each kind; :func:`_scalars` converts all others."""
+_BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)

@@ -122,12 +122,7 @@ def sample_of_messages(messages: Sequence[Message], source: str) -> Sampled:
 
 
 def draft_of(sampled: Sampled, time_zone: str = "") -> str:
-    """Returns a mapping in TOML for a sample, with comments on what is in doubt.
-
-    Args:
-        sampled: the sample.
-        time_zone: the zone of times without an offset; empty to guess it.
-    """
+    """Returns a mapping in TOML for a sample, with comments on what is in doubt."""
     is_flat = all(
         isinstance(record, dict) and not any(isinstance(value, (dict, list)) for value in record.values())
         for record in sampled.records
@@ -140,13 +135,7 @@ def draft_of(sampled: Sampled, time_zone: str = "") -> str:
 def trials_of_sample(
     sampled: Sampled, mapped: MappedType, publish_time: datetime | None = None
 ) -> list[tuple[str, Message, Trial]]:
-    """Returns what a mapping makes of each record of a sample. Raises MappingError if it does not compile.
-
-    Args:
-        sampled: the sample.
-        mapped: the mapping.
-        publish_time: the time that messages were published at; None for records of a file.
-    """
+    """Returns what a mapping makes of each record of a sample. Raises MappingError if it does not compile."""
     mapped.compile()
     trials = Trials([mapped])
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US

@@ -34,12 +34,6 @@ def write_csv(table: "pyarrow.RecordBatchReader", file: TextSink, *, delimiter: 
 
     Numbers are the shortest text that reads back to the same double. A null is an empty field, and so is an empty text:
     CSV can't tell them apart.
-
-    Args:
-        table: the table.
-        file: the text file.
-        delimiter: the character between fields.
-        decimal: the character between the whole and the fraction of a number.
     """
     # Quotes what contains one of these.
     writer = csv.writer(_Lines(file), delimiter=delimiter, lineterminator="\r\n")

@@ -120,16 +120,7 @@ def time_of(time_us: int, kind: str) -> time_of_day | BadValue:
 
 
 class EventMaker:
-    """Makes valid events from the values of records.
-
-    Args:
-        columns: the columns of the sensor and the time.
-        now_us: returns the current time in microseconds since the epoch.
-        max_future: the longest time that an event may be ahead of the clock.
-        max_record_bytes: the limit of a record. Readers refuse longer records without reading them into memory.
-        metadata_alone: whether an event may have metadata and no readings.
-        encodes: whether the events are protobuf messages, which a publisher needs.
-    """
+    """Makes valid events from the values of records."""
 
     def __init__(
         self,
@@ -139,11 +130,9 @@ class EventMaker:
         max_record_bytes: int = MAX_RECORD_BYTES,
         *,
         metadata_alone: bool = False,
-        encodes: bool = True,
     ) -> None:
         self.columns = columns
         self._metadata_alone = metadata_alone
-        self._encodes = encodes
         self.max_record_bytes = max_record_bytes
         self._now_us = now_us
         self._max_future_us = max_future // _MICROSECOND
@@ -177,7 +166,7 @@ class EventMaker:
             raise UnreadableFile(f"two columns have the same name; the columns are {listed}")
         return ()
 
-    def of_object(self, record: Mapping[str, Any]) -> SensorEvent | Event:
+    def of_object(self, record: Mapping[str, Any]) -> Event:
         """Returns a flat record's event.
 
         A name decides what a value is if it is ``event_id``, or begins with ``metadata.`` or ``reading.``. The sensor
@@ -227,15 +216,8 @@ class EventMaker:
         readings: dict[str, float],
         metadata: dict[str, str],
         event_id: str = "",
-    ) -> SensorEvent | Event:
+    ) -> Event:
         """Returns a valid event.
-
-        Args:
-            sensor: the sensor id; blank if missing, or if the file's name is the sensor.
-            time: the time as text, blank if missing; or a ``datetime``, from formats that have them.
-            readings: the values by metric.
-            metadata: the texts by name.
-            event_id: the event's id, if it has one.
 
         Raises:
             Malformed: the sensor is missing, or the time is missing or unreadable.
@@ -251,7 +233,7 @@ class EventMaker:
         else:
             raise Malformed(f"{shown(self.columns.time)} is missing")
         is_valid = self._is_plainly_valid(sensor, time_us, readings, metadata)
-        if is_valid and not self._encodes and not event_id and "".join(metadata.values()).isascii():
+        if is_valid and not event_id and "".join(metadata.values()).isascii():
             return _new(Event, (sensor, time_us, readings, metadata, "", None))
         try:
             event = sensor_event(sensor, time_us, readings, metadata, event_id)
@@ -259,12 +241,13 @@ class EventMaker:
             raise Malformed("text contains an unpaired surrogate") from None
         except ValueError:
             raise Malformed(f"{shown(self.columns.time)} {shown(str(time))} is outside the years 1 to 9999") from None
-        if not is_valid:
-            self.checked(event)
-            if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
-                self._known_sensors.add(sensor)
-                self._known_names.update(readings, metadata)
-        return event
+        if is_valid:
+            return _new(Event, (sensor, time_us, readings, metadata, event_id, event))
+        checked = self.checked(event)
+        if len(self._known_sensors) + len(self._known_names) < _MAX_KNOWN:
+            self._known_sensors.add(sensor)
+            self._known_names.update(readings, metadata)
+        return checked
 
     def _is_plainly_valid(
         self, sensor: str, time_us: int, readings: dict[str, float], metadata: dict[str, str]
@@ -281,15 +264,14 @@ class EventMaker:
             and len("".join(metadata.values())) * 4 <= MAX_METADATA_BYTES  # a character has at most four bytes
         )
 
-    def checked(self, event: SensorEvent) -> SensorEvent:
-        """Returns the event unchanged. Raises InvalidEvent if it breaks a rule."""
+    def checked(self, event: SensorEvent) -> Event:
+        """Returns the valid event. Raises InvalidEvent if it breaks a rule."""
         latest_us = self._now_us() + self._max_future_us
         self._latest_us = min(latest_us, LATEST_US)
         try:
-            validate(event, latest_us, metadata_alone=self._metadata_alone)
+            return validate(event, latest_us, metadata_alone=self._metadata_alone)
         except BadData as problem:
             raise InvalidEvent(problem, event.SerializeToString(deterministic=True)) from problem
-        return event
 
     def _time_us(self, text: str) -> int:
         unit = self.columns.time_unit
@@ -394,20 +376,14 @@ def _metadata(name: str, value: Any) -> str:
             return value.isoformat()
         case UUID():
             return str(value)
-        case _:
-            raise Malformed(f"{shown(name)} {_bad_value(value).problem}")
-
-
-def _bad_value(value: Any) -> BadValue:
-    match value:
-        case BadValue():
-            return value
+        case BadValue(problem):
+            raise Malformed(f"{shown(name)} {problem}")
         case bytes():
-            return BYTES
+            raise Malformed(f"{shown(name)} {BYTES.problem}")
         case list() | tuple() | dict():
-            return NESTED
+            raise Malformed(f"{shown(name)} {NESTED.problem}")
         case _:
-            return BadValue(f"is a {type(value).__name__}, neither a number nor text")
+            raise Malformed(f"{shown(name)} is a {type(value).__name__}, neither a number nor text")
 
 
 def _text(name: str, value: Any) -> str:

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.core.decoding.mapped_type import MappedType
-from pipeline.core.events.event import Event, validate
+from pipeline.core.events.event import Event
 from pipeline.core.notation.times import parse_time
 from pipeline.formats.files import open_records
 from pipeline.formats.lines import Record, Refusal
 from pipeline.formats.values import MAX_RECORD_BYTES, EventMaker, FileColumns, UnreadableFile
-from pipeline.proto.sensor_event_pb2 import SensorEvent
 
 MORNING = "2026-02-17T08:00:00Z"
 MORNING_US = parse_time(MORNING)
@@ -29,7 +28,7 @@ def too_long(limit: int) -> str:
 
 
 def events(records: Iterable[Record]) -> list[Event]:
-    return [validate(record, LATEST_US)._replace(message=None) for record in records if isinstance(record, SensorEvent)]
+    return [record._replace(message=None) for record in records if isinstance(record, Event)]
 
 
 def read_until_damage(records: Iterable[Record]) -> tuple[list[Record], str]:
@@ -56,8 +55,6 @@ def read(
         return list(records)
 
 
-def plainly(found: list[Any]) -> list[Any]:
+def plainly(found: Iterable[Event]) -> list[Any]:
     """Returns events as plain data."""
-    return [
-        (each.sensor_id, each.event_time.ToMicroseconds(), dict(each.readings), dict(each.metadata)) for each in found
-    ]
+    return [event[:4] for event in found]

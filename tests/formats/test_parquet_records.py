@@ -133,11 +133,6 @@ def test_a_bad_value_refuses_only_its_record(column: pyarrow.Array, reason: str,
     assert (refusal.line, refusal.reason, refusal.data) == (3, f"'more' {reason}", None)
 
 
-def test_a_column_of_nulls_is_ignored() -> None:
-    """Parquet has a type of its own for it."""
-    assert events(read(parquet(pyarrow.nulls(1)))) == [EVENT]
-
-
 def test_a_bad_sensor_or_time_refuses_only_its_record() -> None:
     """A time out of range is refused, and so is a sensor that is not UTF-8."""
     times = pyarrow.array([MORNING_US // 1000, MORNING_US], pyarrow.timestamp("ms"))
