@@ -62,11 +62,6 @@ class MappedMaker:
         return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
 
     @property
-    def by_order(self) -> bool:
-        """Whether the order of a file's records tells their times: then one reader takes all of a file."""
-        return any(one.mapping.by_order for one in (*self.json_types, *self._protobuf_types))
-
-    @property
     def by_file(self) -> bool:
         """Whether the name of the file is a part of its records."""
         return any(one.mapping.of_file for one in (*self.json_types, *self._protobuf_types))
@@ -76,7 +71,7 @@ class MappedMaker:
         if self.by_file:
             named = file_attributes(path)
             records = (_with_file(each, named) if isinstance(each, MappedRecord) else each for each in records)
-        if not self.by_order:
+        if not any(mapped.mapping.by_order for mapped in (*self.json_types, *self._protobuf_types)):
             return records
         runs = ClockRuns()
         return (self._with_run(each, runs) if isinstance(each, MappedRecord) else each for each in records)
