@@ -409,16 +409,16 @@ class Done:
         self.files: dict[str, tuple[int, str]] = {}
         self.outcome: Any = None
         try:
-            found = json.loads((self.folder / _DONE).read_text())
-            self.files = {path: (size, checksum) for path, (size, checksum) in found["files"].items()}
-            self.outcome = found["outcome"]
+            notes = json.loads((self.folder / _DONE).read_text())
+            self.files = {path: (size, checksum) for path, (size, checksum) in notes["files"].items()}
+            self.outcome = notes["outcome"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self.forget()  # none, or those of another release
 
     def has(self, path: str, size: int) -> bool:
         """Returns whether a file is done, and has not changed since."""
-        known = self.files.get(_absolute(path))
-        return known is not None and known == (size, _checksum(path))
+        noted = self.files.get(_absolute(path))
+        return noted is not None and noted == (size, _checksum(path))
 
     @property
     def letters(self) -> int:

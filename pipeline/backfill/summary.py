@@ -79,12 +79,12 @@ class Summary:
             "lost_readings": self.outcome.repeated.lost,
             "lost_examples": [
                 {
-                    "sensor_id": each.sensor_id,
-                    "event_time": format_time(each.time_us),
-                    "metric": each.metric,
-                    "values": each.values,
+                    "sensor_id": lost.sensor_id,
+                    "event_time": format_time(lost.time_us),
+                    "metric": lost.metric,
+                    "values": lost.values,
                 }
-                for each in self.outcome.repeated.examples
+                for lost in self.outcome.repeated.examples
             ],
             "skipped": self._skipped,
             "refused": self.refused,
@@ -151,14 +151,14 @@ class Summary:
                 f"{fall}: {counted(again, 'reading')} came again with the same sensor, time, metric "
                 "and value, which changes nothing"
             )
-        if lost := self.outcome.repeated.lost:
+        if count := self.outcome.repeated.lost:
             examples = "; ".join(
-                f"{plain(each.sensor_id)} at {format_time(each.time_us)}: {plain(each.metric)} is "
-                f"{' and '.join(format_value(value).decode() for value in each.values)}"
-                for each in self.outcome.repeated.examples
+                f"{plain(lost.sensor_id)} at {format_time(lost.time_us)}: {plain(lost.metric)} is "
+                f"{' and '.join(format_value(value).decode() for value in lost.values)}"
+                for lost in self.outcome.repeated.examples
             )
             click.echo(
-                f"{fall}: {counted(lost, 'reading')} lost, since the same sensor, time and metric came with another "
+                f"{fall}: {counted(count, 'reading')} lost, since the same sensor, time and metric came with another "
                 f"value, of which the table keeps one, such as {examples}"
             )
         if expired := self._of(metrics.EXPIRED_EVENTS):

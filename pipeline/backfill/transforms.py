@@ -138,8 +138,8 @@ def _windows_in(
 ) -> Iterator[tuple[int, dict[str, WindowReadings], Counter[str], Repeated]]:
     """Yields the windows of a group of sensors in a span, oldest first.
 
-    Of each, its start, each sensor's accumulator, which has each reading once, each sensor's number of events, and what
-    they repeat.
+    A window has its start, an accumulator by sensor, which has each reading once, the number of events by sensor, and
+    the repetitions.
     """
     by_start = defaultdict[int, list[bytes]](list)
     for data in parts:
@@ -202,7 +202,10 @@ class _Pending(NamedTuple):
 
 
 class _WritingFn(CompletingFn):
-    """Completes windows and writes their aggregate rows, many at once."""
+    """Completes windows and writes their aggregate rows, many together.
+
+    A job with this allowed lateness and late firing interval may still write windows; zero if no job is running.
+    """
 
     def __init__(
         self,
@@ -212,11 +215,13 @@ class _WritingFn(CompletingFn):
         tier: Tier,
         allowed_lateness: timedelta = timedelta(0),
         late_firing: timedelta = timedelta(0),
+        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
     ) -> None:
         super().__init__(name, schema, retention, search=True)
         self._tier = tier
         of_jobs = retention.lateness_of_jobs(allowed_lateness, late_firing)
         self._late_us = lateness_of(*of_jobs) // _MICROSECOND  # zero without a job
+        self._max_future_us = max_future // _MICROSECOND
         self._index = schema.tiers.index(tier)
         self._rolls_up = bool(schema.rollups_of(tier.window))
         self._carries = tier == schema.tiers[0] and tier.statistics.carries  # longer windows carry from shorter ones
@@ -349,19 +354,6 @@ class CompleteFn(_WritingFn):
     Several backfills may run together: each checks its aggregate rows again after writing them, when its raw rows are
     in the table. Thus the last writer of a row has read the raw rows of all.
     """
-
-    def __init__(
-        self,
-        name: TableName,
-        schema: TableSchema,
-        retention: Retention,
-        tier: Tier,
-        allowed_lateness: timedelta,
-        late_firing: timedelta,
-        max_future: timedelta = MAX_FUTURE_US * _MICROSECOND,
-    ) -> None:
-        super().__init__(name, schema, retention, tier, allowed_lateness, late_firing)
-        self._max_future_us = max_future // _MICROSECOND
 
     def start_bundle(self) -> None:
         super().start_bundle()

@@ -49,12 +49,17 @@ def csv_records(lines: Lines, maker: EventMaker | MappedMaker) -> Iterator[Recor
         raise UnreadableFile("it is empty")
     if isinstance(header, Refusal):
         raise UnreadableFile(f"the header is {header.reason}")
-    _, _, names = header
-    if sum(map(len, names)) > _MAX_HEADER:
+    if sum(map(len, header[2])) > _MAX_HEADER:
         raise UnreadableFile(f"the header has more than {_MAX_HEADER:,} characters")
+    names = [name.strip() for name in header[2]]
+    try:
+        check_encoding("".join(names), maker.csv.encoding if isinstance(maker, MappedMaker) else "utf-8")
+    except Malformed as problem:
+        raise UnreadableFile(f"the header is {problem}") from None
     if isinstance(maker, MappedMaker):
         return _mapped(rows, names, maker)
-    return _below_header(rows, _RowParser(names, maker), _SAMPLE_FACTOR * maker.max_record_bytes)
+    maker.check_columns(names)
+    return _plain(rows, _RowParser(names, maker), maker.max_record_bytes)
 
 
 def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
@@ -75,17 +80,18 @@ def _csv_rows(lines: Lines, delimiter: str) -> Iterator[_Row | Refusal]:
             yield lines.first, lines.last, fields
 
 
-def _take_sample(rows: Iterator[_Row | Refusal], max_bytes: int) -> Iterator[_Row | Refusal]:
+def _take_sample(rows: Iterator[_Row | Refusal], limit: int) -> Iterator[_Row | Refusal]:
+    most_bytes = _SAMPLE_FACTOR * limit
     for row in islice(rows, _SAMPLE_ROWS):
         yield row
         if not isinstance(row, Refusal):
-            max_bytes -= sum(map(len, row[2])) + _FIELD_OVERHEAD * len(row[2])
-        if max_bytes < 0:
+            most_bytes -= sum(map(len, row[2])) + _FIELD_OVERHEAD * len(row[2])
+        if most_bytes < 0:
             return
 
 
-def _below_header(rows: Iterator[_Row | Refusal], parser: "_RowParser", max_bytes: int) -> Iterator[Record]:
-    sample = list(_take_sample(rows, max_bytes))
+def _plain(rows: Iterator[_Row | Refusal], parser: "_RowParser", limit: int) -> Iterator[Record]:
+    sample = list(_take_sample(rows, limit))
     yield from parser.classify_columns([row for row in sample if not isinstance(row, Refusal)])
     yield from _records(chain(sample, rows), parser.event)
 
@@ -100,14 +106,12 @@ def _records(rows: Iterable[_Row | Refusal], parse: Callable[[list[str]], _Parse
         yield _spanning(record, last_line) if isinstance(record, Refusal) else record
 
 
-def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
+def _mapped(rows: Iterator[_Row | Refusal], names: Sequence[str], maker: MappedMaker) -> Iterator[Record]:
     """Returns the records below a header. Raises UnreadableFile for a header without the columns of the mapping.
 
     Cells are text. In columns that stars of readings take, and that contain only numbers in the first records, they are
     numbers.
     """
-    names = [name.strip() for name in header]
-    _check_header(names, maker.csv.encoding)
     stars = _star_columns([mapped.mapping for mapped in maker.json_types], names)
     numeric: list[_StarColumn] = []
 
@@ -124,7 +128,7 @@ def _mapped(rows: Iterator[_Row | Refusal], header: Sequence[str], maker: Mapped
             raise
 
     def records() -> Iterator[Record]:
-        sample = list(_take_sample(rows, _SAMPLE_FACTOR * maker.max_record_bytes)) if stars else []
+        sample = list(_take_sample(rows, maker.max_record_bytes)) if stars else []
         complete = [row[2] for row in sample if not isinstance(row, Refusal) and len(row[2]) == len(names)]
         for column in stars:
             at = names.index(column.name)
@@ -145,16 +149,12 @@ def _spanning(refusal: Refusal, last_line: int) -> Refusal:
 class _RowParser:
     """Makes events of the rows below a header."""
 
-    def __init__(self, header: Sequence[str], maker: EventMaker) -> None:
-        self._names = [name.strip() for name in header]
-        _check_header(self._names)
-        maker.check_columns(self._names)
-        self._maker = maker
-        self._sensor = None if maker.columns.of_file else self._names.index(maker.columns.sensor)
-        self._time = self._names.index(maker.columns.time)
-        own = {maker.columns.sensor, maker.columns.time}
-        self._event_id = self._names.index(EVENT_ID) if EVENT_ID in {*self._names} - own else None
-        self._own = (self._sensor, self._time, self._event_id)
+    def __init__(self, names: Sequence[str], maker: EventMaker) -> None:
+        self._names, self._maker, columns = names, maker, maker.columns
+        self._sensor = None if columns.of_file else names.index(columns.sensor)
+        self._time = names.index(columns.time)
+        has_event_id = EVENT_ID in {*names} - {columns.sensor, columns.time}
+        self._event_id = names.index(EVENT_ID) if has_event_id else None
         # Positions and names of columns, divided by classify_columns.
         self._readings: list[tuple[int, str]] = []
         self._metadata: list[tuple[int, str]] = []
@@ -164,7 +164,8 @@ class _RowParser:
     def classify_columns(self, sample: Sequence[_Row]) -> list[Remark]:
         """Divides the columns into readings and metadata. Returns a remark for each metadata column with numbers."""
         complete = [(line, fields) for line, _, fields in sample if len(fields) == len(self._names)]
-        others = [(index, name) for index, name in enumerate(self._names) if index not in self._own]
+        own = self._sensor, self._time, self._event_id
+        others = [(index, name) for index, name in enumerate(self._names) if index not in own]
         remarks = [self._classify(index, name, complete) for index, name in others]
         for columns in (self._readings, self._metadata + self._texts):
             if len({name for _, name in columns}) < len(columns):
@@ -231,13 +232,6 @@ class _RowParser:
         return {name: value for (_, name), value in zip(self._readings, values, strict=True)}
 
 
-def _check_header(names: Sequence[str], encoding: str = "utf-8") -> None:
-    try:
-        check_encoding("".join(names), encoding)
-    except Malformed as problem:
-        raise UnreadableFile(f"the header is {problem}") from None
-
-
 def _blank_if_missing(text: str) -> str:
     return "" if is_missing(text) else text
 
@@ -254,9 +248,9 @@ class _StarColumn(NamedTuple):
         return is_missing(cell) or cell.strip() in self.nulls
 
     def is_numeric(self, cells: Iterable[str]) -> bool:
-        """Returns whether cells contain numbers alone, and at least one."""
-        found = [self.number_in(cell) is not None for cell in cells if not self.is_missing(cell)]
-        return bool(found) and all(found)
+        """Returns whether cells contain only numbers, and at least one."""
+        numbers = [self.number_in(cell) is not None for cell in cells if not self.is_missing(cell)]
+        return bool(numbers) and all(numbers)
 
     def number(self, cell: str) -> int | float | None:
         """Returns the number of a cell; None if it is missing. Raises Malformed for anything else."""
@@ -278,7 +272,7 @@ def _star_columns(mappings: Sequence[Mapping], names: Sequence[str]) -> list[_St
     Raises:
         UnreadableFile: one of the columns that stars may take can't be a name.
     """
-    found: dict[str, _StarColumn] = {}
+    stars: dict[str, _StarColumn] = {}
     named = {
         path.steps[0].name
         for mapping in mappings
@@ -293,8 +287,8 @@ def _star_columns(mappings: Sequence[Mapping], names: Sequence[str]) -> list[_St
                 _check_star_names(columns, entry, mapping)
                 nulls = frozenset(text for source in entry.value for value in source.null for text in as_texts(value))
                 if entries is mapping.readings:
-                    found.update((name, _StarColumn(name, number_in, nulls)) for name in columns if name not in found)
-    return list(found.values())
+                    stars.update((name, _StarColumn(name, number_in, nulls)) for name in columns if name not in stars)
+    return list(stars.values())
 
 
 def _has_star(entry: MappingEntry) -> bool:

@@ -51,50 +51,50 @@ class MappedMaker:
         self._decoder = decoder
         self.max_record_bytes = max_record_bytes
         self._attributes = dict(attributes or {})
-        self.json_types = [one for one in mapped if one.name == JSON]
-        self._protobuf_types = [one for one in mapped if one.name != JSON]
+        self.json_types = [kind for kind in mapped if kind.name == JSON]
+        self._protobuf_types = [kind for kind in mapped if kind.name != JSON]
         self._columns = None if decoder else _columns_of(self.json_types)
 
     @property
     def identity(self) -> tuple[object, ...]:
         """Whatever determines the events of a record. It pickles."""
-        types = [(one.text, one.descriptors) for one in (*self.json_types, *self._protobuf_types)]
+        types = [(kind.text, kind.descriptors) for kind in (*self.json_types, *self._protobuf_types)]
         return types, sorted(self._attributes.items()), self.max_record_bytes, self._decoder
 
     @property
     def by_file(self) -> bool:
         """Whether the name of the file is a part of its records."""
-        return any(one.mapping.of_file for one in (*self.json_types, *self._protobuf_types))
+        return any(kind.mapping.of_file for kind in (*self.json_types, *self._protobuf_types))
 
     def in_file(self, path: str, records: Iterator[Record]) -> Iterator[Record]:
-        """Returns all records of a file, in order, which tell their file and their run through an hour if need be."""
+        """Returns all records of a file, in order, with their file and run through an hour if mappings read these."""
         if self.by_file:
             named = file_attributes(path)
-            records = (_with_file(each, named) if isinstance(each, MappedRecord) else each for each in records)
-        if not any(mapped.mapping.by_order for mapped in (*self.json_types, *self._protobuf_types)):
+            records = (_with_file(record, named) if isinstance(record, MappedRecord) else record for record in records)
+        if not any(kind.mapping.by_order for kind in (*self.json_types, *self._protobuf_types)):
             return records
         runs = ClockRuns()
-        return (self._with_run(each, runs) if isinstance(each, MappedRecord) else each for each in records)
+        return (self._with_run(record, runs) if isinstance(record, MappedRecord) else record for record in records)
 
     def _with_run(self, record: MappedRecord, runs: ClockRuns) -> MappedRecord:
         message = record.message
-        if CLOCK_RUN in message.attributes:  # a dead letter, which was told before
+        if CLOCK_RUN in message.attributes:  # a dead letter, whose run was found before
             return record
         try:
-            one = self.types.of(message)
+            mapped = self.types.of(message)
         except BadData:
             return record
-        if not isinstance(one, MappedType) or not one.mapping.by_order:
+        if not isinstance(mapped, MappedType) or not mapped.mapping.by_order:
             return record
-        if once := _event_of(one, message):
-            runs.pass_by(once.sensor_id, once.event_time_us)
+        if event := _event_of(mapped, message):  # its time is not ambiguous
+            runs.pass_by(event.sensor_id, event.event_time_us)
             return record
-        told = {run: message._replace(attributes={**message.attributes, CLOCK_RUN: run}) for run in (*RUNS, UNKNOWN)}
-        first, second = (_event_of(one, told[run]) for run in RUNS)
+        of_run = {run: message._replace(attributes={**message.attributes, CLOCK_RUN: run}) for run in (*RUNS, UNKNOWN)}
+        first, second = (_event_of(mapped, of_run[run]) for run in RUNS)
         if not first or not second:
-            return record._replace(message=told["first"])  # the decoder refuses it for another reason
+            return record._replace(message=of_run["first"])  # the decoder refuses it for another reason
         times = first.event_time_us, second.event_time_us
-        return record._replace(message=told[runs.run_of(first.sensor_id, *times, frozenset(first.readings))])
+        return record._replace(message=of_run[runs.run_of(first.sensor_id, *times, frozenset(first.readings))])
 
     def protobuf_attributes(self) -> dict[str, str]:
         """Returns the attributes of the messages in a file of protobuf messages.
@@ -105,10 +105,10 @@ class MappedMaker:
             return dict(self._attributes)
         if not self._protobuf_types:
             raise UnreadableFile("it contains protobuf messages, and no mapping is for a protobuf type")
-        names = {one.name for one in self._protobuf_types}
+        names = {kind.name for kind in self._protobuf_types}
         if len(names) == 1:
             return {MESSAGE_TYPE: names.pop(), **self._attributes}
-        if unmatched := [one.file for one in self._protobuf_types if one.mapping.match is None]:
+        if unmatched := [kind.file for kind in self._protobuf_types if kind.mapping.match is None]:
             raise UnreadableFile(
                 f"its messages don't say their type, and {unmatched[0]} has no match; pass one mapping, or tell them "
                 "apart with match"
@@ -165,17 +165,17 @@ class MappedMaker:
         """
         self.check_json()
         check_width(names)
-        found = ", ".join(map(shown, names))
+        listed = ", ".join(map(shown, names))
         named = [name for name in names if name]  # a spreadsheet may end each row with a delimiter
         if len(set(named)) < len(named):
-            raise UnreadableFile(f"two columns have the same name; the columns are {found}")
+            raise UnreadableFile(f"two columns have the same name; the columns are {listed}")
         if len(self.json_types) != 1 or self._decoder:  # the records of each may have columns of their own
             return []
         mapping = self.json_types[0].mapping
         for key, value in (("sensor", mapping.sensor), ("time", mapping.time)):
             if missing := _missing(value, names):
                 raise UnreadableFile(
-                    f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {found}"
+                    f"no column {shown(missing)}, which the mapping takes for the {key}; the columns are {listed}"
                 )
         return [
             Remark(1, f"no column {shown(missing)}, which {table}.{entry.name} names")
@@ -223,17 +223,17 @@ def published(
 
 
 def _with_file(record: MappedRecord, named: Mapping[str, str]) -> MappedRecord:
-    """Returns a record whose message tells its file; a dead letter tells the one in which the record was refused."""
+    """Returns a record whose message names its file; a dead letter, the file in which the record was refused."""
     attributes = record.message.attributes
     if REPLAYS in attributes:
         named = {**(file_attributes(attributes[FILE]) if FILE in attributes else named), **attributes}
     return record._replace(message=record.message._replace(attributes={**attributes, **named}))
 
 
-def _event_of(one: MappedType, message: Message) -> Event | None:
+def _event_of(mapped: MappedType, message: Message) -> Event | None:
     """Returns the event of a record; None if it has none, or is refused."""
     try:
-        return next(iter(one.decode(message, LATEST_US, (), metadata_alone=True).events), None)
+        return next(iter(mapped.decode(message, LATEST_US, (), metadata_alone=True).events), None)
     except BadData:
         return None
 
@@ -252,9 +252,9 @@ def _missing(value: Value, names: Sequence[str]) -> str | None:
 def _columns_of(mapped: Iterable[MappedType]) -> frozenset[str] | None:
     """Returns the columns that mappings may read; None if a star stands for all of them."""
     columns = set()
-    for one in mapped:
-        for path in one.mapping.paths:
-            if (path.root is Root.ELEMENT and one.mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
+    for mapping in (kind.mapping for kind in mapped):
+        for path in mapping.paths:
+            if (path.root is Root.ELEMENT and mapping.each) or path.root in (Root.ATTRIBUTE, Root.ENVELOPE):
                 continue
             if not path.steps or not isinstance(path.steps[0], Field):
                 return None

@@ -118,7 +118,7 @@ def _parts(batch: pyarrow.RecordBatch, limit: int) -> Iterator[pyarrow.RecordBat
 
 
 def _json_size(column: pyarrow.Array, limit: int) -> int:
-    """Returns the least that values take as JSON, in bytes, without texts over the limit, which are refused alone."""
+    """Returns the least that values take as JSON, in bytes, without texts over the limit, which are bad values."""
     kind, size = column.type, _LEAST_JSON * len(column)
     if not size:
         return 0
@@ -233,8 +233,8 @@ def _scalars(column: pyarrow.Array, limit: int) -> list[Any]:
 
 
 def _object(keys: list[Any], values: list[Any]) -> dict[Any, Any] | BadValue:
-    found = dict(zip(keys, values, strict=True))
-    return found if len(found) == len(keys) else BadValue("has a key twice")
+    members = dict(zip(keys, values, strict=True))
+    return members if len(members) == len(keys) else BadValue("has a key twice")
 
 
 def _all_bad(column: pyarrow.Array, bad: BadValue) -> list[Any]:

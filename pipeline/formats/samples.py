@@ -28,7 +28,7 @@ SAMPLE_RECORDS = 1000
 _SAMPLE_BYTES = 1 << 20
 _MOST_BYTES = 10_000_000  # of a message of Pub/Sub
 _DELIMITERS = ";\t|,"
-_ROWS = 50  # that tell the delimiter
+_ROWS = 50  # that decide the delimiter
 _BOMS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
@@ -71,10 +71,10 @@ def read_sample(path: Path, limit: int = SAMPLE_RECORDS) -> Sampled:
     maker = _SampleMaker(csv_format or CsvFormat())
     with path.open("rb", buffering=0) as file, records_of(path.name, cast(BinaryIO, file), maker) as records:
         mapped = [record for record in islice(records, limit) if isinstance(record, MappedRecord)]
-    found = [_value(record.message.data, f"line {record.line}") for record in mapped]
-    if not found:
+    values = [_value(record.message.data, f"line {record.line}") for record in mapped]
+    if not values:
         raise UnreadableFile("it has no records that can be read")
-    return Sampled(found, f"the first {len(found):,} records of {path.name}", stem, csv_format)
+    return Sampled(values, f"the first {len(values):,} records of {path.name}", stem, csv_format)
 
 
 def _value(data: bytes, where: str) -> Any:
@@ -139,8 +139,8 @@ def trials_of_sample(
     mapped.compile()
     trials = Trials([mapped])
     latest_us = time.time_ns() // 1000 + MAX_FUTURE_US
-    found = []
+    tried = []
     for number, record in enumerate(sampled.records, 1):
         message = Message(json.dumps(record).encode(), {}, "", publish_time)
-        found.append((f"record {number}", message, trials.of(message, latest_us)))
-    return found
+        tried.append((f"record {number}", message, trials.of(message, latest_us)))
+    return tried

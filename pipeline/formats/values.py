@@ -146,9 +146,9 @@ class EventMaker:
         """Returns the maker of the events of a file, whose name may be the sensor."""
         if not self.columns.of_file:
             return self
-        found = copy.copy(self)
-        found._sensor = file_attributes(path)[self.columns.of_file]
-        return found
+        maker = copy.copy(self)
+        maker._sensor = file_attributes(path)[self.columns.of_file]
+        return maker
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -193,18 +193,7 @@ def test_days_and_months_of_a_time_zone(bigtable, tmp_path):
     "text",
     [
         "key = '{sensor_id}#{reverse_us}#{event_id}'",
-        pytest.param(
-            "key = '{sensor_id}#{reverse_ms}#{event_id}'\nlayout = 'serialized'", marks=pytest.mark.exhaustive
-        ),
         "key = '{metadata.location}#{sensor_id}#{bucket:1h}'\nlayout = 'bucket_cells'",
-        pytest.param(
-            "key = '{sensor_id}#{bucket:1h}#{metadata.location}'\nlayout = 'bucket_serialized'",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param(
-            "key = '{metric}#{sensor_id}#{reverse_us}#{metadata.location}'\nlayout = 'tall'",
-            marks=pytest.mark.exhaustive,
-        ),
     ],
 )
 def test_events_of_one_moment(bigtable, tmp_path, text):

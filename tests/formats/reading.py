@@ -15,6 +15,10 @@ MORNING = "2026-02-17T08:00:00Z"
 MORNING_US = parse_time(MORNING)
 NOW_US = parse_time("2026-02-17T10:00:00Z")
 LATEST_US = NOW_US + 3_600_000_000
+CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
+NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
+EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
+"""The event of these lines."""
 SIMPLE = 'message = "json"\nsensor = "id"\ntime = "at"\n'
 
 

@@ -4,16 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.core.events.event import Event
 from pipeline.formats.files import open_records
 from pipeline.formats.lines import Record, Refusal
 from pipeline.formats.values import FileColumns, UnreadableFile
-from tests.formats.reading import MORNING, MORNING_US, NOW_US, events, refusals, too_long
+from tests.formats.reading import CSV, EVENT, MORNING, NDJSON, NOW_US, events, refusals, too_long
 from tests.support.records import delimited
-
-CSV = f"sensor_id,event_time,a,room\nA-1,{MORNING},1,küche\n"
-NDJSON = f'{{"sensor_id": "A-1", "event_time": "{MORNING}", "a": 1, "room": "küche"}}\n'
-EVENT = Event("A-1", MORNING_US, {"a": 1.0}, {"room": "küche"})
 
 
 def read(path: Path, content: bytes) -> list[Record]:

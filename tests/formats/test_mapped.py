@@ -353,13 +353,6 @@ def test_several_mappings_of_json_are_told_apart_by_match(tmp_path: Path) -> Non
         assert refused.reason.startswith("UNKNOWN_MESSAGE_TYPE: ")
 
 
-def test_long_records_are_refused(tmp_path: Path) -> None:
-    """A record beyond the limit is refused, and the reason names the flag."""
-    mapped = csv_mapping('readings = { v = "v" }')
-    [refused] = read(tmp_path, "a.ndjson", b'{"id": "' + b"x" * 100 + b'"}\n', mapped, limit=50)
-    assert "--max-record-bytes" in refused.reason
-
-
 FLAT = {"id": pyarrow.string(), "at": pyarrow.timestamp("us", "UTC")}
 
 
