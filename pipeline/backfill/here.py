@@ -337,11 +337,11 @@ def _read_frames(path: Path) -> Iterator[tuple[int, bytes]]:
 def _parts(path: Path, places: Iterable[tuple[int, int]]) -> list[bytes]:
     """Returns the bytes at some positions of a file, given the size of each."""
     with path.open("rb") as file:
-        found = list[bytes]()
+        parts = list[bytes]()
         for position, size in places:
             file.seek(position)
-            found.append(file.read(size))
-        return found
+            parts.append(file.read(size))
+        return parts
 
 
 def _each(noted: Callable[[Iterable[Output]], Iterator[Any]], step: Step, elements: Iterable[Any]) -> Iterator[Any]:
@@ -386,7 +386,7 @@ def _crew(backfill: Backfill, folder: Path, partitions: int, size: int) -> Itera
 
 
 class Done:
-    """The files that a backfill has done, if an earlier run with the same identity was interrupted.
+    """The files that a backfill has done, if an earlier run with the same identity was interrupted, and their outcome.
 
     Raises:
         ServerProblem: another process has the notes: the same backfill is running.
@@ -407,11 +407,11 @@ class Done:
                 "the same backfill is running; wait until it has ended, and run this one again"
             ) from error
         self.files: dict[str, tuple[int, str]] = {}
-        self.outcome: Any = None
+        self.outcome = Outcome()
         try:
             notes = json.loads((self.folder / _DONE).read_text())
             self.files = {path: (size, checksum) for path, (size, checksum) in notes["files"].items()}
-            self.outcome = notes["outcome"]
+            self.outcome = Outcome.of_json(notes["outcome"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             self.forget()  # none, or those of another release
 
@@ -425,8 +425,8 @@ class Done:
         """The number that follows those of all files with refused records."""
         return max([int(file.name.removeprefix(_LETTERS)) + 1 for file in self.folder.glob(f"{_LETTERS}*")], default=0)
 
-    def note(self, sizes: Mapping[str, int], outcome: Any, letters: Iterable[Path]) -> None:
-        """Notes that files are done."""
+    def note(self, sizes: Mapping[str, int], letters: Iterable[Path]) -> None:
+        """Notes that files are done, with the outcome of all, and moves the files with their refused records."""
         for path, size in sizes.items():
             if FileSystems.exists(path) and _size(path) == size:
                 self.files[_absolute(path)] = size, _checksum(path)
@@ -434,7 +434,7 @@ class Done:
         for file in letters:
             shutil.move(file, self.folder / file.name)
         waiting = self.folder / f"{_DONE}.new"
-        waiting.write_text(json.dumps({"files": self.files, "outcome": outcome}))
+        waiting.write_text(json.dumps({"files": self.files, "outcome": self.outcome.as_json()}))
         waiting.replace(self.folder / _DONE)
 
     def write_letters(self, target: str) -> None:
@@ -453,7 +453,7 @@ class Done:
 
     def forget(self) -> None:
         """Deletes the notes."""
-        self.files, self.outcome = {}, None
+        self.files, self.outcome = {}, Outcome()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -498,7 +498,7 @@ def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
 
 def load(backfill: Backfill, done: Done) -> Outcome:
     """Writes the rows of all events."""
-    total = Outcome.of_json(done.outcome) if done.outcome else Outcome()
+    total = done.outcome
     left = {path: size for path, size in backfill.files.items() if not done.has(path, size)}
     total.done_before = len(backfill.files) - len(left)
     total.processes, numbers = processes_for(left), itertools.count(done.letters)
@@ -509,7 +509,7 @@ def load(backfill: Backfill, done: Done) -> Outcome:
         with _crew(backfill, folder, partitions, total.processes) as each:
             for files in _rounds(left, most_bytes):
                 total.add(_round(each, zip(numbers, files.items(), strict=False), partitions, sum(files.values())))
-                done.note(files, total.as_json(), folder.glob(f"{_LETTERS}*"))
+                done.note(files, folder.glob(f"{_LETTERS}*"))
                 for file in folder.iterdir():
                     file.unlink()
     if backfill.dead_letters:

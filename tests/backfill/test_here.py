@@ -232,13 +232,18 @@ def test_the_same_backfill_twice_at_once(
     assert not [*state_home.glob("tidetable/*")]
 
 
-@pytest.mark.parametrize("how", ["restart", "another table", "another time unit"])
-def test_it_begins_anew(interrupted: tuple[TableName, list[Path], list[str]], tmp_path: Path, how: str) -> None:
-    """On demand, for a table that was created anew, and with other columns."""
+@pytest.mark.parametrize("how", ["restart", "another table", "another time unit", "another release"])
+def test_it_begins_anew(
+    interrupted: tuple[TableName, list[Path], list[str]], tmp_path: Path, state_home: Path, how: str
+) -> None:
+    """On demand, for a table that was created anew, with other columns, and if notes have another layout."""
     table, paths, read = interrupted
     if how == "another table":
         tables.delete(table)
         tables.create(table, schema())
+    if how == "another release":
+        [notes] = state_home.glob("tidetable/*/done.json")
+        notes.write_text(json.dumps({**json.loads(notes.read_text()), "outcome": [{}, [], [], [0, 0, 0, []], {}]}))
     options = {"restart": ["--restart"], "another time unit": ["--time-unit=s"]}.get(how, [])
     backfill(table, *paths, "--dead-letters", tmp_path / "refused.ndjson", *options)
     assert read[3:] == list(map(str, paths))
