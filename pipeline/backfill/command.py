@@ -168,7 +168,7 @@ def backfill(
         )
         if dry_run:
             with progress_of("counting"):
-                outcome = job.survey(plan)
+                outcome = job.count(plan, surveys=True)
             report_records(outcome)
             summary = Summary(table, len(files), outcome, time.monotonic() - started)
             result = DryRun(summary, job.trials_of_events(plan, Trials(mapped, decoder)))

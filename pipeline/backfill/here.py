@@ -56,7 +56,6 @@ from pipeline.core.panes.grouped_readings import RawRows, start_of_readings
 from pipeline.core.schema.rate import span_of_batch
 from pipeline.core.windows import sources
 from pipeline.formats.lines import one_line
-from pipeline.formats.mapped import MappedMaker
 from pipeline.job.processes import SPAWN, processes_of
 from pipeline.private_apis.no_runner import Output, Step, counted, dumps, loads
 from pipeline.transforms import metrics
@@ -90,7 +89,6 @@ class _Steps:
         self._schema = backfill.target.schema
         self._table = backfill.target.name, self._schema, backfill.target.effective_retention
         self._kind = kind_of_batch(self._schema)
-        self._types = backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
         self._steps: dict[str, Step] = {}
         self._connections = ExitStack()
         self._rewriter: Rewriter | None = None
@@ -115,7 +113,7 @@ class _Steps:
     def _process(self) -> Step:
         backfill = self._backfill
         kinds, expiries = [self._kind], [backfill.expiry]
-        make = partial(ProcessMessages, max_future=backfill.max_future, types=self._types, kinds=kinds)
+        make = partial(ProcessMessages, max_future=backfill.max_future, types=backfill.types, kinds=kinds)
         return self._step("process", lambda: make([self._schema], expiries=expiries).step())
 
     @property
@@ -126,7 +124,7 @@ class _Steps:
     def count(self, file: tuple[str, int], surveys: bool) -> Outcome:
         """Counts the events of a file, and those that are older than the table keeps readings."""
         backfill, outcome, waiting = self._backfill, Outcome(), list[Event]()
-        decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], self._types)
+        decoder = Decoder("DecodeMessages", backfill.max_future, [self._schema], backfill.types)
         expired = Expired(backfill.expiry)
         with counted(metrics.NAMESPACE) as outcome.totals:
             decoder.start()

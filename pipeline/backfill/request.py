@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipeline.core.decoding.file_names import FILE
+from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
 from pipeline.core.schema.expiry import Expiry
 from pipeline.formats.files import Maker
+from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded
 from pipeline.job.settings import Target
 
@@ -66,9 +68,9 @@ class Backfill:
     inputs: Sequence[str] = ()
 
     @property
-    def paths(self) -> list[str]:
-        """The paths of the files."""
-        return list(self.files)
+    def types(self) -> MessageTypes | None:
+        """The message types; None for the built-in one."""
+        return self.maker.types if isinstance(self.maker, MappedMaker) else None
 
     @property
     def identity(self) -> list[bytes]:

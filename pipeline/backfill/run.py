@@ -52,13 +52,11 @@ from pipeline.backfill.transforms import (
 )
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.core.decoding.dry_decode import Trial, Trials
-from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.message import Message
 from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.statistics.window_stats import WindowStats
 from pipeline.core.windows import Window, sources
 from pipeline.formats.files import Maker, first_trials, records_of
-from pipeline.formats.mapped import MappedMaker
 from pipeline.formats.values import UnreadableFile
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
@@ -114,18 +112,11 @@ def find_inputs(
     return files
 
 
-def count(backfill: Backfill) -> Outcome:
-    """Counts the events and the expired ones among them. Reads and decodes everything, and writes nothing."""
+def count(backfill: Backfill, *, surveys: bool = False) -> Outcome:
+    """Counts the events and the expired ones among them, and may survey the events. Writes nothing."""
     if runs_here(backfill.options()):
-        return here.count(backfill)
-    return _run(backfill, partial(_count, backfill=backfill))
-
-
-def survey(backfill: Backfill) -> Outcome:
-    """Counts the events as :func:`count` does, and surveys what they contain."""
-    if runs_here(backfill.options()):
-        return here.count(backfill, surveys=True)
-    return _run(backfill, partial(_count, backfill=backfill, surveys=True))
+        return here.count(backfill, surveys=surveys)
+    return _run(backfill, partial(_count, backfill=backfill, surveys=surveys))
 
 
 def trials_of_events(backfill: Backfill, trials: Trials) -> list[tuple[str, Message, Trial]]:
@@ -153,9 +144,9 @@ def load(backfill: Backfill, *, restart: bool = False) -> Outcome:
     return _run(backfill, partial(_load, backfill=backfill))
 
 
-def _count(pipeline: beam.Pipeline, backfill: Backfill, *, surveys: bool = False) -> PCollection:
+def _count(pipeline: beam.Pipeline, backfill: Backfill, surveys: bool) -> PCollection:
     read = _read(pipeline, backfill)
-    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=_types(backfill))
+    decode = DecodeMessages(backfill.max_future, [backfill.target.schema], types=backfill.types)
     decoded = read.messages | "DecodeMessages" >> decode
     events, surveyed = decoded.events, list[PCollection]()
     _ = events | "CountExpired" >> beam.ParDo(CountExpiredFn(backfill.expiry))
@@ -176,9 +167,9 @@ def _count(pipeline: beam.Pipeline, backfill: Backfill, *, surveys: bool = False
 def _load(pipeline: beam.Pipeline, backfill: Backfill) -> PCollection:
     name, schema = backfill.target.name, backfill.target.schema
     table, kind = (name, schema, backfill.target.effective_retention), kind_of_batch(schema)
-    read, types = _read(pipeline, backfill), _types(backfill)
+    read = _read(pipeline, backfill)
     process = ProcessMessages(
-        [schema], max_future=backfill.max_future, types=types, kinds=[kind], expiries=[backfill.expiry]
+        [schema], max_future=backfill.max_future, types=backfill.types, kinds=[kind], expiries=[backfill.expiry]
     )
     processed = read.messages | "ProcessMessages" >> process
     written = processed.raw[0] | "WriteRawRows" >> WriteRawRows(name, schema, bulk=True, kind=kind)
@@ -226,11 +217,6 @@ def _by_longer(element: tuple[str, tuple[int, Any]], longer: Window) -> tuple[tu
     """Keys a shorter window by the longer one: Beam has no windows of calendars, and needs none."""
     sensor_id, shorter = element
     return (sensor_id, longer.start_of(shorter[0])), shorter
-
-
-def _types(backfill: Backfill) -> MessageTypes | None:
-    """Returns the message types; None for the built-in one."""
-    return backfill.maker.types if isinstance(backfill.maker, MappedMaker) else None
 
 
 def _read(pipeline: beam.Pipeline, backfill: Backfill) -> ReadRecords:
