@@ -58,7 +58,7 @@ def write_file(path: Path, sensors: int, start: int, end: int) -> None:
 def backfill(table: TableName, schema: TableSchema, path: Path) -> None:
     expiry = Expiry.of(schema, tables.describe(table))
     hour, nothing = timedelta(hours=1), timedelta(0)
-    maker = EventMaker(FileColumns(), clock_us, encodes=False)
+    maker = EventMaker(FileColumns(), clock_us)
     size = {str(path): path.stat().st_size}
     load(Backfill(size, maker, Target(table, schema), expiry, hour, nothing, nothing, None, str, []), restart=True)
 

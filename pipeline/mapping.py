@@ -40,8 +40,8 @@ from pipeline.core.notation.documents import placed
 from pipeline.core.notation.durations import format_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import to_datetime
-from pipeline.formats.lines import UnreadableFile
-from pipeline.formats.trials import is_record_file, trials_of_records
+from pipeline.formats.files import is_record_file, trials_of_records
+from pipeline.formats.values import UnreadableFile
 
 if TYPE_CHECKING:
     from pipeline.core.decoding.mapping.authoring.rows import Sampled

@@ -38,7 +38,7 @@ from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.rows.rows import prefix_range, split_range
 from pipeline.core.schema.table_schema import TableSchema, Tier
-from pipeline.formats.spool import aligned
+from pipeline.formats.tabular import aligned
 from pipeline.job import bounded
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here

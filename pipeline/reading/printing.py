@@ -21,8 +21,7 @@ from pipeline.cli.console import print_json
 from pipeline.cli.options import COUNT, Command, beam_flags
 from pipeline.cli.output import Output, output_option, print_arrow
 from pipeline.core.notation.text import counted
-from pipeline.formats.spool import Spool
-from pipeline.formats.tabular import write_arrow, write_csv, write_parquet
+from pipeline.formats.tabular import Spool, write_arrow, write_csv, write_parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -143,7 +142,7 @@ def write_tables(
     Args:
         tables: the tables, at least one; their first column has the sensors.
         printing: the format, and where it goes.
-        rank: the place of a column, as for :class:`~pipeline.formats.spool.Spool`.
+        rank: the place of a column, as for :class:`~pipeline.formats.tabular.Spool`.
         time: the name of the column with the times.
         name: the name of the files in a folder.
 

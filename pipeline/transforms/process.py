@@ -121,7 +121,8 @@ class Decoder:
                 of_file, problems = valid_events(element.events, lambda event, _: event, latest_us, checks)
                 events += of_file
                 for position, problem in problems:
-                    part = message_of([sensor_event(*element.events[position][:5])])
+                    event = element.events[position]
+                    part = message_of([event.message or sensor_event(*event[:5])])
                     attributes = {**part.attributes, **element.attributes}
                     dead_letters += self._refuse(part._replace(attributes=attributes), problem, now_us)
                 continue

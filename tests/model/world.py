@@ -419,10 +419,10 @@ class World(Judge):
         found = []  # by tier
         for tier, source in zip(schema.tiers, sources(tuple(tier.window for tier in schema.tiers)), strict=True):
             if source < 0:
-                fn = backfilling._CompleteFn(*table, tier, *lateness)
+                fn = backfilling.CompleteFn(*table, tier, *lateness)
                 elements = [(each,) for each in held]
             else:
-                fn = backfilling._CompleteLongerFn(*table, tier, *lateness)
+                fn = backfilling.CompleteLongerFn(*table, tier, *lateness)
                 groups = defaultdict(list)
                 for sensor, (start, stats) in found[source]:
                     groups[sensor, start_of(start, tier.window.text)].append((start, stats))
