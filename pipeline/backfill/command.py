@@ -26,9 +26,9 @@ from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import json_line
-from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker

@@ -15,7 +15,7 @@ from pipeline.backfill.gather import Repeated
 from pipeline.backfill.survey import Survey
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.formats.files import Maker
 from pipeline.job import bounded
 from pipeline.job.settings import Target

@@ -24,8 +24,7 @@ from pipeline.core.events.event import MAX_FUTURE_US, Event
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import Expiry, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before

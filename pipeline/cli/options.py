@@ -23,7 +23,7 @@ from pipeline.core.answers.read_arguments import zone_for
 from pipeline.core.notation.documents import MAX_BYTES, is_named_pipe, read_text, text_of
 from pipeline.core.notation.times import local_text, parse_moment
 from pipeline.core.notation.zones import UTC_ZONE, checked_zone
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.windows import Window
 
 Command = Callable[..., Any]
@@ -77,7 +77,7 @@ def table_options(command: Command) -> Command:
 def schema_options(command: Command) -> Command:
     """Adds ``--schema`` and ``--raw-family``, ``--stats-family``, ``--meta-family``; passes ``declared``.
 
-    ``declared`` is a :class:`~pipeline.core.schema.declared.DeclaredSchema`, usually empty: a table stores its schema.
+    ``declared`` is a :class:`~pipeline.core.schema.changes.DeclaredSchema`, usually empty: a table stores its schema.
     """
 
     @click.option(

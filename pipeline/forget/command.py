@@ -17,7 +17,7 @@ from pipeline.core.notation.text import plain
 from pipeline.core.panes.woken_windows import notes_range, without_sensors
 from pipeline.core.queries.reads import ForeignRows, RowSelection
 from pipeline.core.queries.rows_of_sensor import KINDS, rows_of_sensor
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.forget.rollups import contribution_keys, remove_contributions
 

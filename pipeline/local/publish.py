@@ -28,8 +28,8 @@ from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.dead_letters.records import Replay
 from pipeline.core.events.message import message_of
 from pipeline.core.notation.text import counted, plain
-from pipeline.core.schema.declared import DeclaredSchema
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.changes import DeclaredSchema
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
 from pipeline.formats.lines import Refusal, Remark, UnreadableFile

@@ -28,7 +28,7 @@ from pipeline.core.answers.gaps import Fill
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.queries.many import Chosen, is_glob
 from pipeline.core.queries.windows import sensors_with_windows
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import MetadataToken, SensorToken, TimeToken, Token
 from pipeline.core.schema.table_schema import Tier

@@ -25,7 +25,7 @@ from pipeline.core.notation.durations import format_duration, parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.notation.times import format_time
 from pipeline.core.rows.aggregate_rows import READING_COUNT
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.transforms import metrics
 
 if TYPE_CHECKING:  # importing Beam takes seconds, too long for --help

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.events.event import LATEST_US
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import uvicorn
 from pipeline.cli.options import FloatRange, InputPath, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.notation.web import is_loopback, read_token
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.private_apis.http_connections import MOST_CONNECTIONS, BoundedConnection
 from pipeline.serve.app import create_app
 from pipeline.serve.reads import Reads

@@ -18,7 +18,7 @@ from pipeline.core.rows.newest_row import latest_key
 from pipeline.core.rows.rollup_rows import rollup_key
 from pipeline.core.schema.changes import ALTERNATIVE, Change, changes
 from pipeline.core.schema.gc_policies import Policy, format_policy
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.key_tokens import DAY_US
 from pipeline.core.schema.sizing import warnings
 from pipeline.core.schema.table_schema import TableSchema
@@ -171,7 +171,7 @@ def _examples(schema: TableSchema) -> tuple[str, dict[str, str], dict[str, str]]
 def _scan_of_a_day(schema: TableSchema) -> tuple[int, bool]:
     """Returns the number of key ranges of a sensor's (or metric's) day, and whether other sensors share them."""
     bindings = KeyBindings("sensor-1", "temperature", {name: name for name in schema.key.metadata_names})
-    scan = schema.keys.scan(bindings, _DAY_START_US, _DAY_START_US + DAY_US)
+    scan = schema.key.scan(bindings, _DAY_START_US, _DAY_START_US + DAY_US)
     return sum(1 for _ in scan.ranges), scan.pattern is not None
 
 

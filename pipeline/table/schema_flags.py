@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pipeline.cli.options import Command, InputText, Parsed, TextFile
-from pipeline.cloud.tables.gc_rules import to_rule
+from pipeline.cloud.tables.tables import to_rule
 from pipeline.core.notation.cell_values import Values
 from pipeline.core.notation.text import parse_pair
 from pipeline.core.notation.toml_lines import placed

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pipeline.cli.options import schema_options
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.job.options import TidetableOptions
 from pipeline.private_apis.beam_flags import declared_flags

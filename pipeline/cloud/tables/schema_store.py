@@ -14,7 +14,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.rows.rows import KeyRange, after_prefix
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema

@@ -15,14 +15,11 @@ from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import EncodedRow, Row
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.gc_policies import Policy, collected_after, counts_versions, of_newest, parse_policy
-from pipeline.core.schema.identity import Identity
-from pipeline.core.schema.key_space import KeyBindings, KeySpace
-from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
 from pipeline.core.schema.key_tokens import EventIdToken, MetricToken
-from pipeline.core.schema.layouts import LAYOUTS, Layout, LayoutContext
+from pipeline.core.schema.layouts import LAYOUTS, Identity, Layout, LayoutContext
 from pipeline.core.schema.rate import Rate, shards_for
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import member_problem, rollup_problems
+from pipeline.core.schema.rollup import Rollup, member_problem, rollup_problems
 from pipeline.core.statistics.window_stats import BY_DEFAULT, Statistics
 from pipeline.core.windows import DAILY, HOURLY, Window, tier_problem
 
@@ -194,11 +191,6 @@ class TableSchema:
         return LayoutContext(self.key, self.values, self.metrics, self.metadata)
 
     @cached_property
-    def keys(self) -> KeySpace:
-        """The key space of raw rows."""
-        return KeySpace(self.key)
-
-    @cached_property
     def grain_us(self) -> int:
         """The time in microseconds by which two events of a sensor must differ to be stored separately."""
         return self.layout.grain_us(self.layout_context)
@@ -221,7 +213,7 @@ class TableSchema:
     @cached_property
     def finds_sensors(self) -> bool:
         """Whether the sensor id suffices to find a window's events without reading those of other sensors."""
-        return not self.key.time_first and not self.keys.missing_metadata(KeyBindings("sensor"))
+        return not self.key.time_first and not self.key.missing_metadata(KeyBindings("sensor"))
 
     def unit_of(self, metric: str, statistic: str | None = None) -> str | None:
         """Returns the unit of a metric's readings or of one of its statistics; None if none is known."""

@@ -57,8 +57,7 @@ from pipeline.core.schema.gc_policies import Policy, PolicyError, format_policy,
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import MAX_SHARDS, Rate
-from pipeline.core.schema.rollup import Rollup
-from pipeline.core.schema.rollup_rules import SHARDS
+from pipeline.core.schema.rollup import SHARDS, Rollup
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows import parse_window

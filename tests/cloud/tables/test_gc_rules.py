@@ -5,7 +5,7 @@ from google.cloud.bigtable_admin_v2.types import GcRule
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cloud.tables.gc_rules import from_rule, to_rule
+from pipeline.cloud.tables.tables import from_rule, to_rule
 from pipeline.core.schema.gc_policies import (
     Intersection,
     MaxAge,

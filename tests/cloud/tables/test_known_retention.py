@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from pipeline.cloud.connection.problems import ServerProblem
 from pipeline.cloud.tables import tables
-from pipeline.cloud.tables.known_retention import KnownRetention
+from pipeline.cloud.tables.retention_notes import KnownRetention
 from pipeline.cloud.tables.tables import Difference
 from pipeline.core.schema.gc_policies import MaxAge, Never
 from pipeline.core.schema.table_schema import TableSchema

@@ -21,7 +21,7 @@ from pipeline.cloud.tables.schema_store import (
     write_schema,
 )
 from pipeline.core.rows.rows import Cell, KeyRange, Row
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import Never
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema

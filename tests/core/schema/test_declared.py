@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY, Window

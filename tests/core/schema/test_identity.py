@@ -17,10 +17,9 @@ from pipeline.core.queries.sweeps import Span, events_within
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange
 from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.identity import Identity
 from pipeline.core.schema.key_template import KeyTemplate
 from pipeline.core.schema.key_tokens import TemplateError
-from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.schema.layouts import LAYOUTS, Identity
 from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.windows import HOURLY
 from tests.support.exhaustive import cases

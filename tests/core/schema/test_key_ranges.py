@@ -4,8 +4,7 @@ from hypothesis import strategies as st
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US, Event
 from pipeline.core.rows.rows import KeyRange
-from pipeline.core.schema.key_space import KeyBindings, KeySpace
-from pipeline.core.schema.key_template import KeyTemplate
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate
 from pipeline.core.schema.key_tokens import (
     DAY_US,
     HOUR_US,
@@ -52,7 +51,7 @@ def test_scan_returns_exactly_the_requested_rows(text, neighbourhood, data):
         target.sensor_id, metric, {name: target.metadata.get(name, "x") for name in ("location", "model")}
     )
     before_time = [part for part in template.parts[: template.index(TimeToken)] if isinstance(part, MetadataToken)]
-    scan = KeySpace(template).scan(known, start_us, end_us)
+    scan = template.scan(known, start_us, end_us)
     times = [part for part in template.parts if isinstance(part, TimeToken)]
     for event in feed:
         for name in event.readings:
@@ -73,7 +72,7 @@ def test_scan_order(text, span, time_us):
     template = KeyTemplate.parse(text)
     span = [span[0], min(span[1], span[0] + 3 * DAY_US)]
     known = KeyBindings("a", "t", {"location": "x", "model": "y"})
-    ranges, reverse, _ = KeySpace(template).scan(known, *span)
+    ranges, reverse, _ = template.scan(known, *span)
     ranges = list(ranges)
     assert all(not key_range.end or key_range.start < key_range.end for key_range in ranges)
     assert len({key_range.start for key_range in ranges}) == len(ranges)
@@ -105,16 +104,13 @@ def test_scan_order(text, span, time_us):
 )
 def test_pattern_only_where_it_is_needed(template, pattern):
     """Keys are matched against a pattern only if a bound sensor or metric follows the last time."""
-    assert (
-        KeySpace(KeyTemplate.parse(template)).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern
-        == pattern
-    )
+    assert KeyTemplate.parse(template).scan(KeyBindings("a.+", "t.1", {"location": "x"}), 0, 1).pattern == pattern
 
 
 def test_one_range_per_day():
     """Two times in a key give one range per day, the newest first; the first and last are cut to the times."""
     template = KeyTemplate.parse("{sensor_id}#{bucket:1d}#{iso_s}")
-    ranges, reverse, pattern = KeySpace(template).scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
+    ranges, reverse, pattern = template.scan(KeyBindings("a"), at(2026, 2, 16, 22), at(2026, 2, 18, 2))
     assert list(ranges) == [
         KeyRange(b"a#2026-02-18#2026-02-18T00:00:00", b"a#2026-02-18#2026-02-18T01:59:5:"),
         KeyRange(b"a#2026-02-17#2026-02-17T00:00:00", b"a#2026-02-17#2026-02-17T23:59:5:"),
@@ -130,9 +126,9 @@ def test_all_of_time(text):
     template = KeyTemplate.parse(text)
     known = KeyBindings("a", "t", {"location": "x", "model": "y"})
     if template.coarse_time is None:
-        (key_range,) = KeySpace(template).scan(known, 0, LATEST_US + 1).ranges
+        (key_range,) = template.scan(known, 0, LATEST_US + 1).ranges
     else:
-        key_range = KeySpace(template).coarse_range(known, 0, LATEST_US + 1)
+        key_range = template.coarse_range(known, 0, LATEST_US + 1)
     for time_us in (EARLIEST_US, LATEST_US):
         assert holds(key_range, template.render(Event("a", time_us, {"t": 1.0}, known.metadata, "e"), "t"))
 
@@ -142,7 +138,7 @@ def test_coarse_range(text, neighbourhood):
     """One range contains exactly the rows whose coarsest time is within the span."""
     template = KeyTemplate.parse(text)
     (start_us, end_us), feed = neighbourhood
-    key_range = KeySpace(template).coarse_range(KeyBindings("a"), start_us, end_us)
+    key_range = template.coarse_range(KeyBindings("a"), start_us, end_us)
     coarse = template.coarse_time
     for event in feed:
         within = coarse.floor(start_us) <= coarse.floor(event.event_time_us) <= coarse.floor(end_us - 1)
@@ -173,7 +169,7 @@ def test_coarse_range(text, neighbourhood):
 )
 def test_prefix(template, known, prefix):
     """The prefix contains all bound tokens up to the first unbound one, or up to the time."""
-    assert KeySpace(KeyTemplate.parse(template)).prefix(known) == prefix
+    assert KeyTemplate.parse(template).prefix(known) == prefix
 
 
 @pytest.mark.parametrize(
@@ -188,7 +184,7 @@ def test_prefix(template, known, prefix):
 )
 def test_prefix_of_many_sensors(template, prefix):
     """A prefix of sensor ids narrows the keys if the sensor is the first unbound token."""
-    assert KeySpace(KeyTemplate.parse(template)).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
+    assert KeyTemplate.parse(template).prefix(KeyBindings(None, None, {"location": "us"}), "ball") == prefix
 
 
 @pytest.mark.parametrize(
@@ -204,7 +200,7 @@ def test_prefix_of_many_sensors(template, prefix):
 )
 def test_missing_metadata(template, missing):
     """Missing metadata is what keys contain before the time and the bindings lack."""
-    assert KeySpace(KeyTemplate.parse(template)).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
+    assert KeyTemplate.parse(template).missing_metadata(KeyBindings("a", None, {"model": "x"})) == missing
 
 
 @pytest.mark.parametrize(
@@ -224,5 +220,5 @@ def test_missing_metadata(template, missing):
 )
 def test_first_unknown(template, known, unknown):
     """The first unbound token before the time has to be looked up."""
-    token = KeySpace(KeyTemplate.parse(template)).first_unknown(known)
+    token = KeyTemplate.parse(template).first_unknown(known)
     assert (None if token is None else type(token)) == unknown
