@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import click
@@ -23,10 +23,6 @@ from pipeline.core.statistics.window_stats import Statistics
 from pipeline.core.windows import parse_window
 
 _ANY = ("*",)
-_FIELDS = (
-    "key", "layout", "values", "tiers", "raw_family", "stats_family", "meta_family", "latest_family", "statistics",
-    "policies",
-)  # fmt: skip
 
 
 def _pair(form: str, example: str, parse: Callable[[str, str], Any]) -> Parsed:
@@ -181,7 +177,7 @@ def schema_flags(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_flags(*args: Any, schema: InputText | None, **kwargs: Any) -> Any:
-        flags = SchemaFlags(**{name: kwargs.pop(name) for name in _FIELDS})
+        flags = SchemaFlags(**{each.name: kwargs.pop(each.name) for each in fields(SchemaFlags) if each.name in kwargs})
         if flags.tiers and flags.stats_family is not None:
             raise click.UsageError(
                 "--stats-family and --tier: the tiers name their families; pass only one of the flags"

@@ -22,7 +22,7 @@ from pipeline.core.schema.gc_policies import format_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats
-from pipeline.table import inspection
+from pipeline.table import adopt
 from tests.table.running import create, in_file, overtake, policies, run
 
 FAMILIES = {"raw": "never", "stats": "maxversions=1", "meta": "never"}
@@ -391,7 +391,7 @@ def test_what_may_be_collected_is_not_compared(name: TableName) -> None:
 def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample has the newest and oldest rows of each sensor, so a misfit among them is found."""
     # The emulator samples keys at random.
-    monkeypatch.setattr(inspection, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
+    monkeypatch.setattr(adopt, "sampled_keys", lambda _: [Sample(b"s5#", 1), Sample(b"", 2)])
     rows = filled(sensors=10, hours=2, a_hour=8)
     write(foreign, rows)
     result = run("adopt", foreign, "--sample", "100", "--json", "--dry-run")
@@ -408,7 +408,7 @@ def test_a_sample(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_windows_of_many_rows(foreign: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adopt bounds the rows that it reads to compare windows, and reports what it left out."""
-    monkeypatch.setattr(inspection, "_ROWS_A_SAMPLE", 0)
+    monkeypatch.setattr(adopt, "_ROWS_A_SAMPLE", 0)
     write(foreign, filled())
     result = run("adopt", foreign, "--dry-run")
     assert result.exit_code == 0

@@ -45,17 +45,13 @@ class Token:
 class SensorToken(Token):
     """``{sensor_id}``: the event's sensor id, printable ASCII."""
 
-    @property
-    def pattern(self) -> str:
-        return '[!"$-~]{1,256}'
+    pattern = '[!"$-~]{1,256}'
 
 
 class MetricToken(Token):
     """``{metric}``: the metric, in layouts with a row per metric."""
 
-    @property
-    def pattern(self) -> str:
-        return "[A-Za-z_][A-Za-z0-9_.-]{0,127}"
+    pattern = "[A-Za-z_][A-Za-z0-9_.-]{0,127}"
 
 
 class EventIdToken(Token):

@@ -56,10 +56,6 @@ class Tier:
     statistics: Statistics = BY_DEFAULT
 
 
-def _by_length(tier: Tier) -> tuple[timedelta, str]:
-    return tier.window.length, tier.window.text
-
-
 def canonical(window: Window) -> Window:
     """Returns the window as it appears in row keys: ``60m`` becomes ``1h``, ``24h`` ``1d``; others keep their text."""
     return next((known for known in (HOURLY, DAILY) if known.label == window.label), window)
@@ -126,18 +122,13 @@ class TableSchema:
     def __post_init__(self) -> None:
         statistics = replace(self.statistics, every_us=self.rate.every_us if self.rate else None)
         tiers = (Tier(canonical(tier.window), tier.family, statistics) for tier in self.tiers)
-        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=_by_length)))
+        object.__setattr__(self, "tiers", tuple(sorted(tiers, key=lambda tier: (tier.window.length, tier.window.text))))
         self._check_families()
         self._check_layout()
         self._check_metadata_alone()
         self._check_tiers()
         self._check_policies()
-        defaults = dict.fromkeys(self.reading_families, _READINGS_POLICY)
-        defaults |= dict.fromkeys((tier.family for tier in self.tiers), _NEWEST_POLICY)
-        if self.latest is not None:
-            defaults[self.latest] = _NEWEST_POLICY
-        if self.rollups:
-            defaults[FAMILY] = _NEWEST_POLICY
+        defaults = dict.fromkeys(self.families, _NEWEST_POLICY) | dict.fromkeys(self.reading_families, _READINGS_POLICY)
         policies = (defaults | dict(self.policies)).items()
         object.__setattr__(self, "policies", {family: self.completed(family, policy) for family, policy in policies})
         self._check_statistics()
@@ -156,9 +147,16 @@ class TableSchema:
     @property
     def families(self) -> tuple[str, ...]:
         """Every family except the table's own."""
-        latest = () if self.latest is None else (self.latest,)
-        rollups = (FAMILY,) if self.rollups else ()
-        return self.reading_families + tuple(tier.family for tier in self.tiers) + latest + rollups
+        tiers = tuple(tier.family for tier in self.tiers)
+        return self.reading_families + tiers + self._latest_families + self._rollup_families
+
+    @property
+    def _latest_families(self) -> tuple[str, ...]:
+        return () if self.latest is None else (self.latest,)
+
+    @property
+    def _rollup_families(self) -> tuple[str, ...]:
+        return (FAMILY,) if self.rollups else ()
 
     @cached_property
     def member_fields(self) -> tuple[str, ...]:
@@ -239,19 +237,15 @@ class TableSchema:
     def check(self, event: Event) -> None:
         """Raises BadData for a valid event that this table can't store."""
         self.key.check(event)
-        if self.metadata_alone and not event.readings and not self.layout.serializes:
-            self._check_metadata_cells(event)
+        alone = self.metadata_alone and not event.readings and not self.layout.serializes
+        if alone and event.metadata.keys() <= set(self.key.metadata_names):  # the row would have no cell
+            raise BadData(Reason.NO_READINGS, "the event has no readings, and no metadata outside the row key")
         if not self.metrics.exhaustive:
             _check_rules(self.metrics, event.readings, "metric")
         if not self.metadata.exhaustive and not self.layout.serializes:
             _check_rules(self.metadata, event.metadata.keys() - set(self.key.metadata_names), "metadata")
         if self.layout.row_per_metric and len(event.readings) > _FEW_METRICS:
             self._check_growth(event)
-
-    def _check_metadata_cells(self, event: Event) -> None:
-        """Raises BadData if all metadata of an event is in the row's key: the row would have no cell."""
-        if event.metadata.keys() <= set(self.key.metadata_names):
-            raise BadData(Reason.NO_READINGS, "the event has no readings, and no metadata outside the row key")
 
     def _check_growth(self, event: Event) -> None:
         """Raises BadData if the rows would be too large. Estimates them by the longest, without making them all."""
@@ -277,11 +271,13 @@ class TableSchema:
     # Validation
 
     def _check_families(self) -> None:
-        named = [("metrics", family) for family in self.metrics.families]
-        named += [("metadata", family) for family in self.metadata.families]
-        named += [("tiers", tier.family) for tier in self.tiers]
-        named += [("latest", self.latest)] if self.latest is not None else []
-        named += [("rollups", FAMILY)] if self.rollups else []
+        named = [
+            *(("metrics", family) for family in self.metrics.families),
+            *(("metadata", family) for family in self.metadata.families),
+            *(("tiers", tier.family) for tier in self.tiers),
+            *(("latest", family) for family in self._latest_families),
+            *(("rollups", family) for family in self._rollup_families),
+        ]
         seen: dict[str, str] = {}
         for key, family in named:
             if not _FAMILY.fullmatch(family):
