@@ -245,10 +245,3 @@ def test_identity_texts(texts):
     identity = Identity(metadata=("x", "y"), event_id=True)
     apart = {identity.of_event(Event("a", 5, {}, {"x": x, "y": y, "z": "?"}, event_id)) for x, y, event_id in texts}
     assert len(apart) == len(set(map(tuple, texts)))
-
-
-def test_the_default_schema():
-    """Only the time, to the microsecond, distinguishes the events of a sensor."""
-    assert TableSchema.default().identity == Identity()
-    assert Identity().of_event(Event("a", 5, {}, {"x": "y"}, "e")) == (5, "")
-    assert Identity(1000).of_record(RawRecord("a", 1999, {})) == (1000, "")

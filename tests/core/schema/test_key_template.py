@@ -258,12 +258,6 @@ def test_refusals(text, problem):
     assert problem_with(text) == problem
 
 
-def test_refusal_of_a_token():
-    """A problem of a token is reported in the token's own words."""
-    assert problem_with("{sensor}#{reverse_us}").startswith("{sensor} is not a token; the tokens are {sensor_id}, ")
-    assert problem_with("{}").startswith("{} is not a token; ")
-
-
 PIECES = [
     *(
         "{sensor_id}",
@@ -324,12 +318,6 @@ def refusal(text, **changes):
     return caught.value.reason, caught.value.detail
 
 
-def test_default_holds_every_event():
-    """The default template has a key for every valid event."""
-    event = Event("x" * 256, LATEST_US, {"t": 1.0}, {"location": "a#b"})
-    KeyTemplate.parse(DEFAULT).check(event)
-
-
 @pytest.mark.parametrize("metadata", [{}, {"location": ""}])
 def test_missing_metadata(metadata):
     """An event whose promoted field is missing or empty is a dead letter."""
@@ -364,14 +352,6 @@ def test_key_too_long(character):
         Reason.KEY_TOO_LONG,
         "the row key has 4097 bytes, at most 4096",
     )
-
-
-def test_key_too_long_with_the_longest_metric():
-    """If keys contain metrics, the longest one decides."""
-    template = "{metadata.location}#{sensor_id}#{metric}#{reverse_us}"
-    metadata = {"location": "x" * 4000}
-    KeyTemplate.parse(template).check(EVENT._replace(metadata=metadata, readings={"t": 1.0}))
-    assert refusal(template, metadata=metadata, readings={"t": 1.0, "m" * 100: 1.0})[0] is Reason.KEY_TOO_LONG
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED_SENSOR_IDS))

@@ -14,7 +14,7 @@ from pipeline.core.notation.times import from_datetime
 from pipeline.core.rows.rows import Cell, Row, encoded
 from pipeline.core.schema.family_rules import FamilyRules
 from pipeline.core.schema.key_template import KeyTemplate, RawKey
-from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext, layout_named
+from pipeline.core.schema.layouts import LAYOUTS, CellSelection, LayoutContext
 from tests.support.exhaustive import examples
 from tests.support.strategies import events
 
@@ -119,16 +119,6 @@ def test_serialized(layout, key, row_key, qualifier):
     assert actual_key == row_key
     assert cell[:3] == ("raw", qualifier + b"#4168d32cb614042b", AT)
     assert deserialized(cell.value)[:5] == EVENT[:5]
-
-
-@pytest.mark.parametrize("layout", ["wide", "tall", "bucket_cells"])
-def test_float64_cells(layout):
-    """Values can be eight bytes, big-endian."""
-    (key, *_) = KEYS[layout]
-    cells = [cell for row in rows(layout, key, values=Values.FLOAT64) for cell in row.cells if cell.family != "meta"]
-    assert {cell.qualifier: cell.value for cell in cells} == {
-        name.encode(): struct.pack(">d", value) for name, value in EVENT.readings.items()
-    }
 
 
 def test_float64_columns():
@@ -375,14 +365,6 @@ def test_selection(layout, key, metrics, selection):
     """A query selects exactly the families, columns, times and versions that can contain its events."""
     layout = LAYOUTS[layout]
     assert layout.selection(layout_context_of(layout, key), metrics, START, END, 7) == selection
-
-
-def test_layouts_are_found_by_name():
-    """There are six layouts, which are found by name."""
-    assert list(LAYOUTS) == ["wide", "tall", "serialized", "bucket_cells", "bucket_columns", "bucket_serialized"]
-    assert all(layout_named(name) is layout for name, layout in LAYOUTS.items())
-    with pytest.raises(KeyError):
-        layout_named("narrow")
 
 
 @pytest.mark.parametrize(

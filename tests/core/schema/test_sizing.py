@@ -76,19 +76,6 @@ def test_a_bucket_of_events_faster_than_timestamps():
 # Rows and cells that are too large
 
 
-def test_serialized_events_of_one_key():
-    """Each event has its own column, so a key coarser than the rate makes rows as large as a bucket's."""
-    assert problem_with("{sensor_id}#{time:%Y-%m-%d}", "serialized", Rate(100_000, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{time:%Y-%m-%d} would be 864,000 events × 1,051 bytes = 908.06 MB, over the 100 MB "
-        "that Bigtable recommends at most; {bucket:2h} would fit, with 75.67 MB"
-    )
-
-
-def test_no_rate_no_refusal():
-    """Without a rate, sizes are unknown and nothing is refused."""
-    check_sizes(schema("{sensor_id}#{time:%Y}", "bucket_cells"))
-
-
 def test_arithmetic():
     """A row that is too large is refused with the arithmetic and a bucket that would fit."""
     assert problem_with("{sensor_id}#{bucket:1w}", "bucket_cells", Rate(10_000, metrics=3)) == (
@@ -98,14 +85,6 @@ def test_arithmetic():
     assert problem_with("{sensor_id}#{time:%Y}", "bucket_serialized", Rate(SECOND_US, event_bytes=1000)) == (
         "key: a row of {sensor_id}#{time:%Y} would be 31,622,400 events × 1,051 bytes = 33.24 GB, over the 100 MB that "
         "Bigtable recommends at most; {bucket:1d} would fit, with 90.81 MB"
-    )
-
-
-def test_nothing_would_fit():
-    """If not even a bucket of one second would fit, the error says so."""
-    assert problem_with("{sensor_id}#{bucket:1h}", "bucket_serialized", Rate(1, event_bytes=1000)) == (
-        "key: a row of {sensor_id}#{bucket:1h} would be 3,600,000,000 events × 1,051 bytes = 3.78 TB, over the 100 MB "
-        "that Bigtable recommends at most; no bucket would fit; store less of each event"
     )
 
 
@@ -157,23 +136,6 @@ def test_events_that_are_one_take_state_once():
     """Events within the grain of the key's time are one event."""
     assert "216,000,000 events" in state_problem(windows("6h", 100, 3))
     assert "21,600,000 events" in state_problem(windows("6h", 100, 3, key="{sensor_id}#{reverse_ms}"))
-
-
-def test_state_without_a_shorter_window():
-    """If not even a second would fit, only de-duplication is left to be given up."""
-    assert state_problem(windows("1m", 1, 10)).endswith("an element on Dataflow; send less often")
-
-
-def test_state_is_unknown_without_a_rate_or_a_window():
-    """Without a rate, or without aggregates, there is nothing to compute."""
-    assert state_problem(TableSchema.default()) is None
-    assert state_problem(schema("{sensor_id}#{reverse_us}", "wide", Rate(1))) is None
-
-
-def test_a_warning_of_large_state():
-    """The command that creates a table warns of what a launch will refuse."""
-    too_large = windows("1h", 719, 1)
-    assert list(warnings(too_large)) == [f"tiers: {state_problem(too_large)}"]
 
 
 BUCKETS = ["1w", "1d", "12h", "6h", "4h", "3h", "2h", "1h", "30m", "15m", "10m", "5m", "1m", "30s", "10s", "1s"]

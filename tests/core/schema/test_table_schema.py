@@ -1,10 +1,8 @@
-import pickle
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from apache_beam.internal import pickler
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -91,14 +89,6 @@ def test_families_of_aggregates_keep_one_version():
     }
 
 
-def test_default_with_other_names():
-    """Families and window of the default schema can be renamed."""
-    other = TableSchema.default("r", "s", "m", Window.parse("15m"))
-    assert other.families == ("r", "m", "s")
-    assert other.tiers == (Tier(Window.parse("15m"), "s"),)
-    assert other.policies.keys() == {"r", "m", "s"}
-
-
 # Tiers
 
 
@@ -111,11 +101,6 @@ def test_tiers_are_sorted():
     assert three.tier(Window.parse("24h")) == Tier(DAILY, "days")
     assert three.tier(Window.parse("900s")).family == "quarters"
     assert three.tier(Window.parse("6h")) is None
-
-
-def test_no_tiers():
-    """A table can have no aggregates at all."""
-    assert schema(tiers=()).families == ("raw", "meta")
 
 
 # Refused schemas
@@ -264,18 +249,6 @@ def test_valid_schemas(parts):
     assert schema(**parts).families
 
 
-def test_keys_of_errors_are_one_line():
-    """A key from a file can't break the line of the message."""
-    assert str(SchemaError("a\nb", "no")) == "'a\\nb': no"
-
-
-def test_a_policy_for_one_family():
-    """A policy replaces the default of its own family only."""
-    policies = schema(policies={"raw": parse_policy("maxage=1d")}).policies
-    assert policies["raw"] == parse_policy("maxage=1d")
-    assert policies["meta"] == parse_policy("maxage=90d")
-
-
 # Problems that depend on the event
 
 
@@ -306,12 +279,6 @@ def test_metadata_that_no_family_takes():
     schema(layout="serialized", metadata=FamilyRules()).check(EVENT)
 
 
-def test_fields_that_the_key_needs():
-    """An event without what the key needs is a dead letter."""
-    promoted = schema(key="{metadata.place}#{sensor_id}#{iso_s}")
-    assert refusal(promoted, EVENT)[0] is Reason.MISSING_KEY_FIELD
-
-
 ROW_A_METRIC = [
     schema("{sensor_id}#{metric}#{reverse_us}", "tall"),
     schema("{metric}#{sensor_id}#{bucket:1d}", "bucket_columns", Values.FLOAT64),
@@ -329,16 +296,6 @@ def growth(table, event):
 
 
 @pytest.mark.parametrize("table", ROW_A_METRIC)
-@pytest.mark.parametrize(
-    ("metrics", "entries", "value_bytes"),
-    [(100, 1, 1000), (100, 10, 100), (100, 50, 20), (100, 100, 10), (1000, 10, 20), (1000, 1, 1000), (8, 100, 2000)],
-)
-def test_metadata_repeated_for_many_metrics(table, metrics, entries, value_bytes):
-    """Metadata that is repeated for each metric is accepted within reason, and always for a few metrics."""
-    table.check(event_of(metrics, entries, value_bytes))
-
-
-@pytest.mark.parametrize("table", ROW_A_METRIC)
 def test_rows_much_larger_than_their_event(table):
     """An event whose rows would be many times larger is refused before they are built."""
     reason, detail = refusal(table, event_of(1000, 100, 3000))
@@ -348,12 +305,6 @@ def test_rows_much_larger_than_their_event(table):
     assert not table.accepts_all_events
     proto = sensor_event(*event_of(1000, 100, 3000)[:4])
     assert refusal(table, validate(proto, TEN_THIRTY))[0] is Reason.ROWS_TOO_LARGE
-
-
-@pytest.mark.parametrize("layout", ["wide", "serialized"])
-def test_layouts_that_repeat_nothing(layout):
-    """If an event is one row, every valid event is accepted."""
-    schema(layout=layout, metadata=FamilyRules() if layout == "serialized" else META).check(event_of(1000, 100, 4096))
 
 
 @given(
@@ -378,40 +329,6 @@ def test_growth_is_bounded(table, metrics, entries, value_bytes, sensor_id):
 
 
 # Pickling and equality
-
-
-SCHEMAS = [
-    schema(),
-    schema("{metadata.location}#{salt:2}#{sensor_id}#{metric}#{bucket:1w}", "bucket_columns", Values.FLOAT64),
-    schema("shard-{shard:32}#{sensor_id}#{time:%Y-%m-%d-%H%M}", "serialized", metadata=FamilyRules()),
-    schema(
-        metrics=FamilyRules((("logs", ("log_*",)), ("raw", ("*",)))),
-        tiers=(Tier(HOURLY, "hours"), Tier(DAILY, "days")),
-        policies={"logs": parse_policy("maxage=1d || (maxage=2d && maxversions=3)")},
-        rate=Rate(1000, 3, 1, 200),
-    ),
-]
-
-
-@pytest.mark.parametrize("table", SCHEMAS, ids=str)
-@pytest.mark.parametrize("pickling", [pickle, pickler], ids=["pickle", "Beam's"])
-def test_pickles(table, pickling):
-    """A schema survives pickling, Beam's too, whether it has been used or not."""
-    event = Event("a", TEN_THIRTY, {"t": 1.0, "log_x": 2.0}, {"location": "x"})
-    table.check(event)
-    rows = table.rows(event)
-    copy = pickling.loads(pickling.dumps(table))
-    assert copy == table
-    assert copy.layout is table.layout
-    assert copy.rows(event) == rows
-
-
-def test_equality():
-    """Schemas are equal if all of their parts are."""
-    assert schema() == TableSchema.default()
-    assert len({str(table) for table in SCHEMAS}) == len(SCHEMAS)
-    assert schema() != schema(values=Values.FLOAT64)
-    assert schema() != schema(policies={"raw": parse_policy("maxage=1d")})
 
 
 def test_metadata_alone():

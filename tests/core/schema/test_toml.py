@@ -1,5 +1,8 @@
+import pickle
+
 import pytest
 import tomlkit
+from apache_beam.internal import pickler
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +14,8 @@ from pipeline.core.schema.layouts import LAYOUTS
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
 from pipeline.core.schema.toml import document_of, format_schema, parse_schema, schema_of
-from pipeline.core.windows import DAILY, HOURLY, Window
+from pipeline.core.windows import DAILY, HOURLY
+from tests.support.schemas import schemas
 
 DEFAULT = """\
 key = "{sensor_id}#{reverse_us}"
@@ -123,60 +127,17 @@ def test_missing_keys():
     assert parse_schema('[rate]\nevery = "1s"').rate == Rate(1_000_000, 1, 0, None)
 
 
-families = st.from_regex(r"[-_.A-Za-z0-9]{1,12}", fullmatch=True).filter(lambda name: name != "tidetable")
-globs = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6), min_size=1, max_size=3)
-intervals = st.builds(
-    lambda amount, unit_us: min(amount * unit_us, 36_500 * 86_400_000_000),  # the longest duration
-    st.integers(1, 10**9 - 1),
-    st.sampled_from([1, 1000, 1_000_000, 86_400_000_000]),
-)
-rates = st.none() | st.builds(
-    Rate, intervals, st.integers(1, 1000), st.integers(0, 100), st.none() | st.integers(1, 10**9)
-)
-policies = st.sampled_from(
-    ["never", "maxage=7d", "maxage=36h || maxage=1500ms", "maxage=1d && (maxage=2d || maxage=3d)"]
-)
-
-
-@st.composite
-def schemas(draw):
-    layout, key = draw(
-        st.sampled_from(
-            [
-                ("wide", "{sensor_id}#{reverse_us}"),
-                ("wide", '"\\{salt:2}#{sensor_id}#{time:%Y-%m}#{iso_us}#{event_id}'),
-                ("tall", "{metadata.location}#{sensor_id}#{metric}#{iso_us}"),
-                ("serialized", "shard-{shard:32}#{sensor_id}#{iso_s}"),
-                ("bucket_cells", "{sensor_id}#{bucket:1w}"),
-                ("bucket_columns", "{sensor_id}#{metric}#{bucket:15m}"),
-                ("bucket_serialized", "{sensor_id}#{time:%Y'%m}"),
-            ]
-        )
-    )
-    windows = draw(st.sampled_from([(), ("1h",), ("1d",), ("90s", "15m", "1h", "1d"), ("60m", "24h")]))
-    names = draw(st.lists(families, min_size=len(windows) + 1, max_size=len(windows) + 5, unique=True))
-    tiers = tuple(Tier(Window.parse(window), names.pop()) for window in windows)
-    serializes = LAYOUTS[layout].serializes
-    metrics, metadata = (names[:1], []) if serializes else (names[:2], names[2:])
-    return TableSchema(
-        KeyTemplate.parse(key),
-        LAYOUTS[layout],
-        Values.TEXT if serializes else draw(st.sampled_from(Values)),
-        FamilyRules(tuple((name, ("*",) if serializes else tuple(draw(globs))) for name in metrics)),
-        FamilyRules(tuple((name, tuple(draw(globs))) for name in metadata)),
-        tiers,
-        {name: parse_policy(draw(policies)) for name in [*metrics, *metadata] if draw(st.booleans())},
-        draw(rates),
-    )
-
-
 @given(schemas())
 def test_round_trip(schema):
-    """Every schema survives writing and parsing, and its text is always the same."""
+    """Every schema survives writing, parsing and pickling, Beam's too, and its text is always the same."""
     text = format_schema(schema)
     assert parse_schema(text) == schema
     assert format_schema(parse_schema(text)) == text
     assert schema_of(document_of(schema)) == schema
+    for pickling in (pickle, pickler):
+        copy = pickling.loads(pickling.dumps(schema))
+        assert copy == schema
+        assert copy.layout is schema.layout
 
 
 @pytest.mark.parametrize(
