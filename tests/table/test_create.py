@@ -64,14 +64,6 @@ def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
         )
 
 
-def test_create_again_has_nothing_to_do(name: TableName) -> None:
-    """Creating the same table twice succeeds, in any order of a policy's parts."""
-    run("create", name, "--gc", "raw=maxage=3d || maxversions=2")
-    result = run("create", name, "--gc", "raw=maxversions=2 or maxage=72h")
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"table {name} has the requested schema: nothing to do\n"
-
-
 def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None:
     """Each difference is a line, the last line names --apply, the exit code is 1, and nothing changes."""
     create(name, raw="maxage=30d", stats="maxage=730d", extra="never")
@@ -100,24 +92,6 @@ def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) 
     again = run("create", name)
     assert again.exit_code == 0
     assert again.stdout.splitlines()[-1] == f"table {name} has the requested schema: nothing to do"
-
-
-def test_create_compares_with_a_table_that_somebody_else_has_just_created(
-    name: TableName, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A table that appears after it was found missing is compared like any other."""
-    find = tables.find
-
-    def find_and_be_overtaken(name: TableName) -> dict | None:
-        found = find(name)
-        if found is None:
-            create(name, raw="maxage=30d")
-        return found
-
-    monkeypatch.setattr(tables, "find", find_and_be_overtaken)
-    result = run("create", name)
-    assert result.exit_code == 1
-    assert "family raw: policy is maxage=30d, wanted maxage=90d" in result.stdout
 
 
 def test_of_two_that_create_the_same_table_both_succeed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,25 +119,15 @@ def test_prefix_through(template, kind, key, prefix):
     assert KeyTemplate.parse(template).prefix_through(kind, key) == prefix
 
 
-FOREIGN = [
-    b"",
-    b"a",
-    b"agg#hourly#a#2026-02-17T10",
-    b"a#822867579987654",
-    b"a#82286757998765432",
-    b"#8228675799876543",
-    b"\xff",
-]
-
-
-@pytest.mark.parametrize("key", FOREIGN)
+@pytest.mark.parametrize(
+    "key", [b"", b"a", b"agg#hourly#a#2026-02-17T10", b"a#822867579987654", b"a#82286757998765432", b"\xff"]
+)
 def test_foreign_keys(key):
     """A key that the template does not render is a ValueError, whatever its bytes."""
     template = KeyTemplate.parse(DEFAULT)
-    with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
-        template.parse_key(key)
-    with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
-        template.prefix_through(SensorToken, key)
+    for parse in (template.parse_key, lambda key: template.prefix_through(SensorToken, key)):
+        with pytest.raises(ValueError, match=r"does not match \{sensor_id\}#\{reverse_us\}|can't decode"):
+            parse(key)
 
 
 @given(templates, st.binary(max_size=30))
@@ -259,32 +249,9 @@ def test_refusals(text, problem):
 
 
 PIECES = [
-    *(
-        "{sensor_id}",
-        "{metric}",
-        "{event_id}",
-        "{metadata.location}",
-        "{salt:1}",
-        "{shard:3}",
-        "{reverse_us}",
-        "{iso_s}",
-    ),
-    *(
-        "{bucket:1h}",
-        "{bucket:1w}",
-        "{time:%Y-%m}",
-        "{time:%H}",
-        "{nothing}",
-        "#",
-        "x",
-        "agg",
-        "gg",
-        "a",
-        "{",
-        "}",
-        " ",
-    ),
-]
+    "{sensor_id}", "{metric}", "{event_id}", "{metadata.location}", "{salt:1}", "{shard:3}", "{reverse_us}", "{iso_s}",
+    "{bucket:1h}", "{bucket:1w}", "{time:%Y-%m}", "{time:%H}", "{nothing}", "#", "x", "agg", "gg", "a", "{", "}", " ",
+]  # fmt: skip
 
 
 @given(
@@ -318,37 +285,47 @@ def refusal(text, **changes):
     return caught.value.reason, caught.value.detail
 
 
-@pytest.mark.parametrize("metadata", [{}, {"location": ""}])
-def test_missing_metadata(metadata):
-    """An event whose promoted field is missing or empty is a dead letter."""
-    assert refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata=metadata) == (
-        Reason.MISSING_KEY_FIELD,
-        "metadata location is missing or empty, but part of the table's row keys",
-    )
-
-
-@pytest.mark.parametrize("location", ["#", "a#b", "ü#"])
-def test_metadata_with_a_separator(location):
-    """An event whose promoted field contains '#' is a dead letter."""
-    reason, detail = refusal("{metadata.location}#{sensor_id}#{iso_s}", metadata={"location": location})
-    assert reason is Reason.INVALID_KEY_FIELD
-    assert detail == f"metadata location is {location!r}; a field of row keys can't contain '#'"
-
-
-@pytest.mark.parametrize(("event_id", "reason"), [("", Reason.MISSING_KEY_FIELD), ("a#b", Reason.INVALID_KEY_FIELD)])
-def test_event_id(event_id, reason):
-    """If keys contain the event id, an event whose id is missing or contains '#' is a dead letter."""
-    assert refusal("{sensor_id}#{iso_s}#{event_id}", event_id=event_id)[0] is reason
+@pytest.mark.parametrize(
+    ("changes", "reason", "detail"),
+    [
+        *(
+            (
+                {"metadata": metadata},
+                Reason.MISSING_KEY_FIELD,
+                "metadata location is missing or empty, but part of the table's row keys",
+            )
+            for metadata in ({}, {"location": ""})
+        ),
+        *(
+            (
+                {"metadata": {"location": text}},
+                Reason.INVALID_KEY_FIELD,
+                f"metadata location is {text!r}; a field of row keys can't contain '#'",
+            )
+            for text in ("#", "a#b", "ü#")
+        ),
+        (
+            {"event_id": ""},
+            Reason.MISSING_KEY_FIELD,
+            "event_id is missing or empty, but part of the table's row keys",
+        ),
+        ({"event_id": "a#b"}, Reason.INVALID_KEY_FIELD, "event_id is 'a#b'; a field of row keys can't contain '#'"),
+    ],
+)
+def test_fields_of_keys(changes, reason, detail):
+    """An event without a field that keys contain, or with '#' in it, is a dead letter."""
+    assert refusal("{metadata.location}#{sensor_id}#{iso_s}#{event_id}", **changes) == (reason, detail)
 
 
 @pytest.mark.parametrize("character", ["x", "ü"])
 def test_key_too_long(character):
-    """A key of 4096 bytes is accepted; one more byte is not."""
-    template = "{metadata.location}#{sensor_id}#{reverse_us}"
-    room = 4096 - len("#balloon-7#8228675799876543")
+    """A key of 4096 bytes is accepted, and one more byte is not; the longest metric decides."""
+    template = "{metadata.location}#{sensor_id}#{metric}#{reverse_us}"
+    room = 4096 - len("#balloon-7#pressure#8228675799876543")
     fits = character * (room // len(character.encode())) + "x" * (room % len(character.encode()))
-    KeyTemplate.parse(template).check(EVENT._replace(metadata={"location": fits}))
-    assert refusal(template, metadata={"location": fits + "x"}) == (
+    readings = EVENT.readings | {"t": 1.0}
+    KeyTemplate.parse(template).check(EVENT._replace(metadata={"location": fits}, readings=readings))
+    assert refusal(template, metadata={"location": fits + "x"}, readings=readings) == (
         Reason.KEY_TOO_LONG,
         "the row key has 4097 bytes, at most 4096",
     )

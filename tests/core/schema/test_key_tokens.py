@@ -20,34 +20,11 @@ KNOWN = (
 )
 
 TIME_TOKENS = [
-    "reverse_s",
-    "reverse_ms",
-    "reverse_us",
-    "iso_s",
-    "iso_ms",
-    "iso_us",
-    "bucket:1s",
-    "bucket:90s",
-    "bucket:15m",
-    "bucket:1h",
-    "bucket:6h",
-    "bucket:1d",
-    "bucket:1w",
-    "time:%Y",
-    "time:%Y-%m",
-    "time:%Y%m%d",
-    "time:%F",
-    "time:%FT%T",
-    "time:%Y-%m-%d-%H%M",
-    "time:%Y.%m.%d_%H.%M.%S.%f",
-    "time:%Y/%j",
-    "time:%Y-%j-%H",
-    "time:%G",
-    "time:%G-W%V",
-    "time:%GW%V.%u",
-    "time:%G-%V-%u:%T",
-    "time:at%%%Y-(%m)+[%d]",
-]
+    "reverse_s", "reverse_ms", "reverse_us", "iso_s", "iso_ms", "iso_us", "bucket:1s", "bucket:90s", "bucket:15m",
+    "bucket:1h", "bucket:6h", "bucket:1d", "bucket:1w", "time:%Y", "time:%Y-%m", "time:%Y%m%d", "time:%F", "time:%FT%T",
+    "time:%Y-%m-%d-%H%M", "time:%Y.%m.%d_%H.%M.%S.%f", "time:%Y/%j", "time:%Y-%j-%H", "time:%G", "time:%G-W%V",
+    "time:%GW%V.%u", "time:%G-%V-%u:%T", "time:at%%%Y-(%m)+[%d]",
+]  # fmt: skip
 time_tokens = st.sampled_from(TIME_TOKENS).map(parse_token)
 near = st.integers(-2 * SECOND_US, 2 * SECOND_US) | st.integers(-400 * DAY_US, 400 * DAY_US)
 
@@ -232,7 +209,7 @@ _DURATION = "is not a duration; write a whole number and s, m, h or d, like 90s 
     ],
 )
 def test_refusals(text, problem):
-    """A token that is unknown, does not sort or has an invalid argument is refused in one line that says what would do."""
+    """Unknown tokens, tokens that do not sort and invalid arguments are refused in a line that says what would do."""
     with pytest.raises(TemplateError) as caught:
         parse_token(text)
     between = "" if problem.startswith(":") else " "

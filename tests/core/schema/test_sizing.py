@@ -2,29 +2,28 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.notation.cell_values import Values
-from pipeline.core.schema.family_rules import FamilyRules
-from pipeline.core.schema.key_template import KeyTemplate
-from pipeline.core.schema.layouts import LAYOUTS
+from pipeline.core.notation.durations import format_interval
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.sizing import check_sizes, rollup_problem, state_problem, warnings
-from pipeline.core.schema.table_schema import SchemaError, TableSchema, Tier
+from pipeline.core.schema.table_schema import SchemaError, TableSchema
 from pipeline.core.schema.toml import parse_schema
-from pipeline.core.windows import Window
 
 SECOND_US = 1_000_000
-RAW = FamilyRules((("raw", ("*",)),))
-META = FamilyRules((("meta", ("*",)),))
 
 
-def schema(key, layout, rate=None, metrics=RAW, metadata=META):
-    metadata = FamilyRules() if LAYOUTS[layout].serializes else metadata
-    return TableSchema(KeyTemplate.parse(key), LAYOUTS[layout], Values.TEXT, metrics, metadata, (), {}, rate)
+def schema(key, layout, rate=None, more="", tiers=""):
+    """Returns a schema without tiers, unless some are named."""
+    text = f"key = '{key}'\nlayout = '{layout}'\n{more}\ntiers = {{ {tiers} }}\n"
+    if rate is not None:
+        numbers = {"metrics": rate.metrics, "metadata": rate.metadata, "event_bytes": rate.event_bytes}
+        text += f"[rate]\nevery = '{format_interval(rate.every_us)}'\n"
+        text += "".join(f"{name} = {number}\n" for name, number in numbers.items() if number is not None)
+    return parse_schema(text)
 
 
-def problem_with(*parts, **more):
+def problem_with(*parts):
     with pytest.raises(SchemaError) as caught:
-        check_sizes(schema(*parts, **more))
+        check_sizes(schema(*parts))
     assert str(caught.value).isprintable()
     return str(caught.value)
 
@@ -110,8 +109,7 @@ def test_a_cell_too_large():
 
 
 def windows(length, *rate, key="{sensor_id}#{reverse_us}"):
-    tiers = (Tier(Window.parse(length), "stats"),)
-    return TableSchema(KeyTemplate.parse(key), LAYOUTS["wide"], Values.TEXT, RAW, META, tiers, {}, Rate(*rate))
+    return schema(key, "wide", Rate(*rate), tiers=f"{length} = 'stats'")
 
 
 def test_the_largest_window_that_state_takes():
@@ -198,9 +196,7 @@ def test_the_suggested_bucket_fits(layout, rate, grain):
             ],
         ),
         (
-            schema(
-                "{sensor_id}#{reverse_us}", "wide", metrics=FamilyRules((("raw", ("t*",)),)), metadata=FamilyRules()
-            ),
+            schema("{sensor_id}#{reverse_us}", "wide", None, "metrics = { raw = ['t*'] }\nmetadata = {}"),
             [
                 'metrics: an event with a metric that no glob matches becomes a dead letter; "*" takes the others',
                 'metadata: an event with a field that no glob matches becomes a dead letter; "*" takes the others',
@@ -210,8 +206,9 @@ def test_the_suggested_bucket_fits(layout, rate, grain):
             schema(
                 "{sensor_id}#{reverse_us}",
                 "wide",
-                metrics=FamilyRules((("a", ("log_*", "*")), ("b", ("temp", "t\n*")), ("c", ("*",)))),
-                metadata=FamilyRules((("meta", ("m*",)), ("others", ("*",)), ("never", ("model",)))),
+                None,
+                'metrics = { a = ["log_*", "*"], b = ["temp", "t\\n*"], c = ["*"] }\n'
+                'metadata = { meta = ["m*"], others = ["*"], never = ["model"] }',
             ),
             [
                 'metrics.b: "temp" never matches: "*" of a, which comes first, takes everything',

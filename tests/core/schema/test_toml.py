@@ -97,16 +97,6 @@ def test_a_complete_schema():
     )
 
 
-@pytest.mark.parametrize("layout", ["serialized", "bucket_serialized"])
-def test_a_serializing_layout(layout):
-    """A serializing layout has neither metadata families nor an encoding of values, and none are written."""
-    text = f'key = "{{sensor_id}}#{{bucket:1h}}"\nlayout = "{layout}"\n'
-    document = document_of(parse_schema(text))
-    assert document.keys() == {"key", "layout", "metrics", "tiers", "policies"}
-    assert document["metrics"] == {"raw": ["*"]}
-    assert parse_schema(format_schema(parse_schema(text))) == parse_schema(text)
-
-
 def test_units():
     """A metric's table declares its unit, beside the families or instead of them; they are written by name."""
     text = DEFAULT.replace(
@@ -199,8 +189,6 @@ def test_round_trip(schema):
             '[tiers]\n7h = "stats"',
             "tiers.7h: a window of 7h does not divide a day; use one like 15m, 1h, 6h or 1d",
         ),
-        ("[policies]\nraw = 90", 'policies.raw: takes a string, like "maxage=30d", not 90'),
-        ('[policies]\nraw = ""', 'policies.raw: is empty; it takes a string, like "maxage=30d"'),
         (
             '[policies]\nraw = "maxage=90"',
             "policies.raw: policy 'maxage=90': an age (a whole number of ms, s, m, h or d, from 1ms to 106751d) "
@@ -208,24 +196,12 @@ def test_round_trip(schema):
         ),
         ("[statistics]\nt = 1", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
         ('[statistics]\nt = ["sum", "sum"]', "statistics.t: t has a statistic twice"),
-        (
-            f"[statistics]\nt = {[f'p{n}' for n in range(1, 34)]}",
-            "statistics.t: t has 33 statistics, more than 32; its sketch gives every quantile",
-        ),
         ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
         (
             '[statistics]\nt = ["median"]',
             "statistics.t: 'median' is not a statistic; there are count, sum, min, max, avg, stddev, first, "
             "first_time, last, last_time, increase, rate, time_weighted_mean, coverage, time_weighted_mean:locf, "
             "time_weighted_mean:linear, and quantiles like p50 and p99.9",
-        ),
-        (
-            '[statistics]\nt = ["p100"]',
-            "statistics.t: p100 is not a quantile; write p1 to p99, or p99.9 with up to three decimals",
-        ),
-        (
-            '[statistics]\nt = ["sketch"]',
-            "statistics.t: sketch is written with the statistics that need it; leave it out",
         ),
         (
             'key = \'{iso_us}#{sensor_id}\'\n[statistics]\nt = ["max", "increase"]',
@@ -245,17 +221,7 @@ def test_round_trip(schema):
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
         ("[rate]\nevery = 1", 'rate.every: takes a string, like "10s", not 1'),
         ('[rate]\nevery = "0s"', "rate.every: '0s' must be longer than zero, like 10ms, 1s or 15m"),
-        (
-            '[rate]\nevery = "often"',
-            "rate.every: 'often' is not a duration; write a whole number and us, ms, s, m, h or d, "
-            "like 10ms, 1s or 15m",
-        ),
         ('[rate]\nevery = "1s"\nmetrics = true', "rate.metrics: takes a whole number from 1 to 1,000, not True"),
-        ('[rate]\nevery = "1s"\nmetadata = -1', "rate.metadata: takes a whole number from 0 to 100, not -1"),
-        (
-            '[rate]\nevery = "1s"\nevent_bytes = 1.5',
-            "rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not 1.5",
-        ),
         (
             '[rate]\nevery = "1s"\nevent_bytes = ' + "9" * 100,
             f"rate.event_bytes: takes a whole number from 1 to 1,000,000,000, not {'9' * 80}",
