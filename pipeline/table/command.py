@@ -74,7 +74,7 @@ def create(table: TableName, flags: SchemaFlags, apply_changes: bool) -> None:
         click.echo(difference)
     if _apply(comparison):
         click.echo(f"table {table} changed: it has the requested schema now")
-        _tell_of_rollups(comparison)
+        _print_rollups(comparison)
     elif comparison.stored is None:  # another program stored the first schema
         _print_comparison(Comparison.of(table, flags))
     else:
@@ -152,8 +152,8 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 
-def _tell_of_rollups(comparison: Comparison) -> None:
-    """Tells how the past of new and extended roll-ups is computed, if the table has any."""
+def _print_rollups(comparison: Comparison) -> None:
+    """Prints how the past of new and changed roll-ups is computed, if the table has rows."""
     known = comparison.stored.rollups if comparison.stored else ()
     new = [rollup.name for rollup in comparison.requested.rollups if rollup not in known]
     if new and schema_store.has_rows(comparison.table):

@@ -38,14 +38,7 @@ def summary(schema: TableSchema) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """An existing table and the requested schema.
-
-    Args:
-        table: the table's name.
-        actual: the policies of the table's families.
-        read: the stored schema and its text; None for a table without one.
-        requested: the requested schema.
-    """
+    """An existing table, the policies of its families, its stored schema with its text, and the requested schema."""
 
     table: TableName
     actual: dict[str, Policy]
@@ -95,7 +88,7 @@ class Comparison:
         """Returns every difference as a line of text."""
         if self.stored is None:
             yield f"schema: the table has none, wanted {summary(self.requested)}"
-        for change in self._schema_alone():
+        for change in self._other_changes():
             yield f"schema: {change}"
         yield from map(str, self.families)
 
@@ -103,7 +96,7 @@ class Comparison:
         """Returns every difference as a JSON object."""
         if self.stored is None:
             yield {"schema": None, "actual": None, "wanted": document_of(self.requested), "safe": not self.refusals}
-        for change in self._schema_alone():
+        for change in self._other_changes():
             yield {"schema": change.key, "actual": change.actual, "wanted": change.wanted, "safe": change.safe}
         for difference in self.families:
             actual, wanted = (
@@ -111,7 +104,7 @@ class Comparison:
             )
             yield {"family": difference.family, "actual": actual, "wanted": wanted, "safe": True}
 
-    def _schema_alone(self) -> Iterator[Change]:
+    def _other_changes(self) -> Iterator[Change]:
         """Returns the changes of the schema, except policies that already differ in their families."""
         of_families = {f"policies.{difference.family}" for difference in self.families if not difference.left_alone}
         return (change for change in self.schema if change.key not in of_families)

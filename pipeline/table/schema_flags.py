@@ -66,10 +66,7 @@ class SchemaFlags:
     policies: tuple[tuple[str, Policy], ...] = ()
 
     def requested(self, current: TableSchema) -> TableSchema:
-        """Returns the schema that the flags request for a table.
-
-        Args:
-            current: the schema that the flags change.
+        """Returns the schema that results from the flags and a table's current schema.
 
         Raises:
             click.UsageError: the flags describe no valid schema. The message begins with the key at fault, after the

@@ -83,10 +83,7 @@ def policies_of(schema: TableSchema) -> dict[str, Policy]:
 
 
 def find(name: TableName) -> dict[str, Policy] | None:
-    """Returns the policies of the table's families; None if the table does not exist.
-
-    Needs only the permission ``bigtable.tables.get``.
-    """
+    """Returns the policies of the table's families; None if there is no table. Needs only ``bigtable.tables.get``."""
     with _admin(name, resource=f"table {name}") as admin:
         try:
             table = admin.get_table(
@@ -108,11 +105,7 @@ def describe(name: TableName) -> dict[str, Policy]:
 def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
-    Returns:
-        False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
-
-    Raises:
-        ServerProblem: also if the table was created but its schema could not be stored; the message tells so.
+    Returns False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
     """
     if not create_bare(name, policies_of(schema), schema.key.split_keys(MAX_SPLITS)):
         return False

@@ -87,11 +87,7 @@ class KeyTemplate:
 
     @classmethod
     def parse(cls, text: str) -> "KeyTemplate":
-        """Parses the text of a template.
-
-        Raises:
-            TemplateError: a token is unknown, or rows with such keys could not be distinguished or found.
-        """
+        """Parses a template. Raises TemplateError if rows with such keys could not be distinguished or found."""
         if len(text) > _MAX_BYTES:
             raise TemplateError(f"{shown(text)} has {len(text):,} characters; at most {_MAX_BYTES:,} are allowed")
         if not _PRINTABLE.fullmatch(text):
@@ -120,7 +116,6 @@ class KeyTemplate:
 
     @cached_property
     def metadata_names(self) -> tuple[str, ...]:
-        """The metadata fields that are part of the key."""
         return tuple(part.name for part in self.parts if isinstance(part, MetadataToken))
 
     @cached_property
@@ -166,7 +161,6 @@ class KeyTemplate:
 
     @cached_property
     def metadata_before_sensor(self) -> tuple[str, ...]:
-        """The metadata fields that come before the sensor."""
         before = self.parts[: self.index(SensorToken)]
         return tuple(part.name for part in before if isinstance(part, MetadataToken))
 
@@ -302,11 +296,9 @@ class KeyTemplate:
         return None
 
     def prefix(self, known: KeyBindings, sensor_prefix: str = "") -> bytes:
-        """Returns the common prefix of all matching keys: everything before the first unknown token.
+        """Returns the common prefix of all matching keys, up to the first unknown token.
 
-        Args:
-            known: the known tokens.
-            sensor_prefix: the prefix of the sensor ids, if the sensor is unknown.
+        If the sensor is unknown, its id begins with ``sensor_prefix``.
         """
         prefix = ""
         for part in self.parts:
@@ -334,10 +326,7 @@ class KeyTemplate:
         return KeyRange(prefix + least.encode(), after_prefix(prefix + most.encode()))
 
     def _ranges(self, index: int, prefix: bytes, known: KeyBindings, start_us: int, last_us: int) -> Iterator[KeyRange]:
-        """Yields the ranges below a prefix that ends before the time token at ``index``, newest first.
-
-        Both instants are inclusive.
-        """
+        """Yields the ranges below a prefix that ends before the time token at ``index``, newest first."""
         token = self.parts[index]
         assert isinstance(token, TimeToken)  # noqa: S101 (for the type checker)
         finer = next(
@@ -391,7 +380,6 @@ class KeyTemplate:
 
     @cached_property
     def tokens(self) -> tuple[Token, ...]:
-        """All tokens, in order."""
         return tuple(part for part in self.parts if isinstance(part, Token))
 
     @cached_property
@@ -401,12 +389,10 @@ class KeyTemplate:
 
     @cached_property
     def index_of_first_time(self) -> int:
-        """The index of the coarsest time among the parts."""
         return self.parts.index(self.times[0])
 
     @cached_property
     def index_of_last_time(self) -> int:
-        """The index of the finest time among the parts."""
         return self.parts.index(self.times[-1])
 
     def _format(self, *token_formats: str) -> str:

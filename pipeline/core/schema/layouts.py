@@ -88,7 +88,6 @@ class LayoutContext:
 
     @cached_property
     def pack(self) -> Callable[[float], bytes]:
-        """The function that encodes a reading."""
         return self.values.pack
 
     @cached_property
@@ -158,11 +157,10 @@ class Layout:
     serializes: ClassVar[bool] = False
 
     def rows(self, context: LayoutContext, event: Event) -> list[Row]:
-        """Returns the rows of an event. The event must have passed the schema's check."""
+        """Returns the rows of an event that has passed the schema's check."""
         raise NotImplementedError
 
     def encoded_rows(self, context: LayoutContext, events: Iterable[Event]) -> list[EncodedRow]:
-        """Returns the encoded rows of several events."""
         return [encoded(row) for event in events for row in self.rows(context, event)]
 
     def records(self, context: LayoutContext, key: RawKey, cells: Iterable[Cell]) -> list[RawRecord]:

@@ -73,8 +73,8 @@ class TableSchema:
         metadata: the families of metadata; none in a serializing layout.
         tiers: the windows of aggregates, shortest first; each but the first is computed from a shorter one, of which
             its windows consist: see :mod:`pipeline.core.windows`.
-        policies: garbage-collection policies by family; others have the default of their kind. Those of tiers
-            are :meth:`completed`.
+        policies: garbage-collection policies by family; others have the default of their kind. Policies of tiers are
+            :meth:`completed`.
         rate: the expected rate of a sensor, if known.
         statistics: the statistics of each metric in aggregate rows.
         latest: the family of the newest readings; None for a table without them.
@@ -165,7 +165,7 @@ class TableSchema:
 
     @cached_property
     def member_families(self) -> tuple[str, ...]:
-        """The families of those fields: none of fields that are in row keys, or in events that are stored whole."""
+        """The families of these fields: none for fields in row keys, or in events that are stored whole."""
         in_cells = set(self.member_fields) - self._always_kept
         return tuple(sorted({self.metadata.family_of(name) or "" for name in in_cells}))
 
@@ -180,12 +180,11 @@ class TableSchema:
         return self.rollup_shards or shards_for(self.rate)
 
     def rollups_of(self, window: Window) -> tuple[Rollup, ...]:
-        """Returns the roll-ups that have rows of these windows, which are those of a tier."""
+        """Returns the roll-ups that have rows of a tier's windows."""
         return tuple(rollup for rollup in self.rollups if not rollup.tiers or window.text in rollup.tiers)
 
     @cached_property
     def layout_context(self) -> LayoutContext:
-        """The parts of the schema that the layout uses."""
         return LayoutContext(self.key, self.values, self.metrics, self.metadata)
 
     @cached_property
@@ -265,7 +264,6 @@ class TableSchema:
         return self.layout.rows(self.layout_context, event)
 
     def encoded_rows(self, events: Iterable[Event]) -> list[EncodedRow]:
-        """Returns the encoded rows of several events."""
         return self.layout.encoded_rows(self.layout_context, events)
 
     # Validation

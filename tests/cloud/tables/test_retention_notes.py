@@ -182,8 +182,6 @@ def test_the_lateness_of_a_job_whose_launch_had_another_clock(name, monkeypatch)
         (b"schema#lateness", b"soon", b"1 2"),
         (b"schema#lateness", b"0000000000000001", b"1"),
         (b"schema#kept", b"raw", b"soon"),
-        (b"schema#kept", b"\xff", b"soon"),
-        (b"schema#seen", b"\xff", b""),
         (b"schema#added", b"hourly", b"soon"),
     ],
 )

@@ -88,13 +88,6 @@ def test_tall():
     ]
 
 
-def test_bucket_cells():
-    """A row per sensor and bucket, with the columns of wide; timestamps distinguish the events."""
-    ((key, cells),) = rows("bucket_cells", "{sensor_id}#{bucket:1h}")
-    assert key == b"balloon-7#2026-02-17T10"
-    assert [(key, cells)] == [(key, row.cells) for row in rows("wide", "{sensor_id}#{bucket:1h}")]
-
-
 def test_bucket_columns():
     """A row per sensor, metric and bucket: the value is the qualifier and the cell is empty."""
     metadata = [Cell("meta", b"location", AT, b"us-west2"), Cell("meta", b"place", AT, "Zürich".encode())]
@@ -290,7 +283,6 @@ def test_a_value_twice_in_a_bucket_of_columns():
         ("bucket_cells", [Cell("raw", b"\xff", AT, b"1")]),
         ("bucket_columns", [Cell("raw", b"warm", AT, b"")]),
         ("wide", [Cell("meta", b"place", AT, b"\xff")]),
-        ("serialized", [Cell("raw", b"event", AT, b"\xff")]),
         ("serialized", [Cell("raw", b"event#0123456789abcdef", AT, b"\xff")]),
         ("bucket_serialized", [Cell("raw", b"2026", AT, b"\xff")]),
     ],
@@ -325,7 +317,6 @@ CEILING = AT + 1000
             ["t"],
             CellSelection(("logs", "raw"), (b"t",), times_us=(CEILING, CEILING), versions=7),
         ),
-        ("tall", "{sensor_id}#{metric}#{reverse_us}", ["t"], CellSelection(("logs", "raw"), (b"t",), versions=1)),
         (
             "bucket_cells",
             "{sensor_id}#{bucket:1h}",

@@ -35,15 +35,11 @@ def problem_with(*parts):
     ("key", "layout", "rate"),
     [
         ("{sensor_id}#{reverse_us}", "wide", Rate(1)),
-        ("{sensor_id}#{reverse_ms}", "wide", Rate(1000)),
-        ("{sensor_id}#{reverse_s}", "serialized", Rate(SECOND_US)),
         ("{sensor_id}#{bucket:1d}#{reverse_us}", "wide", Rate(1)),
         ("{sensor_id}#{reverse_s}#{event_id}", "wide", Rate(1)),
         ("{sensor_id}#{bucket:1h}", "bucket_cells", Rate(SECOND_US)),
-        ("{sensor_id}#{reverse_s}", "bucket_cells", Rate(1000)),
         ("{sensor_id}#{reverse_s}", "bucket_serialized", Rate(2)),
         ("{sensor_id}#{reverse_ms}", "serialized", Rate(1)),
-        ("{sensor_id}#{reverse_s}", "serialized", Rate(100_000)),
         ("{sensor_id}#{reverse_s}#{event_id}", "serialized", Rate(1)),
     ],
 )

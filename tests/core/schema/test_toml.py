@@ -157,14 +157,12 @@ def test_round_trip(schema):
         ('metrics = "*"', "metrics: must be a table: [metrics]"),
         ("[metrics]", 'metrics: has no family; add one, like raw = ["*"]'),
         ('[metrics]\nraw = "*"', 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
-        ("[metrics]\nraw = [1]", 'metrics.raw: takes a list of globs, like ["temperature", "log_*"]'),
         (
             '[metrics]\nraw = ["*"]\n[metrics.raw]\nunit = "m"',
             "schema: it is not TOML: Cannot declare ('metrics', 'raw') twice (at line 3, column 13); if raw is a "
             "family, the metric of the same name can't have a unit",
         ),
         ("[metrics.t]", 'metrics.t.unit: is needed, like "µg/m³"'),
-        ("[metrics.t]\nunit = 1", 'metrics.t.unit: takes a string, like "µg/m³", not 1'),
         (
             f'[metrics.t]\nunit = "{"m" * 33}"',
             f"metrics.t.unit: takes 1 to 32 printable characters, not '{'m' * 33}'",
@@ -183,7 +181,6 @@ def test_round_trip(schema):
             '[metrics]\nraw = ["t"]\n[metrics.u]\nunit = "m"',
             "metrics.u: no family takes this metric; add it to one, or leave its unit out",
         ),
-        ("tiers = 1", "tiers: must be a table: [tiers]"),
         ("[tiers]\n1h = 1", 'tiers.1h: takes a string, like "stats", not 1'),
         (
             '[tiers]\n7h = "stats"',
@@ -219,7 +216,6 @@ def test_round_trip(schema):
         ),
         ('rate = "1s"', "rate: must be a table: [rate]"),
         ("[rate]", 'rate.every: is needed: the time from one event of a sensor to the next, like "1s"'),
-        ("[rate]\nevery = 1", 'rate.every: takes a string, like "10s", not 1'),
         ('[rate]\nevery = "0s"', "rate.every: '0s' must be longer than zero, like 10ms, 1s or 15m"),
         ('[rate]\nevery = "1s"\nmetrics = true', "rate.metrics: takes a whole number from 1 to 1,000, not True"),
         (
