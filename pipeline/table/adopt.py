@@ -6,7 +6,7 @@ An inspection checks a sample of the table's rows against a schema, and compares
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain, islice
@@ -28,11 +28,11 @@ from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredR
 from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
-from pipeline.core.queries.reads import ForeignRow, RowSelection, raw_keys
+from pipeline.core.queries.reads import ForeignRow, RowSelection, raise_foreign, raw_keys, skip_scan
 from pipeline.core.queries.sweeps import Span, events_within, raw_ranges
 from pipeline.core.rows.aggregate_rows import MEMBER, aggregate_prefix, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import ROLLUP
-from pipeline.core.rows.rows import KeyRange, Row, prefix_range, split_range
+from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range, split_range
 from pipeline.core.schema.gc_policies import Never, Policy, format_policy, same_policy
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.retention import Retention
@@ -47,7 +47,6 @@ from pipeline.table.fitting import (
     aggregate_window,
     check_listed,
     check_rollup_row,
-    prefix_ranges,
     raw_events,
     shown_key,
 )
@@ -63,9 +62,8 @@ _MOST_CELLS = RowFilter(cells_per_row_limit_filter=10_000)  # a bucket's row may
 _NEWEST = RowFilter(cells_per_column_limit_filter=1)
 
 
-@dataclass
-class InspectionReport:
-    """The result of an inspection.
+class Inspection:
+    """An inspection of a table, and its results.
 
     Attributes:
         families: a line for each family of the schema, and for each further family of the table.
@@ -75,18 +73,28 @@ class InspectionReport:
         misfits: the number of misfits, by kind.
         named: the first misfits, by kind.
         notes: further lines.
+        schema: the requested schema with the table's policies.
     """
 
-    families: list[str] = field(default_factory=list)
-    inspected: dict[str, int] = field(default_factory=dict)
-    all_of: dict[str, bool] = field(default_factory=dict)
-    windows: int = 0
-    misfits: dict[str, int] = field(default_factory=dict)
-    named: dict[str, list[str]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, requested: TableSchema, policies: Mapping[str, Policy], sample: int) -> None:
+        self.families: list[str] = []
+        self.inspected: dict[str, int] = {}
+        self.all_of: dict[str, bool] = {}
+        self.windows = 0
+        self.misfits: dict[str, int] = {}
+        self.named: dict[str, list[str]] = {}
+        self.notes: list[str] = []
+        self._policies, self._sample = policies, sample
+        self.schema = self._with_policies(requested)
+        # Sensor, number of a chain of tiers, and start of its longest window, of each row that fits.
+        self._windows: dict[tuple[str, int, int], None] = {}
+        windows = tuple(tier.window for tier in self.schema.tiers)
+        self._longest = [windows[chain[-1]] for chain in chains(windows)]
+        self._rows_left = sample * _ROWS_A_SAMPLE
 
     @property
     def fits(self) -> bool:
+        """Whether there is no misfit."""
         return not self.misfits
 
     def mismatch(self, kind: str, what: str) -> None:
@@ -95,184 +103,73 @@ class InspectionReport:
         if len(named := self.named.setdefault(kind, [])) < _MOST_NAMED:
             named.append(what)
 
-
-@click.command()
-@table_options
-@schema_flags
-@click.option(
-    "--sample",
-    type=click.IntRange(1, 1_000_000),
-    default=1000,
-    show_default=True,
-    help="The number of raw rows, and of aggregate rows of each tier, to check; all if the table has no more.",
-)
-@click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
-def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_json: bool) -> None:
-    """Take over a table that another program created and filled in Tidetable's format.
-
-    Checks the table's families, and a sample of its raw rows and aggregate rows from all over the table. Compares
-    aggregates with their raw rows. If everything fits the schema, adds the family 'tidetable' and stores the schema in
-    it. Otherwise, reports what does not fit and changes nothing. Never changes a policy: the schema takes the table's
-    policies.
-
-    \b
-    Exit code:
-      0  the schema is stored; with --dry-run, it would be
-      1  nothing was changed: something does not fit, or the table has a schema already, or no rows
-      2  wrong usage
-    """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
-    requested = flags.requested(TableSchema.default())
-    policies = tables.describe(table)
-    if schema_store.read_stored(table) is not None:
-        raise click.ClickException(f"table {table} has a schema already; 'tidetable table describe' prints it")
-    report = InspectionReport()
-    schema = _with_policies_of(policies, requested, report)
-    with RowReader.open(table) as reader:
-        Inspection(reader, schema, policies, sample, report).run()
-    if not any(report.inspected.values()):
-        raise click.ClickException(f"table {table} has no rows; 'tidetable table create' with --apply stores a schema")
-    if report.fits and not dry_run:
-        _store(table, schema, policies)
-    if as_json:
-        print_json_line(_record(table, schema, report, dry_run=dry_run))
-    else:
-        _print(schema, report)
-        if report.fits:
-            click.echo(f"table {table} {'fits; nothing was changed' if dry_run else 'has this schema now'}")
-    if not report.fits:
-        click.echo(f"table {table} is unchanged: it does not fit", err=True)
-        sys.exit(1)
-
-
-def _with_policies_of(actual: Mapping[str, Policy], requested: TableSchema, report: InspectionReport) -> TableSchema:
-    """Returns the schema with the table's policies. Reports families and policies that do not fit."""
-    defaults = replace(requested, policies={}).policies
-    for family in requested.families:
-        policy = requested.policies[family]
-        if family not in actual:
-            report.mismatch("families", f"family {family} is missing; create it, or name the existing one")
-            continue
-        completed = requested.completed(family, actual[family])
-        if same_policy(policy, completed) or same_policy(policy, defaults[family]):
-            adds = "" if completed == actual[family] else "; 'tidetable table create --apply' adds maxversions=1"
-            report.families.append(f"family {family}: policy is {format_policy(actual[family])}{adds}")
-        else:
-            difference = tables.Difference(family, actual[family], policy)
-            report.mismatch("families", f"{difference}; change the policy, or do not request one")
-    if SCHEMA_FAMILY in actual and actual[SCHEMA_FAMILY] != Never():
-        report.mismatch("families", str(tables.Difference(SCHEMA_FAMILY, actual[SCHEMA_FAMILY], Never())))
-    for family in sorted(actual.keys() - {*requested.families, SCHEMA_FAMILY}):
-        report.families.append(str(tables.Difference(family, actual[family], None)))
-    try:
-        return replace(
-            requested, policies={family: actual.get(family, requested.policies[family]) for family in defaults}
-        )
-    except SchemaError as error:
-        report.mismatch("families", str(error))
-        return requested
-
-
-def _store(table: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> None:
-    if SCHEMA_FAMILY not in policies:
-        tables.apply(table, [tables.Difference(SCHEMA_FAMILY, None, Never())])
-    record_added_tiers(table, tiers_without_rows(table, schema.tiers))
-    if not schema_store.replace_text(table, None, schema_store.text_of(schema)):
-        raise click.ClickException(f"table {table} is unchanged: another program has stored a schema meanwhile")
-
-
-def _print(schema: TableSchema, report: InspectionReport) -> None:
-    click.echo(f"schema: {summary(schema)}")
-    for line in report.families:
-        click.echo(line)
-    for kind, count in report.inspected.items():
-        rows = kind.replace("rows", "row", 1) if count == 1 else kind
-        click.echo(f"checked {'all ' if count > 1 and report.all_of[kind] else ''}{count:,} {rows}")
-    click.echo(f"compared {counted(report.windows, 'window')} with the raw rows")
-    for note in report.notes:
-        click.echo(note)
-    for kind, count in report.misfits.items():
-        click.echo(f"{kind} that do not fit: {count:,}")
-        for what in report.named[kind]:
-            click.echo(f"  {what}")
-
-
-def _record(table: TableName, schema: TableSchema, report: InspectionReport, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "table": str(table),
-        "schema": document_of(schema),
-        "fits": report.fits,
-        "stored": report.fits and not dry_run,
-        "families": report.families,
-        "looked_at": {kind: {"rows": count, "all": report.all_of[kind]} for kind, count in report.inspected.items()},
-        "windows_compared": report.windows,
-        "notes": report.notes,
-        "misfits": {kind: {"count": count, "first": report.named[kind]} for kind, count in report.misfits.items()},
-    }
-
-
-class Inspection:
-    """One inspection of a table. Puts its results into a report."""
-
-    def __init__(
-        self,
-        reader: RowReader,
-        schema: TableSchema,
-        policies: Mapping[str, Policy],
-        sample: int,
-        report: InspectionReport,
-    ) -> None:
-        self._reader = reader
-        self._schema = schema
-        self._policies = policies
-        self._sample = sample
-        self._report = report
-        # Sensor, number of a chain of tiers, and start of its longest window, of each row that fits.
-        self._windows: dict[tuple[str, int, int], None] = {}
-        windows = tuple(tier.window for tier in schema.tiers)
-        self._longest = [windows[chain[-1]] for chain in chains(windows)]
-        self._rows_left = sample * _ROWS_A_SAMPLE
-
-    def run(self) -> None:
+    def run(self, reader: RowReader) -> None:
         """Checks raw rows and aggregate rows, and compares both for some windows."""
-        self._samples = [sample.key for sample in sampled_keys(self._reader.name)]
+        self._reader, self._samples = reader, [sample.key for sample in sampled_keys(reader.name)]
         self._check_rows("raw rows", raw_keys(), 0, _MOST_CELLS, self._check_raw)
-        for tier in self._schema.tiers:
+        for tier in self.schema.tiers:
             self._check_aggregates(tier)
         self._check_other_windows()
-        if self._schema.tiers:
-            (first, *_) = self._schema.tiers
+        if self.schema.tiers:
+            (first, *_) = self.schema.tiers
             listed = prefix_range(b"repair#")
             self._check_rows(
                 "rows of the work list", [listed], len(b"repair#"), _KEYS_ONLY, lambda row: check_listed(first, row.key)
             )
         self._check_rollups()
-        if self._schema.tiers and all(family in self._policies for family in self._schema.families):
+        if self.schema.tiers and all(family in self._policies for family in self.schema.families):
             self._compare()
+
+    def _with_policies(self, requested: TableSchema) -> TableSchema:
+        """Returns the schema with the table's policies. Reports families and policies that do not fit."""
+        actual, defaults = self._policies, replace(requested, policies={}).policies
+        for family in requested.families:
+            policy = requested.policies[family]
+            if family not in actual:
+                self.mismatch("families", f"family {family} is missing; create it, or name the existing one")
+                continue
+            completed = requested.completed(family, actual[family])
+            if same_policy(policy, completed) or same_policy(policy, defaults[family]):
+                adds = "" if completed == actual[family] else "; 'tidetable table create --apply' adds maxversions=1"
+                self.families.append(f"family {family}: policy is {format_policy(actual[family])}{adds}")
+            else:
+                difference = tables.Difference(family, actual[family], policy)
+                self.mismatch("families", f"{difference}; change the policy, or do not request one")
+        if SCHEMA_FAMILY in actual and actual[SCHEMA_FAMILY] != Never():
+            self.mismatch("families", str(tables.Difference(SCHEMA_FAMILY, actual[SCHEMA_FAMILY], Never())))
+        for family in sorted(actual.keys() - {*requested.families, SCHEMA_FAMILY}):
+            self.families.append(str(tables.Difference(family, actual[family], None)))
+        try:
+            return replace(
+                requested, policies={family: actual.get(family, requested.policies[family]) for family in defaults}
+            )
+        except SchemaError as error:
+            self.mismatch("families", str(error))
+            return requested
 
     def _check_rows(
         self, kind: str, ranges: list[KeyRange], skip: int, cells: RowFilter | None, check: Callable[[Row], None]
     ) -> None:
         """Checks all rows in the ranges, or a sample from all over them if they have too many."""
-        self._report.all_of[kind] = few = self._count(ranges) <= self._sample
-        self._report.inspected[kind] = 0
+        self.all_of[kind] = few = self._count(ranges) <= self._sample
+        self.inspected[kind] = 0
         all_rows = chain.from_iterable(self._reader.read(keys, cells) for keys in ranges)
         for row in all_rows if few else self._sampled(ranges, skip, cells):
-            self._report.inspected[kind] += 1
+            self.inspected[kind] += 1
             try:
                 check(row)
             except Mismatch as mismatch:
-                self._report.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
+                self.mismatch(kind, f"{shown_key(row.key)}: {mismatch}")
 
     def _check_raw(self, row: Row) -> None:
-        for record in raw_events(self._schema, row):
+        for record in raw_events(self.schema, row):
             self._pick(record.sensor_id, record.event_time_us)
 
     def _check_aggregates(self, tier: Tier) -> None:
         prefix = aggregate_prefix(tier.window).encode()
 
         def check(row: Row) -> None:
-            self._pick(*aggregate_window(tier, row, self._schema.families))
+            self._pick(*aggregate_window(tier, row, self.schema.families))
 
         self._check_rows(_kind(tier), [prefix_range(prefix)], len(prefix), _NEWEST, check)
 
@@ -300,7 +197,7 @@ class Inspection:
     def _places(self, ranges: list[KeyRange], skip: int) -> list[KeyRange]:
         """Returns prefix ranges from every part of the table: a tenth of the sample size, or one for each part."""
         at = self._samples[:: len(self._samples) // _MOST_PARTS + 1]
-        parts = [prefix_ranges(self._first_key, part, skip) for keys in ranges for part in split_range(keys, at)]
+        parts = [self._prefixes(part, skip) for keys in ranges for part in split_range(keys, at)]
         places: list[KeyRange] = []
         while parts and len(places) < self._sample // 10:
             found = [(part, place) for part in parts if (place := next(part, None)) is not None]
@@ -308,29 +205,34 @@ class Inspection:
             places += [place for _, place in found]
         return places or ranges
 
-    def _first_key(self, keys: KeyRange) -> bytes | None:
-        row = next(self._reader.read(keys, _KEYS_ONLY, 1), None)
-        return row.key if row else None
+    def _prefixes(self, keys: KeyRange, skip: int) -> Iterator[KeyRange]:
+        """Yields a range for each distinct prefix of keys that ends at a ``#`` after ``skip`` bytes: each sensor's."""
+
+        def prefix_of(key: bytes, _: bytes) -> bytes:
+            return key[: key.find(b"#", skip) + 1] or key + b"\x00"
+
+        for key, _ in skip_scan(self._reader.read_selection, keys, bytes, prefix_of, raise_foreign, skip=()):
+            ends = after_prefix(prefix_of(key, key)), keys.end
+            yield KeyRange(key, min(filter(None, ends), default=b""))
 
     def _pick(self, sensor_id: str, time_us: int) -> None:
         for number, window in enumerate(self._longest):
             self._windows[sensor_id, number, window.start_of(time_us)] = None
 
     def _check_other_windows(self) -> None:
-        known = {aggregate_prefix(tier.window).encode() for tier in self._schema.tiers}
-        prefixes = prefix_ranges(self._first_key, prefix_range(b"agg#"), len(b"agg#"))
-        for start, _ in islice(prefixes, _MOST_WINDOWS):
+        known = {aggregate_prefix(tier.window).encode() for tier in self.schema.tiers}
+        for start, _ in islice(self._prefixes(prefix_range(b"agg#"), len(b"agg#")), _MOST_WINDOWS):
             if start[: start.find(b"#", len(b"agg#")) + 1] not in known:
-                self._report.mismatch("aggregate rows", f"{shown_key(start)}: the schema has no tier of such windows")
+                self.mismatch("aggregate rows", f"{shown_key(start)}: the schema has no tier of such windows")
 
     def _check_rollups(self) -> None:
         for kind, name in KINDS.items():
             keys = prefix_range(f"{kind}#".encode())
-            if self._schema.rollups or self._first_key(keys) is not None:
-                check = partial(check_rollup_row, self._schema, kind)
+            if self.schema.rollups or any(self._reader.read(keys, _KEYS_ONLY, 1)):
+                check = partial(check_rollup_row, self.schema, kind)
                 self._check_rows(name, [keys], len(kind) + 1, None, check)
-        if self._schema.rollups and not self._report.inspected[KINDS[ROLLUP]]:
-            self._report.notes.append(f"the table has no {KINDS[ROLLUP]}: 'tidetable repair --rollups' creates them")
+        if self.schema.rollups and not self.inspected[KINDS[ROLLUP]]:
+            self.notes.append(f"the table has no {KINDS[ROLLUP]}: 'tidetable repair --rollups' creates them")
 
     # Compares aggregates with raw rows, as a repair does
 
@@ -339,42 +241,42 @@ class Inspection:
         for sensor_id, number, start_us in picked[:: len(picked) // _MOST_WINDOWS + 1]:
             try:
                 for audited in self._audit(sensor_id, number, start_us):
-                    self._report.windows += 1
+                    self.windows += 1
                     # A repair will create the rows of a tier that has none.
-                    if audited.finding is None or not self._report.inspected[_kind(audited.finding.tier)]:
+                    if audited.finding is None or not self.inspected[_kind(audited.finding.tier)]:
                         continue
                     if _lacks_only_member(audited.finding):
                         without_member += 1
                     else:
-                        self._report.mismatch("windows", _shown_finding(audited.finding))
+                        self.mismatch("windows", _shown_finding(audited.finding))
             except _TooManyRows:
-                self._report.notes.append("the remaining windows were not compared: they have too many raw rows")
+                self.notes.append("the remaining windows were not compared: they have too many raw rows")
                 return
             except (ForeignRow, ValueError) as problem:
-                self._report.mismatch("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
+                self.mismatch("windows", f"of {sensor_id} from {format_time(start_us)}: {problem}")
         if without_member:
-            self._report.notes.append(
+            self.notes.append(
                 f"{counted(without_member, 'aggregate row')} of those do not tell their sensors' groups: "
                 "'tidetable repair --rollups' adds them"
             )
-        for tier in self._schema.tiers:
-            if not self._report.inspected[_kind(tier)]:
-                self._report.notes.append(f"the table has no {_kind(tier)}: 'tidetable repair' creates them")
+        for tier in self.schema.tiers:
+            if not self.inspected[_kind(tier)]:
+                self.notes.append(f"the table has no {_kind(tier)}: 'tidetable repair' creates them")
 
     def _audit(self, sensor_id: str, number: int, start_us: int) -> list[Audited]:
         """Audits a sensor's windows in the longest one of a chain, if they are complete and not partly collected."""
-        tiers = self._schema.tiers
+        tiers = self.schema.tiers
         end_us = self._longest[number].end_of(start_us)
         now_us = time.time_ns() // 1000
-        bounds = bounds_of(tiers, Retention.of(self._schema, self._policies), _STILL_WRITTEN, now_us)
+        bounds = bounds_of(tiers, Retention.of(self.schema, self._policies), _STILL_WRITTEN, now_us)
         extents = chains_of(extents_of(start_us, end_us, tiers, bounds)[0])[number]
         if not any(extent.windows for extent in extents):
             return []
-        identity, fields = self._schema.identity.of_record, self._schema.member_fields
+        identity, fields = self.schema.identity.of_record, self.schema.member_fields
         span = Span(start_us, end_us, frozenset({sensor_id}))
         shortest: dict[int, WindowReadings] = {}
-        for keys in raw_ranges(self._schema, span.sensors):
-            for record in events_within(self._schema, self._read, keys, span):
+        for keys in raw_ranges(self.schema, span.sensors):
+            for record in events_within(self.schema, self._read, keys, span):
                 if not record.readings:  # metadata alone is in no window
                     continue
                 window_us = tiers[0].window.start_of(record.event_time_us)
@@ -418,3 +320,89 @@ def _shown_finding(finding: Finding) -> str:
     recomputed = "nothing" if first.recomputed is None else first.recomputed
     more = f" (and {len(others)} more)" if others else ""
     return f"{shown_key(finding.key)}: {first.statistic} is {stored}, but {recomputed} by its raw rows{more}"
+
+
+@click.command()
+@table_options
+@schema_flags
+@click.option(
+    "--sample",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="The number of raw rows, and of aggregate rows of each tier, to check; all if the table has no more.",
+)
+@click.option("--dry-run", is_flag=True, help="Report, but store nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def adopt(table: TableName, flags: SchemaFlags, sample: int, dry_run: bool, as_json: bool) -> None:
+    """Take over a table that another program created and filled in Tidetable's format.
+
+    Checks the table's families, and a sample of its raw rows and aggregate rows from all over the table. Compares
+    aggregates with their raw rows. If everything fits the schema, adds the family 'tidetable' and stores the schema in
+    it. Otherwise, reports what does not fit and changes nothing. Never changes a policy: the schema takes the table's
+    policies.
+
+    \b
+    Exit code:
+      0  the schema is stored; with --dry-run, it would be
+      1  nothing was changed: something does not fit, or the table has a schema already, or no rows
+      2  wrong usage
+    """  # noqa: D301 (\b is click's mark for a paragraph with fixed line breaks)
+    requested = flags.requested(TableSchema.default())
+    policies = tables.describe(table)
+    if schema_store.read_stored(table) is not None:
+        raise click.ClickException(f"table {table} has a schema already; 'tidetable table describe' prints it")
+    found = Inspection(requested, policies, sample)
+    with RowReader.open(table) as reader:
+        found.run(reader)
+    if not any(found.inspected.values()):
+        raise click.ClickException(f"table {table} has no rows; 'tidetable table create' with --apply stores a schema")
+    if found.fits and not dry_run:
+        _store(table, found.schema, policies)
+    if as_json:
+        print_json_line(_record(table, found, dry_run=dry_run))
+    else:
+        _print(found)
+        if found.fits:
+            click.echo(f"table {table} {'fits; nothing was changed' if dry_run else 'has this schema now'}")
+    if not found.fits:
+        click.echo(f"table {table} is unchanged: it does not fit", err=True)
+        sys.exit(1)
+
+
+def _store(table: TableName, schema: TableSchema, policies: Mapping[str, Policy]) -> None:
+    if SCHEMA_FAMILY not in policies:
+        tables.apply(table, [tables.Difference(SCHEMA_FAMILY, None, Never())])
+    record_added_tiers(table, tiers_without_rows(table, schema.tiers))
+    if not schema_store.replace_text(table, None, schema_store.text_of(schema)):
+        raise click.ClickException(f"table {table} is unchanged: another program has stored a schema meanwhile")
+
+
+def _print(found: Inspection) -> None:
+    click.echo(f"schema: {summary(found.schema)}")
+    for line in found.families:
+        click.echo(line)
+    for kind, count in found.inspected.items():
+        rows = kind.replace("rows", "row", 1) if count == 1 else kind
+        click.echo(f"checked {'all ' if count > 1 and found.all_of[kind] else ''}{count:,} {rows}")
+    click.echo(f"compared {counted(found.windows, 'window')} with the raw rows")
+    for note in found.notes:
+        click.echo(note)
+    for kind, count in found.misfits.items():
+        click.echo(f"{kind} that do not fit: {count:,}")
+        for what in found.named[kind]:
+            click.echo(f"  {what}")
+
+
+def _record(table: TableName, found: Inspection, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "table": str(table),
+        "schema": document_of(found.schema),
+        "fits": found.fits,
+        "stored": found.fits and not dry_run,
+        "families": found.families,
+        "looked_at": {kind: {"rows": count, "all": found.all_of[kind]} for kind, count in found.inspected.items()},
+        "windows_compared": found.windows,
+        "notes": found.notes,
+        "misfits": {kind: {"count": count, "first": found.named[kind]} for kind, count in found.misfits.items()},
+    }

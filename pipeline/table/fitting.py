@@ -4,7 +4,7 @@ A row fits if the schema would have written the same cells, apart from the spell
 a cell with too late a timestamp, for example, would hide all later results of a job.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pipeline.core.completion.work_list import parse_work_key, work_key
@@ -34,7 +34,7 @@ from pipeline.core.rows.rollup_rows import (
     parse_rollup_row,
     versions_in,
 )
-from pipeline.core.rows.rows import Cell, KeyRange, Row, after_prefix
+from pipeline.core.rows.rows import Cell, Row
 from pipeline.core.schema.key_template import RawKey
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -121,21 +121,6 @@ def check_listed(tier: Tier, key: bytes) -> None:
     listed = _parsed(lambda key: parse_work_key(tier.window, key), key)
     if work_key(tier.window, *listed) != key:
         raise Mismatch(f"{shown_key(key)} is not a key of the work list")
-
-
-def prefix_ranges(first_key: Callable[[KeyRange], bytes | None], keys: KeyRange, skip: int = 0) -> Iterator[KeyRange]:
-    """Yields a range for each distinct key prefix that ends at a ``#``, such as each sensor's. Costs one seek each.
-
-    Args:
-        first_key: the function that returns the first row key in a range; None for an empty range.
-        keys: the range to divide.
-        skip: the length in bytes of a prefix that all keys share; a ``#`` in it does not end a prefix.
-    """
-    position, end = keys
-    while (not end or position < end) and (key := first_key(KeyRange(position, end))) is not None:
-        hash_at = key.find(b"#", skip)
-        position = after_prefix(key[: hash_at + 1]) if hash_at >= 0 else key + b"\x00"
-        yield KeyRange(key, min(position, end) if end else position)
 
 
 def shown_key(key: bytes) -> str:
