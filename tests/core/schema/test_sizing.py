@@ -108,28 +108,46 @@ def windows(length, *rate, key="{sensor_id}#{reverse_us}"):
     return schema(key, "wide", Rate(*rate), tiers=f"{length} = 'stats'")
 
 
-def test_the_largest_window_that_state_takes():
-    """Eighty million bytes are accepted; an event more in the window is not."""
-    assert state_problem(windows("1h", 720, 1)) is None  # 5,000,000 events of 16 bytes
-    assert state_problem(windows("1h", 719, 1)) == (
-        "a sensor's window of 1h may take 5,006,955 events × 16 bytes = 80.11 MB of state, over the 80 MB "
-        "of an element on Dataflow; declare a shorter first tier (30m takes 40.06 MB)"
-    )
+BY_PLACE = "{sensor_id}#{metadata.place}#{reverse_us}"
 
 
-def test_state_of_many_metrics():
-    """Each reading takes eight bytes, and so does the time; a time that alone identifies no event takes sixteen."""
-    assert state_problem(windows("6h", 10_000, 3)) is None
-    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 4))
-    key = "{sensor_id}#{metadata.place}#{reverse_us}"
-    assert "2,160,000 events × 40 bytes = 86.4 MB" in state_problem(windows("6h", 10_000, 3, key=key))
-    assert "4h takes 57.6 MB" in state_problem(windows("6h", 10_000, 4))
-
-
-def test_events_that_are_one_take_state_once():
-    """Events within the grain of the key's time are one event."""
-    assert "216,000,000 events" in state_problem(windows("6h", 100, 3))
-    assert "21,600,000 events" in state_problem(windows("6h", 100, 3, key="{sensor_id}#{reverse_ms}"))
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        (TableSchema.default(), None),
+        (schema("{sensor_id}#{reverse_us}", "wide", Rate(1)), None),  # no tiers
+        (windows("1h", 720, 1), None),  # 5,000,000 events of 16 bytes
+        (
+            windows("1h", 719, 1),
+            "1h may take 5,006,955 events × 16 bytes = 80.11 MB of state, over the 80 MB of an element on Dataflow; "
+            "declare a shorter first tier (30m takes 40.06 MB)",
+        ),
+        (windows("6h", 10_000, 3), None),
+        (
+            windows("6h", 10_000, 4),
+            "6h may take 2,160,000 events × 40 bytes = 86.4 MB of state, over the 80 MB of an element on Dataflow; "
+            "declare a shorter first tier (4h takes 57.6 MB)",
+        ),
+        (
+            windows("6h", 10_000, 3, key=BY_PLACE),
+            "6h may take 2,160,000 events × 40 bytes = 86.4 MB of state, over the 80 MB of an element on Dataflow; "
+            "declare a shorter first tier (4h takes 57.6 MB)",
+        ),
+        (
+            windows("1h", 100, 1, key="{sensor_id}#{reverse_ms}"),  # events within a key's grain are one event
+            None,
+        ),
+        (
+            windows("1m", 1, 10),
+            "1m may take 60,000,000 events × 88 bytes = 5.28 GB of state, over the 80 MB of an element on Dataflow; "
+            "send less often",
+        ),
+    ],
+)
+def test_state(table, problem):
+    """A reading takes eight bytes, like the time; a time that does not identify an event takes sixteen."""
+    assert state_problem(table) == (problem and f"a sensor's window of {problem}")
+    assert list(warnings(table)) == ([f"tiers: {state_problem(table)}"] if problem else [])
 
 
 BUCKETS = ["1w", "1d", "12h", "6h", "4h", "3h", "2h", "1h", "30m", "15m", "10m", "5m", "1m", "30s", "10s", "1s"]
