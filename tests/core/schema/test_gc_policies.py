@@ -166,6 +166,22 @@ def test_printed_policies_collect_the_same_cells(policy: Policy, age: timedelta,
 
 
 @pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("maxage=1d && (maxage=2d && maxage=3d)", "(maxage=3d && maxage=1d) && maxage=2d", True),
+        ("(maxage=1d && maxversions=2) || maxage=3d", "maxage=3d || (maxversions=2 && maxage=24h)", True),
+        ("maxage=1d", "never", False),
+        ("maxage=1d || maxversions=2", "maxage=1d && maxversions=2", False),
+        ("maxage=1d || maxversions=2", "maxage=1d", False),
+        ("maxage=1d || (maxversions=2 && maxage=3d)", "(maxage=1d || maxversions=2) && maxage=3d", False),
+    ],
+)
+def test_same_policy(one: str, other: str, same: bool) -> None:
+    """Policies that differ only in the order or nesting of one operator's parts are equal."""
+    assert same_policy(parse_policy(one), parse_policy(other)) is same
+
+
+@pytest.mark.parametrize(
     ("policy", "counts"),
     [
         (Never(), False),

@@ -193,6 +193,18 @@ def test_round_trip(schema):
         ),
         ("[statistics]\nt = 1", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
         ('[statistics]\nt = ["sum", "sum"]', "statistics.t: t has a statistic twice"),
+        (
+            f"[statistics]\nt = {[f'p{n}' for n in range(1, 34)]}",
+            "statistics.t: t has 33 statistics, more than 32; its sketch gives every quantile",
+        ),
+        (
+            '[statistics]\nt = ["p100"]',
+            "statistics.t: p100 is not a quantile; write p1 to p99, or p99.9 with up to three decimals",
+        ),
+        (
+            '[statistics]\nt = ["sketch"]',
+            "statistics.t: sketch is written with the statistics that need it; leave it out",
+        ),
         ("[statistics]\nt = []", 'statistics.t: takes a list of statistics, like ["avg", "p95"]'),
         (
             '[statistics]\nt = ["median"]',
