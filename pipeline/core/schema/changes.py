@@ -45,7 +45,7 @@ class Change:
 
     @property
     def safe(self) -> bool:
-        """Whether readers still find and read existing rows after the change, except those of dropped roll-ups."""
+        """Whether readers still find and read existing rows after the change, except rows of dropped roll-ups."""
         section = self.key.partition(".")[0]
         if section in ("policies", "rate", "metadata_alone") or self.of_unit:
             return True
@@ -84,7 +84,8 @@ def _shown(value: Any) -> str:
 def changes(actual: TableSchema, wanted: TableSchema) -> list[Change]:
     """Returns the changes from one schema to the other, in the order of the TOML's keys."""
     before, after = dict(_flat(document_of(actual))), dict(_flat(document_of(wanted)))
-    same = {f"policies.{family}" for family in actual.families if _same_policy(actual, wanted, family)}
+    both = actual.policies.keys() & wanted.policies
+    same = {f"policies.{family}" for family in both if same_policy(actual.policies[family], wanted.policies[family])}
     return [
         *_reordered("metrics", actual.metrics.families, wanted.metrics.families),
         *_reordered("metadata", actual.metadata.families, wanted.metadata.families),
@@ -137,10 +138,6 @@ def _entries(schema: TableSchema) -> dict[str, Any]:
     every = {"tiers": [tier.window.text for tier in schema.tiers], "metrics": ["*"]}
     section = document_of(schema).get("rollups", {})
     return {name: entry if name == SHARDS else {"by": entry["by"], **every, **entry} for name, entry in section.items()}
-
-
-def _same_policy(actual: TableSchema, wanted: TableSchema, family: str) -> bool:
-    return family in wanted.families and same_policy(actual.policies[family], wanted.policies[family])
 
 
 def _flat(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
