@@ -29,7 +29,7 @@ from pipeline.backfill.run import load
 from pipeline.cloud.connection.bigtable_client import bigtable_client
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.values import EventMaker, FileColumns, clock_us
 from pipeline.job.settings import Target

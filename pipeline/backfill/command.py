@@ -35,8 +35,8 @@ from pipeline.core.decoding.dry_decode import Trials
 from pipeline.core.events.message import Message
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import json_line
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.gc_policies import Policy
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker

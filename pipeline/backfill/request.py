@@ -17,7 +17,7 @@ from pipeline.core.decoding.file_names import FILE
 from pipeline.core.decoding.message_types import MessageTypes
 from pipeline.core.events.dead_letter import DETAIL, REASON, STEP
 from pipeline.core.events.message import Message
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.formats.files import Maker
 from pipeline.formats.mapped import MappedMaker
 from pipeline.job import bounded

@@ -30,9 +30,8 @@ from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, read_gro
 from pipeline.core.queries.reads import ForeignRow
 from pipeline.core.rows.aggregate_rows import encoded_aggregate_row
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.expiry import Expiry
 from pipeline.core.schema.rate import groups_of_batch, span_of_batch
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import Expiry, Retention
 from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.core.statistics.parts import last_of
 from pipeline.core.statistics.window_stats import WindowStats, same_before

@@ -21,7 +21,7 @@ from pipeline.core.alerts.alert_rows import FAMILY as ALERT_FAMILY
 from pipeline.core.decoding.mapping.language.model import MappingError
 from pipeline.core.decoding.message_types import DecoderFunction, MessageTypes
 from pipeline.core.panes.group_sizes import commit_problem
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import Policy, format_policy, keeps_one_version, same_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.sizing import rollup_problem, state_problem

@@ -35,7 +35,7 @@ from pipeline.core.panes.firing import (
     first_waiting,
 )
 from pipeline.core.results.window_results import ResultRules
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.rate import phases_for
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, TableSchema

@@ -28,7 +28,7 @@ from pipeline.cloud.tables.schema_store import schema_of
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.notation.text import counted, plain
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.formats.files import RecordFile, ToPublish, open_records
 from pipeline.formats.lines import Original, Refusal, Remark

@@ -29,7 +29,7 @@ from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.events import SensorLocator
 from pipeline.core.queries.windows import tier_of
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.toml import document_of
 from pipeline.core.windows import parse_window
 from pipeline.serve import answers
@@ -96,7 +96,7 @@ async def schema(reads: TheReads) -> answers.SchemaJson:
         latest=found.latest is not None,
         rollups=[answers.RollupJson(**rollup_json(found, rollup)) for rollup in found.rollups],
         units=dict(found.units),
-        metadata_in_keys=found.keys.missing_metadata(KeyBindings()),
+        metadata_in_keys=found.key.missing_metadata(KeyBindings()),
         declared=document_of(found),
     )
 

@@ -15,7 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.alert_reader import KnownRules
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.scanning.row_reader import RowReader
-from pipeline.cloud.tables.known_retention import KnownRetention
+from pipeline.cloud.tables.retention_notes import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.schema.table_schema import TableSchema
 

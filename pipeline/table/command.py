@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import NoReturn
 
 import click
 
@@ -81,7 +80,7 @@ def apply(table: TableName, flags: SchemaFlags, dry_run: bool) -> None:
         click.echo(difference)
     if _apply(comparison):
         click.echo(f"table {table} changed: it has the requested schema now")
-        _tell_of_rollups(comparison)
+        _print_rollups(comparison)
     elif comparison.stored is None:  # another program stored the first schema
         _print_comparison(Comparison.of(table, flags))
     else:
@@ -170,8 +169,8 @@ def _print_created(table: TableName, schema: TableSchema) -> None:
         click.echo(f"split into {len(splits) + 1} tablets, at {splits[0].decode()} … {splits[-1].decode()}")
 
 
-def _tell_of_rollups(comparison: Comparison) -> None:
-    """Tells how the past of new and extended roll-ups is computed, if the table has any."""
+def _print_rollups(comparison: Comparison) -> None:
+    """Prints how the past of new and changed roll-ups is computed, if the table has rows."""
     known = comparison.stored.rollups if comparison.stored else ()
     new = [rollup.name for rollup in comparison.requested.rollups if rollup not in known]
     if new and schema_store.has_rows(comparison.table):
@@ -202,21 +201,23 @@ def _apply(comparison: Comparison) -> bool:
     """
     table = comparison.table
     if comparison.refusals:
-        _exit_refused(comparison)
-    own, changes = list[tables.Difference](), list[tables.Difference]()
-    for difference in comparison.families:
-        if not difference.left_alone:
-            (own if difference.family == SCHEMA_FAMILY else changes).append(difference)
+        for refusal in comparison.refusals:
+            click.echo(refusal, err=True)
+        click.echo(f"table {table} is unchanged", err=True)
+        if not schema_store.has_rows(table):
+            click.echo("It has no rows: you can delete it and create it again.", err=True)
+        sys.exit(1)
+    changes = [difference for difference in comparison.families if not difference.left_alone]
     if SCHEMA_FAMILY not in comparison.actual:
-        tables.apply(table, own)
-        own = []
+        tables.apply(table, [change for change in changes if change.family == SCHEMA_FAMILY])
+        changes = [change for change in changes if change.family != SCHEMA_FAMILY]
     # Before the families: if another program stores a schema first, they stay unchanged.
     before, after = comparison.read.text if comparison.read else None, schema_store.text_of(comparison.requested)
     rewrites = comparison.stored is None or bool(comparison.schema)
     if rewrites and not schema_store.replace_text(table, before, after):
         return False
     _note_retention(comparison)
-    if changes := own + changes:
+    if changes:
         try:
             tables.apply(table, changes)
         except ServerProblem:
@@ -227,15 +228,6 @@ def _apply(comparison: Comparison) -> bool:
     if added is not None and comparison.stored is not None and comparison.stored.latest is None:
         fill_newest(table, comparison.requested, added)
     return True
-
-
-def _exit_refused(comparison: Comparison) -> NoReturn:
-    for refusal in comparison.refusals:
-        click.echo(refusal, err=True)
-    click.echo(f"table {comparison.table} is unchanged", err=True)
-    if not schema_store.has_rows(comparison.table):
-        click.echo("It has no rows: you can delete it and create it again.", err=True)
-    sys.exit(1)
 
 
 def _note_retention(comparison: Comparison) -> None:

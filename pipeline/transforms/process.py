@@ -33,8 +33,7 @@ from pipeline.core.notation.times import to_datetime
 from pipeline.core.panes.grouped_readings import GroupedReadings, Kind, RawRows, kind_of
 from pipeline.core.rows.newest_row import NewestOfBundle
 from pipeline.core.rows.rows import EncodedRows
-from pipeline.core.schema.expiry import Expiry
-from pipeline.core.schema.retention import Retention
+from pipeline.core.schema.retention import Expiry, Retention
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import (
     coders,  # noqa: F401 (registers the coder of rows)

@@ -17,7 +17,7 @@ from pipeline.backfill.request import Backfill, Outcome
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.formats.values import EventMaker, FileColumns

@@ -22,7 +22,7 @@ from pipeline.core.events.event import Event, deserialized
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import aggregate_key, aggregate_row
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.statistics.window_stats import WindowStats

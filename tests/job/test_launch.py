@@ -15,7 +15,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_added_tiers, retention_of
 from pipeline.cloud.tables.schema_store import text_of, write_schema
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.gc_policies import format_policy, parse_policy
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema

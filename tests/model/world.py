@@ -27,8 +27,7 @@ from pipeline.core.events.event import LATEST_US, validate
 from pipeline.core.events.message import message_of, sensor_event
 from pipeline.core.panes.grouped_readings import GroupedReadings, start_of_readings
 from pipeline.core.rows.newest_row import NewestReadings, latest_key
-from pipeline.core.schema.changes import changes
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema, changes
 from pipeline.core.schema.gc_policies import parse_policy
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.table_schema import SchemaError, Tier

@@ -10,7 +10,7 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.work_list import work_key, work_row
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
 from pipeline.repair.request import Request

@@ -157,26 +157,6 @@ def test_an_unsafe_change_of_an_empty_table_has_a_way_out(name: TableName) -> No
     assert run("create", name, *TALL_FLAGS).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        (["--values", "float64"], "values"),
-        (["--raw-family", "r"], "metrics.raw"),
-        (["--meta-family", "m"], "metadata.meta"),
-        (["--stats-family", "s"], "tiers.1h"),
-        (["--tier", "15m=stats"], "tiers.1h"),
-    ],
-)
-def test_a_family_that_may_hold_rows_keeps_its_name(name: TableName, options: list[str], key: str) -> None:
-    """Another encoding, or a family's new name, would hide existing rows."""
-    run("create", name)
-    write(name, b"s#1")
-    result = run("apply", name, *options)
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"{key} is ")
-    assert read_schema(name) == TableSchema.for_new_table()
-
-
 def test_what_a_schema_has_collected_stays_lost(name: TableName) -> None:
     """Also if the table's policy was made longer first, so that only the schema changes."""
     run("create", name, "--gc", "raw=maxage=6h")
@@ -211,17 +191,6 @@ def test_a_tier_that_is_added_to_rows(name: TableName, tmp_path: Path) -> None:
     assert counted() == {"quarters": False, "hours": True, "days": True}
 
 
-def test_the_order_of_families_is_a_difference(name: TableName, tmp_path: Path) -> None:
-    """The first matching family takes a metric, so their order is part of the schema."""
-    text = "metrics = {{{}}}"
-    one, other = 'logs = ["log_*"]', 'raw = ["*"]'
-    run("create", name, "--schema", in_file(tmp_path, text.format(f"{one}, {other}")))
-    path = in_file(tmp_path, text.format(f"{other}, {one}"))
-    assert run("diff", name, "--schema", path).stdout == "schema: metrics is ['logs', 'raw'], wanted ['raw', 'logs']\n"
-    assert run("apply", name, "--schema", path).exit_code == 0
-    assert run("diff", name, "--schema", path).exit_code == 0
-
-
 def test_the_schemas_row_is_never_collected(name: TableName) -> None:
     """Its family never collects the schema; any other policy there is a difference."""
     run("create", name)
@@ -243,14 +212,3 @@ def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
         {"schema": "values", "actual": "text", "wanted": "float64", "safe": False},
         {"family": "raw", "actual": "maxage=90d", "wanted": "never", "safe": True},
     ]
-
-
-def test_diff_changes_nothing(name: TableName) -> None:
-    """A further family of the table is not a difference."""
-    create(name, raw="maxage=90d", extra="never")
-    assert run("diff", name).exit_code == 1
-    assert policies(name) == {"extra": "never", "raw": "maxage=90d"}
-    run("apply", name)
-    result = run("diff", name)
-    assert result.exit_code == 0
-    assert result.stdout == "family extra was not requested and is left alone\n"

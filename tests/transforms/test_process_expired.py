@@ -1,7 +1,7 @@
 import pytest
 
 from pipeline.core.events.event import validate
-from pipeline.core.schema.expiry import Expiry
+from pipeline.core.schema.retention import Expiry
 from pipeline.core.schema.toml import parse_schema
 from pipeline.transforms import process
 from pipeline.transforms.process import Expired

@@ -15,7 +15,7 @@ from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.reading.frames import AggregateRecords, GroupRecords, RawRecords
 from pipeline.cloud.scanning.row_reader import ReadAhead, RowReader
-from pipeline.cloud.tables.known_retention import KnownRetention
+from pipeline.cloud.tables.retention_notes import KnownRetention
 from pipeline.cloud.tables.schema_store import agreed_schema
 from pipeline.core.alerts.alert_rows import HISTORY, LATELY, AlertRecord, alert_key, alert_range, parse_alert_row
 from pipeline.core.answers.enough_data import LeastData, with_enough
@@ -60,7 +60,7 @@ from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LastHeard, LatestRecord, latest_range
 from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup, newest_first
 from pipeline.core.rows.rows import KeyRange, Row
-from pipeline.core.schema.declared import NOTHING_DECLARED, DeclaredSchema
+from pipeline.core.schema.changes import NOTHING_DECLARED, DeclaredSchema
 from pipeline.core.schema.retention import Retention
 from pipeline.core.schema.rollup import Rollup
 from pipeline.core.schema.table_schema import TableSchema, Tier

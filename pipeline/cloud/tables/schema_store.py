@@ -14,7 +14,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.cloud.tables.compared_cell import ComparedCell
 from pipeline.core.rows.rows import KeyRange, after_prefix
-from pipeline.core.schema.declared import NOTHING_DECLARED, DeclaredSchema
+from pipeline.core.schema.changes import NOTHING_DECLARED, DeclaredSchema
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, SchemaError, TableSchema
 from pipeline.core.schema.toml import format_schema, parse_schema
@@ -40,8 +40,7 @@ class Stored(NamedTuple):
 def read_stored(name: TableName) -> Stored | None:
     """Returns the schema that the table stores, with its text; None if it stores none.
 
-    Raises:
-        ServerProblem: the table does not exist, or stores a schema that is not valid.
+    Raises ServerProblem also for a schema that is not valid.
     """
     with RowReader.open(name) as reader:
         return _stored(reader)
@@ -66,8 +65,7 @@ def text_of(schema: TableSchema) -> bytes:
 def replace_text(name: TableName, before: bytes | None, after: bytes | None) -> bool:
     """Replaces the schema's text ``before`` by ``after``. None stands for no text.
 
-    Returns:
-        False, without a change, if the table stores another text than ``before`` by now.
+    Returns False, without a change, if the table stores another text than ``before`` by now.
     """
     return _cell(name).replace(before, after)
 

@@ -1,4 +1,4 @@
-"""Tells a running job whether its table is still the one that it was launched with.
+"""Checks for a running job whether its table is still the table that it was launched with.
 
 A table can be deleted and created again under a job. If the new one has families of the same names, Bigtable takes the
 job's rows, under keys that no reader of the new table looks for. So steps that write rows ask before a bundle ends.
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class AnotherTable(ServerProblem):
-    """A table is not the one that the job was launched with."""
+    """A table is not the table that the job was launched with."""
 
 
 class _Checks:
@@ -89,11 +89,7 @@ class TableGuard:
     def check_now(self, *, wait: bool = True) -> None:
         """Checks the table after something failed. Does nothing if the server does not answer.
 
-        Args:
-            wait: whether to wait for a check that goes on in another thread, perhaps as long as the server is away.
-
-        Raises:
-            AnotherTable: see :meth:`check`.
+        With ``wait``, waits for a check that goes on in another thread, perhaps as long as the server is away.
         """
         checks = self._checks
         if not checks.lock.acquire(blocking=wait):

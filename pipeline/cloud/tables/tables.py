@@ -13,14 +13,27 @@ from dataclasses import dataclass
 from google.api_core.exceptions import AlreadyExists, NotFound
 from google.cloud import bigtable
 from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
-from google.cloud.bigtable_admin_v2.types import CreateTableRequest, Table
+from google.cloud.bigtable_admin_v2.types import CreateTableRequest, GcRule, Table
 
 from pipeline.cloud.connection.emulators import BIGTABLE, check_emulator
 from pipeline.cloud.connection.errors import ServerProblem, explained
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.tables.gc_rules import from_rule, to_rule
 from pipeline.cloud.tables.schema_store import write_schema
-from pipeline.core.schema.gc_policies import Never, Policy, collected_after, format_policy, same_policy
+from pipeline.core.schema.gc_policies import (
+    MAX_POLICY_BYTES,
+    POLICY_TOO_LONG,
+    Intersection,
+    MaxAge,
+    MaxVersions,
+    Never,
+    Policy,
+    PolicyError,
+    Union,
+    collected_after,
+    format_policy,
+    same_policy,
+    simplified,
+)
 from pipeline.core.schema.table_schema import SCHEMA_FAMILY, TableSchema
 
 # A read is tried once, so it waits this long for an unreachable server.
@@ -70,10 +83,7 @@ def policies_of(schema: TableSchema) -> dict[str, Policy]:
 
 
 def find(name: TableName) -> dict[str, Policy] | None:
-    """Returns the policies of the table's families; None if the table does not exist.
-
-    Needs only the permission ``bigtable.tables.get``.
-    """
+    """Returns the policies of the table's families; None if there is no table. Needs only ``bigtable.tables.get``."""
     with _admin(name, resource=f"table {name}") as admin:
         try:
             table = admin.get_table(
@@ -95,11 +105,7 @@ def describe(name: TableName) -> dict[str, Policy]:
 def create(name: TableName, schema: TableSchema) -> bool:
     """Creates the table with its families and splits, and stores the schema in it.
 
-    Returns:
-        False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
-
-    Raises:
-        ServerProblem: also if the table was created but its schema could not be stored; the message tells so.
+    Returns False if another table exists there by now, or got another schema meanwhile; the table is left as it is.
     """
     if not create_bare(name, policies_of(schema), schema.key.split_keys(MAX_SPLITS)):
         return False
@@ -157,3 +163,49 @@ def _admin(name: TableName, *, resource: str) -> Iterator[BaseBigtableTableAdmin
     check_emulator(BIGTABLE)
     with explained(resource), bigtable.Client(project=name.project, admin=True).table_admin_client as client:
         yield client
+
+
+# Policies as rules of Bigtable's admin API
+
+
+def to_rule(policy: Policy) -> GcRule:
+    """Returns the rule for the policy's simplest form; the empty rule for ``Never``.
+
+    Raises PolicyError if the rule is too long for Bigtable.
+    """
+    rule = _rule(simplified(policy))
+    if GcRule.pb(rule).ByteSize() > MAX_POLICY_BYTES:
+        raise PolicyError(POLICY_TOO_LONG)
+    return rule
+
+
+def from_rule(rule: GcRule) -> Policy:
+    """Returns the policy of the rule, in its simplest form."""
+    return simplified(_policy(rule))
+
+
+def _rule(policy: Policy) -> GcRule:
+    match policy:
+        case Never():
+            return GcRule()
+        case MaxAge(age):
+            return GcRule(max_age=age)
+        case MaxVersions(versions):
+            return GcRule(max_num_versions=versions)
+        case Union(members):
+            return GcRule(union=GcRule.Union(rules=[_rule(member) for member in members]))
+        case Intersection(members):
+            return GcRule(intersection=GcRule.Intersection(rules=[_rule(member) for member in members]))
+
+
+def _policy(rule: GcRule) -> Policy:
+    match GcRule.pb(rule).WhichOneof("rule"):
+        case "max_age":
+            return MaxAge(rule.max_age)
+        case "max_num_versions":
+            return MaxVersions(rule.max_num_versions)
+        case "union":
+            return Union(tuple(map(_policy, rule.union.rules)))
+        case "intersection":
+            return Intersection(tuple(map(_policy, rule.intersection.rules)))
+    return Never()

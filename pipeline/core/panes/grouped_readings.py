@@ -32,7 +32,7 @@ from pipeline.core.events.dead_letter import RefusedRow
 from pipeline.core.events.event import Event
 from pipeline.core.rows.newest_row import is_latest_key
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row, read_rows, rows_bytes, rows_size
-from pipeline.core.schema.identity import BY_TIME, Identity
+from pipeline.core.schema.layouts import BY_TIME, Identity
 from pipeline.core.schema.rate import group_of, groups_for
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.member import Member, contradict, later, member_text

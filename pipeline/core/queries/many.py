@@ -45,7 +45,7 @@ from pipeline.core.rows.rows import (
     prefix_range,
     split_range,
 )
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.key_tokens import ReverseToken, SensorToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema, Tier
@@ -164,11 +164,11 @@ def event_parts(
     known = KeyBindings(None, None, query.metadata)
     if has_time_last(schema):
         for prefix in _prefixes(schema, sensors, known):
-            each = split_range(prefix_range(schema.keys.prefix(known, prefix)), points)
+            each = split_range(prefix_range(schema.key.prefix(known, prefix)), points)
             yield from (EventPart(query, keys) for keys in each)
     elif schema.key.time_first:
         # Parts of an event share the first time of their keys. If metadata is before it, each part reads all keys.
-        count = 1 if schema.keys.first_unknown(KeyBindings()) is not None else len(points) + 1
+        count = 1 if schema.key.first_unknown(KeyBindings()) is not None else len(points) + 1
         floor, length_us = schema.key.times[0].floor, query.end_us - query.start_us
         cuts = {floor(query.start_us + length_us * n // count) for n in range(1, count)}
         times = [query.start_us, *sorted(cut for cut in cuts if cut > query.start_us), query.end_us]
@@ -216,7 +216,7 @@ def blocks_of_part(
 
 def scanned(schema: TableSchema, metadata: Collection[str]) -> str:
     """Returns what a query of many sensors reads besides their rows; empty if nothing."""
-    first = schema.keys.first_unknown(KeyBindings(None, None, dict.fromkeys(metadata, "x")))
+    first = schema.key.first_unknown(KeyBindings(None, None, dict.fromkeys(metadata, "x")))
     if schema.key.time_first:
         return "row keys begin with the time: reading all rows of this time, also those of other sensors"
     if first is not None and not isinstance(first, SensorToken):
@@ -359,7 +359,7 @@ def _spread(values: Sequence[float], has: Sequence[bool]) -> Sequence[float | No
 
 def _prefixes(schema: TableSchema, sensors: Chosen, known: KeyBindings) -> list[str]:
     """Returns the starts of the sensors' ids, if keys begin with these."""
-    return sensors.prefixes if isinstance(schema.keys.first_unknown(known), SensorToken) else [""]
+    return sensors.prefixes if isinstance(schema.key.first_unknown(known), SensorToken) else [""]
 
 
 def _ranges(

@@ -23,7 +23,7 @@ from pipeline.core.rows.newest_row import (
 )
 from pipeline.core.rows.records import RawRecord, newest_first
 from pipeline.core.rows.rows import KeyRange
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.statistics.parts import At
@@ -208,7 +208,7 @@ def newest_events(
         on_foreign: receives rows that the schema does not write.
     """
     located: dict[tuple[tuple[str, str], ...], set[str]] = {}
-    if schema.keys.missing_metadata(KeyBindings()):
+    if schema.key.missing_metadata(KeyBindings()):
         for place in places(schema, read, on_foreign):
             located.setdefault(tuple(place.metadata.items()), set()).add(str(place.sensor_id))
     while some := list(islice(sensors, min(limit or _AT_A_TIME, _AT_A_TIME))):

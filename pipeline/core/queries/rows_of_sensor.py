@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pipeline.core.queries.reads import ForeignRow, OnForeign, ReadRows, RowSelection, raw_keys
 from pipeline.core.rows.newest_row import latest_range
 from pipeline.core.rows.rows import KeyRange, after_prefix, prefix_range
-from pipeline.core.schema.key_space import KeyBindings
+from pipeline.core.schema.key_template import KeyBindings
 from pipeline.core.schema.key_tokens import SensorToken
 from pipeline.core.schema.layouts import CellSelection
 from pipeline.core.schema.table_schema import TableSchema
@@ -53,11 +53,11 @@ def rows_of_sensor(
 
 def _raw_keys(schema: TableSchema, read: ReadRows, sensor_id: str, on_foreign: OnForeign) -> Iterator[bytes]:
     known = KeyBindings(sensor_id)
-    prefix = schema.keys.prefix(known)
-    unknown = schema.keys.first_unknown(known)
+    prefix = schema.key.prefix(known)
+    unknown = schema.key.first_unknown(known)
     unknown_at = schema.key.index_of_first_time if unknown is None else schema.key.parts.index(unknown)
     located = schema.key.index(SensorToken) < unknown_at
-    pattern = None if located else schema.keys.pattern_of_sensor(sensor_id)
+    pattern = None if located else schema.key.pattern_of_sensor(sensor_id)
     ranges = [prefix_range(prefix)] if prefix else raw_keys()
     for key_range in ranges:
         for row in read(RowSelection(key_range, _KEYS, pattern)):

@@ -24,8 +24,7 @@ from pipeline.core.queries.reads import (
 from pipeline.core.rows.aggregate_rows import AggregateKey
 from pipeline.core.rows.records import RawRecord
 from pipeline.core.rows.rows import KeyRange, Row, after_prefix, prefix_range
-from pipeline.core.schema.key_space import KeyBindings
-from pipeline.core.schema.key_template import KeyTemplate, RawKey
+from pipeline.core.schema.key_template import KeyBindings, KeyTemplate, RawKey
 from pipeline.core.schema.key_tokens import (
     MetadataToken,
     MetricToken,
@@ -93,7 +92,7 @@ def raw_ranges(schema: TableSchema, sensors: Collection[str] | None) -> list[Key
     """Returns the key ranges of these sensors' raw rows, one per sensor if keys allow it; None for all sensors."""
     if sensors is None or not _found_by_sensor(schema.key):
         return [EVERYTHING]
-    return [prefix_range(schema.keys.prefix(KeyBindings(sensor_id))) for sensor_id in sorted(sensors)]
+    return [prefix_range(schema.key.prefix(KeyBindings(sensor_id))) for sensor_id in sorted(sensors)]
 
 
 def intersection(one: KeyRange, other: KeyRange) -> KeyRange | None:
@@ -131,7 +130,7 @@ def events_within(
     if selection.times_us and selection.times_us[0] >= selection.times_us[1]:
         return  # the span lies between two milliseconds, and times are stored in milliseconds
     pattern = (
-        schema.keys.pattern_of(KeyBindings(next(iter(span.sensors))))
+        schema.key.pattern_of(KeyBindings(next(iter(span.sensors))))
         if span.sensors and len(span.sensors) == 1
         else None
     )

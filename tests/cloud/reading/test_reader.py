@@ -9,7 +9,7 @@ from pipeline.cloud.reading.reader import NOTHING_DECLARED, ForeignRowProblem, S
 from pipeline.core.events.event import LATEST_US, Event
 from pipeline.core.rows.records import AggregateRecord, MetricSummary, RawRecord
 from pipeline.core.rows.rows import Cell, Row
-from pipeline.core.schema.declared import DeclaredSchema
+from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.core.schema.toml import parse_schema
 from pipeline.core.windows import HOURLY

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.reading_columns import event_key, time_of_key
 from pipeline.core.events.event import Event
 from pipeline.core.panes.grouped_readings import GroupedReadings, read_group_readings, start_of_readings
-from pipeline.core.schema.identity import Identity
+from pipeline.core.schema.layouts import Identity
 from pipeline.core.schema.rate import Rate, group_of, groups_for, groups_of_batch
 from pipeline.core.windows import HOURLY, parse_window
 
