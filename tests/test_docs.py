@@ -231,7 +231,7 @@ def test_every_name_of_the_glossary():
 def test_the_readme_is_short():
     """The README fits on a few screens, and leaves the list of pages to the index."""
     readme = (ROOT / "README.md").read_text()
-    assert len(readme.splitlines()) <= 120
+    assert len(readme.splitlines()) <= 135
     assert "](docs/README.md)" in readme
 
 

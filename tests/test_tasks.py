@@ -1,6 +1,7 @@
 """Runs the commands of the pages that are tasks, as they are on the page, against the emulators."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,11 +19,13 @@ from pipeline.cloud.pubsub.publisher import Publisher
 from pipeline.cloud.pubsub.subscriber import subscriber_client
 from pipeline.cloud.reading.reader import SensorTable
 from pipeline.cloud.tables import tables
+from pipeline.core.decoding.dry_decode import Trials
+from pipeline.core.decoding.message_types import MappedType
 from pipeline.core.events.dead_letter import REPLAYS, dead_letter
 from pipeline.core.events.event import Event
 from pipeline.core.events.message import Message, decode, sensor_event
 from pipeline.core.events.reasons import BadData, Reason
-from pipeline.core.notation.times import from_datetime, parse_time
+from pipeline.core.notation.times import format_time, from_datetime, parse_time
 from pipeline.core.schema.table_schema import TableSchema
 from tests.quotes import rows_of_the_event
 from tests.support.lasting import lasting
@@ -88,6 +91,23 @@ def test_mend_a_message(pubsub: str, tmp_path: Path) -> None:
         assert table.latest("hall-2").metadata == {"serial": "0012"}
 
 
+def on_path() -> dict[str, str]:
+    """Returns the environment after ``source .venv/bin/activate``."""
+    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+
+
+def test_the_readme_maps() -> None:
+    """The README's mapping makes an event of the message that it names."""
+    section = (ROOT / "README.md").read_text().split("**Your own messages**")[1]
+    (message,) = re.findall(r"^`(\{.*\})`", section, re.MULTILINE)
+    (mapping,) = re.findall(r"^```toml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    trials = Trials([MappedType("report.toml", mapping)], None)
+    trial = trials.of(Message(message.encode(), {}, "", datetime.now(UTC)), 10**16)
+    assert [(event.sensor_id, format_time(event.event_time_us), event.readings) for event in trial.events] == [
+        ("balloon-7", "2026-02-17T10:30:00.500Z", {"temperature": 23.5})
+    ]
+
+
 @pytest.mark.usefixtures("in_checkout")
 def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
     """The README's reads of the event that it shows, from the command line and from Python, print what it quotes."""
@@ -103,7 +123,7 @@ def test_the_readme_reads(bigtable: str, tmp_path: Path) -> None:
         if language:
             command = ["bash", "-e"] if language == "sh" else [sys.executable]
             done = subprocess.run(
-                command, input=code, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+                command, input=code, cwd=tmp_path, env=on_path(), capture_output=True, text=True, timeout=60, check=True
             )
             assert [line.rstrip() for line in done.stdout.splitlines() if line.strip()] == printed.splitlines()
 
