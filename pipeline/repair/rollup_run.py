@@ -25,7 +25,7 @@ from pipeline.core.completion.auditable_windows import Bounds, SkippedWindows, e
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.queries.sweeps import Span
-from pipeline.core.rollups.audit import WrongGroup
+from pipeline.core.rollups.comparison import WrongGroup
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.rows.rows import prefix_range, split_range

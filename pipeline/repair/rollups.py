@@ -21,11 +21,10 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import Extent
 from pipeline.core.queries.reads import ForeignRow, RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, window_rows
-from pipeline.core.rollups.audit import WrongGroup, audit_group
+from pipeline.core.rollups.comparison import WrongGroup, audit_group, same_sums
 from pipeline.core.rollups.contributions import NOTHING, Contributions
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import NEWEST, NO_MEMBERS, Members, ShardWindow, parts_in, parts_of
-from pipeline.core.rollups.rollup_differences import same_sums
 from pipeline.core.rows.aggregate_rows import AggregateKey, aggregate_range, parse_aggregate_key
 from pipeline.core.rows.rollup_rows import (
     PARTS,

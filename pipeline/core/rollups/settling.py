@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from pipeline.core.queries.reads import ReadRows
+from pipeline.core.rollups.comparison import same_sums
 from pipeline.core.rollups.contributions import NOTHING, Contribution, Contributions, is_contribution, texts_in
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import (
@@ -33,7 +34,6 @@ from pipeline.core.rollups.levels import (
     parts_of,
     rows_of,
 )
-from pipeline.core.rollups.rollup_differences import same_sums
 from pipeline.core.rows.aggregate_rows import aggregate_key
 from pipeline.core.rows.rollup_rows import FAMILY, LEFT, PARTS, Versioned, versioned_row, versions_in
 from pipeline.core.rows.rows import EncodedRow, EncodedRows, Row

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipeline.core.rollups.audit import audit_group
+from pipeline.core.rollups.comparison import audit_group
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import (
     GroupWindow,
@@ -283,7 +283,7 @@ def test_an_audit_of_groups(seed):
     ):  # fmt: skip
         spoil()
         ((value, wrong),) = audit(table).items()
-        assert (value, wrong.problem) == ("north", problem)
+        assert (value, wrong.record(SCHEMA.tiers)["problem"]) == ("north", problem)
         mend(table, wrong)
         assert audit(table) == {}
         assert_right(table)
