@@ -19,7 +19,8 @@ from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.core.completion.audit import Extent
-from pipeline.core.queries.reads import ForeignRow, RowSelection, in_batches
+from pipeline.core.completion.neighbours import leave_out
+from pipeline.core.queries.reads import RowSelection, in_batches
 from pipeline.core.queries.sweeps import Span, window_rows
 from pipeline.core.rollups.comparison import WrongGroup, audit_group, same_sums
 from pipeline.core.rollups.contributions import NOTHING, Contributions
@@ -187,7 +188,7 @@ class _ReadRowsFn(TableReadingFn):
             Span(first_us, end_us),
             lambda key: parse_aggregate_key(of_tier.window, key),
             lambda *windows: aggregate_range(of_tier.window, *windows),
-            ignore,
+            leave_out,
         )
         for (sensor_id, start_us), row in rows:
             window = contributions.stats_of(row)
@@ -231,13 +232,9 @@ class _ReadRowsFn(TableReadingFn):
             return KeyRange(*(rollup_key(window, task.name, value, each, task.kind) for each in (first, last)))
 
         for (value, at_us), row in window_rows(
-            self._read, NEWEST, task.keys[0], Span(start_us, end_us), parse, range_of, ignore
+            self._read, NEWEST, task.keys[0], Span(start_us, end_us), parse, range_of, leave_out
         ):
             yield TaggedOutput(_STORED, ((tier, at_us, task.name, value), (task.kind, row)))
-
-
-def ignore(_: ForeignRow) -> None:
-    """Leaves out another program's row."""
 
 
 class _ComparingFn(SettlingFn):

@@ -35,7 +35,7 @@ from pipeline.core.statistics.window_stats import split_qualifier
 from pipeline.job import bounded
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import Claim, ListedWindow, list_windows
-from pipeline.repair.longer import WindowsAbove
+from pipeline.repair.following import FollowWindows, ListUntouched, RewriteWindows, WindowsAbove, changed_of_finding
 from pipeline.repair.newest import AuditNewest, newest_keys
 from pipeline.repair.report import (
     WriteReport,
@@ -52,8 +52,7 @@ from pipeline.repair.report import (
 from pipeline.repair.request import Request
 from pipeline.repair.scan import MOST_SUSPECTS, Scanned, SensorScan
 from pipeline.repair.scope import MOST_LISTED, RepairScope, Slice, narrowed, spans_of
-from pipeline.repair.settling import FindWrongAround, SettleRepaired, rolled_up_tiers
-from pipeline.repair.transforms import LOOKBACK_US, FindWrongWindows, ListUntouched, ReadTask, RewriteWindows
+from pipeline.repair.transforms import LOOKBACK_US, FindWrongWindows, ReadTask
 from pipeline.transforms import metrics
 
 _MOST_PASSES = 5  # passes over a slice whose windows keep changing
@@ -286,14 +285,25 @@ def _inspect(
         found = pipeline | "FindWrongWindows" >> FindWrongWindows(
             request.table, scope.schema, part.extents, part.spans, tasks, scope.retention
         )
-        following = request.table, scope.schema, scope.retention, longer, part.extents, part.spans
+        tiers = scope.schema.tiers
+        rolled_up = frozenset(
+            n for n, each in enumerate(tiers) if request.rolls_up and scope.schema.rollups_of(each.window)
+        )
         if request.dry_run:
-            changed = found.wrong
-            around = found.wrong | "FindWrongAround" >> FindWrongAround(*following)
+            changed = found.wrong | "ToRewrite" >> beam.Map(changed_of_finding, tiers)
         else:
-            rolled_up = rolled_up_tiers(scope.schema) if request.rolls_up else frozenset[int]()
             changed = found.wrong | "RewriteWindows" >> RewriteWindows(request.table, rolled_up, longer, column)
-            around = changed | "SettleRepaired" >> SettleRepaired(*following, column, rolled_up)
+        around = changed | "FollowWindows" >> FollowWindows(
+            request.table,
+            scope.schema,
+            scope.retention,
+            longer,
+            part.extents,
+            part.spans,
+            column,
+            rolled_up,
+            request.dry_run,
+        )
         lines = (
             found.wrong | "ToJson" >> beam.Map(line_of),
             around | "AroundToJson" >> beam.Map(line_of_longer),

@@ -37,7 +37,7 @@ from pipeline.core.schema.table_schema import TableSchema, Tier
 from pipeline.job.flag_values import BadFlag
 from pipeline.job.settings import runs_here
 from pipeline.repair.claims import ListedWindow
-from pipeline.repair.longer import WindowsAbove
+from pipeline.repair.following import WindowsAbove
 from pipeline.repair.request import Request
 
 MOST_LISTED = 20_000

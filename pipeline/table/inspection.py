@@ -289,12 +289,12 @@ def _kind(tier: Tier) -> str:
 
 def _lacks_member_alone(finding: Finding) -> bool:
     """Whether a row is right, but was written without the metadata that roll-ups group by."""
-    return all(each.statistic == MEMBER and each.stored is None for each in finding.differences)
+    return all(each.column == MEMBER and each.stored is None for each in finding.differences)
 
 
 def _shown_finding(finding: Finding) -> str:
     first, *others = finding.differences
     stored = "missing" if first.stored is None else first.stored
-    recomputed = "nothing" if first.recomputed is None else first.recomputed
+    recomputed = "nothing" if first.right is None else first.right
     more = f" (and {len(others)} more)" if others else ""
-    return f"{shown_key(finding.key)}: {first.statistic} is {stored}, but {recomputed} by its raw rows{more}"
+    return f"{shown_key(finding.key)}: {first.column} is {stored}, but {recomputed} by its raw rows{more}"

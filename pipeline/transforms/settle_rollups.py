@@ -10,11 +10,9 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints import KV
 
 from pipeline.cloud.connection.names import TableName
-from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.rollups.group_rules import Group, GroupRules
 from pipeline.core.rollups.levels import GroupWindow, ShardWindow
 from pipeline.core.rollups.settling import RollupSettling
-from pipeline.core.rows.rows import EncodedRows
 from pipeline.core.schema.rate import group_of
 from pipeline.core.schema.table_schema import TableSchema
 from pipeline.transforms import metrics
@@ -96,13 +94,7 @@ class SettlingFn(TableReadingFn):
     def setup(self) -> None:
         super().setup()
         self._rules = GroupRules(self._schema)
-        self._rewriter: Rewriter | None = None
-        self._settling = RollupSettling(self._rules, self._read, self._write)
-
-    def _write(self, rows: EncodedRows) -> None:
-        if self._rewriter is None:
-            self._rewriter = self._connections.enter_context(Rewriter.open(self._name))
-        self._rewriter.write(rows)
+        self._settling = RollupSettling(self._rules, self._read, lambda rows: self._writer.write(rows))
 
 
 @beam.typehints.with_output_types(GroupKey)
