@@ -35,7 +35,7 @@ from pipeline.core.schema.table_schema import SchemaError, Tier
 from pipeline.core.windows import parse_window, sources, tier_problem
 from pipeline.job import checks
 from pipeline.job.settings import Target, parse_flags, settings_of
-from pipeline.repair import claims, following, report, scope
+from pipeline.repair import following, report, scope
 from pipeline.repair import run as repair
 from pipeline.repair import scan as scanning
 from pipeline.repair import transforms as repairing
@@ -114,7 +114,7 @@ class World(Judge):
         )
         patches = [
             *((module, "RowReader", rows) for module in (reading, scope, repair, scanning)),
-            *((module, "Rewriter", rows) for module in (backfilling, claims, reading)),
+            *((module, "Rewriter", rows) for module in (backfilling, repair, reading)),
             *((module, "now_us", lambda: self.now_us) for module in (backfilling, repairing, following)),
             *((module, "time", clock) for module in (retention_notes, checks, repair, scope, scanning)),
             *((module, "tables", of_tables) for module in (checks, scope)),

@@ -13,9 +13,8 @@ from pipeline.core.completion.work_list import work_key, work_row
 from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
-from pipeline.repair.request import Request
 from pipeline.repair.run import carry_out
-from pipeline.repair.scope import scope_of
+from pipeline.repair.scope import Request, scope_of
 from tests.repair.tables import DAY, HOURLY, T, events, raw_rows, table_of
 from tests.support.bare_tables import rows_of, write
 from tests.support.google_cloud import BUCKET, submitting_to_dataflow
