@@ -47,7 +47,7 @@ COMMANDS = {
     "dead-letters": Tool(
         "Keep right", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
-    "forget": Tool("Keep right", "pipeline.forget.command:forget", "Remove every row of a sensor."),
+    "forget": Tool("Keep right", "pipeline.forget:forget", "Remove every row of a sensor."),
     "repair": Tool("Keep right", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 

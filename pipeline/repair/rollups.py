@@ -376,7 +376,7 @@ class _ReadRowsFn(TableReadingFn):
 
 class _ComparingFn(SettlingFn):
     def __init__(self, name: TableName, schema: TableSchema, *, writes: bool, waits: bool) -> None:
-        super().__init__(name, schema)
+        super().__init__(name, schema, less=True)
         self._writes, self._waits = writes, waits
 
 
@@ -420,7 +420,7 @@ class _CompareShardsFn(_ComparingFn):
 
     def _settle(self) -> Iterator[Any]:
         waiting, self._waiting = self._waiting, {}
-        self._settling.members(waiting, less=True)
+        self._settling.members(waiting)
         for of, members in self._settling.stored(waiting).items():
             yield from self._parts(of, members)
 
@@ -467,8 +467,8 @@ class _CompareGroupsFn(_ComparingFn):
         for wrong in waiting:
             for shard in wrong.shards:
                 shards[ShardWindow(*wrong.of[:2], shard)].append(wrong.of.group)
-        self._settling.parts(shards, resets=True)
-        self._settling.groups([wrong.of for wrong in waiting], resets=True)
+        self._settling.parts(shards)
+        self._settling.groups([wrong.of for wrong in waiting])
         self._written.inc(sum(bool(wrong.columns) for wrong in waiting))
 
 

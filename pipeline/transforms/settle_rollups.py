@@ -47,7 +47,7 @@ class SettleRollups(beam.PTransform):
     Args:
         name: the table's name.
         schema: the table's schema, with roll-ups.
-        less: whether the windows may count less than before; see :meth:`RollupSettling.members`.
+        less: whether the windows may count less than before; see :class:`RollupSettling`.
     """
 
     name: TableName
@@ -85,25 +85,22 @@ class SettlingFn(TableReadingFn):
     Args:
         name: the table.
         schema: the table's schema.
+        less: whether rows may count less than before.
     """
 
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
         super().__init__(name, RETRY_S)
-        self._schema = schema
+        self._schema, self._less = schema, less
 
     def setup(self) -> None:
         super().setup()
         self._rules = GroupRules(self._schema)
-        self._settling = RollupSettling(self._rules, self._read, lambda rows: self._writer.write(rows))
+        self._settling = RollupSettling(self._rules, self._read, lambda rows: self._writer.write(rows), less=self._less)
 
 
 @beam.typehints.with_output_types(GroupKey)
 class _SettleShardFn(SettlingFn):
     """Settles shards, and yields the groups that are due."""
-
-    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
 
     def start_bundle(self) -> None:
         self._waiting: dict[ShardWindow, list[str]] = {}
@@ -122,16 +119,15 @@ class _SettleShardFn(SettlingFn):
 
     def _settle(self) -> Iterator[GroupKey]:
         waiting, self._waiting, self._sensors = self._waiting, {}, 0
-        groups = self._settling.members(waiting, less=self._less)
-        self._settling.parts(groups, resets=self._less)
+        groups = self._settling.members(waiting)
+        self._settling.parts(groups)
         for (tier, start_us, _), of_shard in groups.items():
             yield from ((tier, start_us, *group) for group in of_shard)
 
 
 class _SettleGroupFn(SettlingFn):
     def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
+        super().__init__(name, schema, less=less)
         self._written = metrics.counter(metrics.ROLLUP_ROWS)
 
     def start_bundle(self) -> None:
@@ -145,7 +141,7 @@ class _SettleGroupFn(SettlingFn):
     def finish_bundle(self) -> None:
         """Settles what is waiting."""
         waiting, self._waiting = self._waiting, []
-        self._settling.groups(waiting, resets=self._less)
+        self._settling.groups(waiting)
         self._written.inc(len(waiting))
 
 
