@@ -12,12 +12,13 @@ import click
 from pipeline.cli.console import err, print_json_line, progress_bar, report_foreign_rows
 from pipeline.cli.options import AskedRange, Parsed, asked_range_options, schema_options, table_options
 from pipeline.cloud.connection.names import TableName
-from pipeline.core.completion.audit import FOREIGN, TOO_WIDE
-from pipeline.core.completion.auditable_windows import (
+from pipeline.core.completion.audit import (
     COLLECTED,
     COLLECTED_ROWS,
+    FOREIGN,
     KEPT_NO_LONGER,
     OPEN,
+    TOO_WIDE,
     UNSURE,
     SkippedWindows,
 )

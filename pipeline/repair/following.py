@@ -14,8 +14,19 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Replacement
-from pipeline.core.completion.audit import Extent, Finding, Recomputed, StoredRow, Untouched, finding_of
-from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, KEPT_NO_LONGER, OPEN, UNSURE, Bounds
+from pipeline.core.completion.audit import (
+    COLLECTED_ROWS,
+    KEPT_NO_LONGER,
+    OPEN,
+    UNSURE,
+    Bounds,
+    Extent,
+    Finding,
+    Recomputed,
+    StoredRow,
+    Untouched,
+    finding_of,
+)
 from pipeline.core.completion.neighbours import leave_out
 from pipeline.core.completion.work_list import parse_work_key, work_range, work_range_of, work_row
 from pipeline.core.queries.reads import ForeignRow
@@ -45,7 +56,6 @@ class WindowsAbove:
     """The longer windows of a table, and which of them a repair audits.
 
     Attributes:
-        tiers: the table's tiers, shortest first.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
         from_us: the start from which windows certainly have all rows of their source, by tier.
         audited: the windows that the repair computes from raw rows, in spans of time, by tier.
@@ -119,9 +129,6 @@ class Changed(NamedTuple):
     """A window that was rewritten, or is listed.
 
     Attributes:
-        sensor_id: the sensor.
-        tier: the tier's index.
-        start_us: the start.
         rewritten: whether it was rewritten.
         cells: the cells that a dry run would have written; None if the table has them.
         right: whether its row is right by then; if not, a longer window must not count less of it than before.
@@ -147,7 +154,6 @@ class RewriteWindows(beam.PTransform):
     If others follow, roll-ups or longer windows, the window is on the work list then.
 
     Args:
-        table: the table's name.
         rolled_up: the indexes of the tiers whose windows are rolled up.
         longer: the longer windows.
         listing: the column by which windows are listed.
@@ -187,15 +193,11 @@ class FollowWindows(beam.PTransform):
     finds nothing wrong when it is run again. A dry run writes nothing.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
-        retention: the retention of the table's cells.
         longer: the longer windows around those that the repair audits.
         extents: the windows that this part of the repair audits.
         spans: the spans of these windows.
         listing: the column by which rewritten windows are listed.
         rolled_up: the indexes of the tiers whose roll-ups are settled.
-        dry_run: whether to write nothing.
     """
 
     table: TableName

@@ -70,12 +70,9 @@ class AuditNewest(beam.PTransform):
     around these are right. Has no output.
 
     Args:
-        table: the table's name.
         schema: the table's schema, with a family of newest readings.
-        retention: the retention of the table's cells.
         spans: the spans whose raw rows are read, of windows that no job writes any longer.
         keys: the keys of the rows to compare, in parts.
-        dry_run: whether to write nothing.
     """
 
     table: TableName

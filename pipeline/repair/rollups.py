@@ -30,8 +30,7 @@ from pipeline.cloud.connection.key_ranges import Sample, sampled_keys, split_poi
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.tables.retention_notes import retention_of
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.auditable_windows import Bounds, SkippedWindows, extents_of, lateness_of
+from pipeline.core.completion.audit import Bounds, Extent, SkippedWindows, extents_of, lateness_of
 from pipeline.core.completion.neighbours import leave_out
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
@@ -107,11 +106,9 @@ class RollupScope:
     """The windows of a repair of roll-ups.
 
     Attributes:
-        schema: the table's schema.
         extents: the windows, of the tiers that have roll-ups.
         skipped: the windows to skip.
         slices: spans of time, one pipeline each.
-        samples: sampled row keys of the table.
         recomputable_us: the start from which windows have all their raw rows, by the index of the tier.
     """
 
@@ -246,8 +243,6 @@ class AuditRollups(beam.PTransform):
     """Audits roll-ups: from the start of a pipeline to a :class:`WrongGroup` for each wrong window of a group.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
         tasks: the rows to read.
         recomputable_us: the start from which windows have all their raw rows, by the index of the tier.
         writes: whether wrong rows are settled.

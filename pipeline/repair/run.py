@@ -167,9 +167,7 @@ class _RepairRun:
     """One run of a repair.
 
     Args:
-        request: the requested repair.
         scope: the windows to audit, and the slices.
-        options: Beam's options.
         folder: a temporary folder on this machine.
     """
 

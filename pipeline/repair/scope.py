@@ -16,10 +16,10 @@ from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.cloud.tables import tables
 from pipeline.cloud.tables.retention_notes import record_losses, retention_of
 from pipeline.cloud.tables.schema_store import schema_of
-from pipeline.core.completion.audit import Extent
-from pipeline.core.completion.auditable_windows import (
+from pipeline.core.completion.audit import (
     IN_FLIGHT,
     Bounds,
+    Extent,
     SkippedWindows,
     bounds_of,
     chains_of,
@@ -54,13 +54,11 @@ class Request:
     """The requested repair.
 
     Args:
-        table: the table's name.
         declared: the schema that the flags declare.
         start_us: the start of the range of windows; ignored with ``listed``.
         end_us: the end of the range.
         sensors: the sensors to repair; None for all.
         listed: whether to repair the windows of the work list instead of a time range.
-        dry_run: whether to write nothing.
         force: whether to include windows that may be partly collected, or that a job may still write.
         allowed_lateness: the allowed lateness of the job that writes the table; zero if no job is running.
         late_firing: the late firing interval of that job.
@@ -111,7 +109,7 @@ class Slice(NamedTuple):
 
     Attributes:
         extents: the windows to audit, of tiers that nest: see
-            :func:`pipeline.core.completion.auditable_windows.chains_of`.
+            :func:`pipeline.core.completion.audit.chains_of`.
         spans: the spans to read.
     """
 
@@ -124,14 +122,11 @@ class RepairScope:
     """The windows of a repair, divided into slices.
 
     Attributes:
-        schema: the table's schema.
         extents: the windows to audit, shortest tier first.
         skipped: the windows to skip.
         listed: the requested windows that are on the work list.
         slices: the work of each pipeline.
-        samples: sampled row keys of the table.
         bounds: the bounds of the windows to repair, by tier; None for no bounds.
-        retention: the retention of the table's cells.
         foreign: rows with a work list's prefix that are no entries of it.
         longer: the longer windows around the audited ones.
         in_flight_from_us: windows that a job has listed since then may have a pane on its way, and stay listed.

@@ -106,12 +106,9 @@ class FindWrongWindows(beam.PTransform):
     """Audits a table: from the start of a pipeline to :class:`AuditOutputs`.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
         extents: the windows to audit, the shortest tier first, the last tier with whole windows of all others.
         spans: the spans to read, with all raw rows and aggregate rows of these windows.
         tasks: the same rows in parts, to read in parallel.
-        retention: the retention of the table's cells.
     """
 
     table: TableName

@@ -11,8 +11,16 @@ from pipeline.cloud.connection.key_ranges import sampled_keys
 from pipeline.cloud.scanning.row_reader import RowReader, row_filter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredRow, audit
-from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
+from pipeline.core.completion.audit import (
+    Audited,
+    Finding,
+    Recomputed,
+    StoredRow,
+    audit,
+    bounds_of,
+    chains_of,
+    extents_of,
+)
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.reads import ForeignRow, RowSelection

@@ -83,8 +83,6 @@ class SettlingFn(TableReadingFn):
     """Reads and writes the rows of roll-ups.
 
     Args:
-        name: the table.
-        schema: the table's schema.
         less: whether rows may count less than before.
     """
 

@@ -25,8 +25,6 @@ class Neighbours:
 
     Args:
         schema: the table's schema; it finds sensors.
-        retention: the table's retention.
-        read: reads the table's rows.
         lookback_us: the time before a window of which raw rows are read, with or without aggregate rows.
     """
 

@@ -60,9 +60,6 @@ class RollupSettling:
     """Settles roll-ups.
 
     Args:
-        rules: the table's roll-ups.
-        read: reads rows.
-        write: writes rows.
         less: whether rows may count less than before. Otherwise, what counts more is another writer's.
     """
 

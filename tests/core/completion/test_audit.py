@@ -106,17 +106,19 @@ def test_columns_that_should_not_be_there():
     assert found[2:] == [WrongColumn("odd", "\\xff", None), WrongColumn("sum_ghost", 7.0, None)]
 
 
-def test_an_overflow_is_no_difference_to_itself():
-    """Two infinite sums agree, whatever the order of addition."""
-    given_values = [1.7e308, 1.7e308, -1.0]
-    assert list(differences(recomputed_of(given_values), stored_of(given_values[::-1]), HOURS, T)) == []
+SMALLEST = [number % 7 * LEAST for number in range(1000)]
 
 
-def test_the_smallest_doubles():
-    """The deviation of the smallest doubles is rounded at every step and is still accepted."""
-    given_values = [number % 7 * LEAST for number in range(1000)]
-    stored = stored_of(sorted(given_values))
-    assert stored["stddev_t"] != stored_of_stats(recomputed_of(given_values).stats)["stddev_t"]
+@pytest.mark.parametrize(
+    ("given_values", "stored"),
+    [
+        pytest.param([GREATEST, 1.0, -1.0], stored_of([GREATEST, 1.0, -1.0]) | {"sum_t": b"inf"}, id="one is infinite"),
+        pytest.param(SMALLEST, stored_of(sorted(SMALLEST)), id="a deviation that is rounded at every step"),
+    ],
+)
+def test_what_depends_on_the_order_at_the_edges(given_values, stored):
+    """Near the greatest and the smallest double, any order of addition is correct."""
+    assert stored != stored_of_stats(recomputed_of(given_values).stats)
     assert list(differences(recomputed_of(given_values), stored, HOURS, T)) == []
 
 
@@ -133,12 +135,6 @@ def test_a_mean_over_time_of_the_smallest_doubles():
     for value, agrees in ((mean + LEAST, True), (mean + 100 * LEAST, False)):
         changed = stored | {"time_weighted_mean_t": format_value(value)}
         assert (list(differences(recomputed, changed, tier, T)) == []) is agrees
-
-
-def test_an_overflow_in_one_order_only():
-    """Near the greatest double, a sum is infinite in one order of addition and finite in another. Both are correct."""
-    given_values = [GREATEST, 1.0, -1.0]
-    assert list(differences(recomputed_of(given_values), stored_of(given_values) | {"sum_t": b"inf"}, HOURS, T)) == []
 
 
 @pytest.mark.parametrize(
