@@ -22,7 +22,7 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.writing.rewriter import Rewriter
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import time_of_key
-from pipeline.core.completion.auditable_windows import lateness_of
+from pipeline.core.completion.audit import lateness_of
 from pipeline.core.completion.stored_windows import Completed, SensorStart, counts_exactly
 from pipeline.core.completion.work_list import BACKFILLED, encoded_work_rows, listing
 from pipeline.core.events.event import MAX_FUTURE_US, Event

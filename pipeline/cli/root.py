@@ -47,7 +47,7 @@ COMMANDS = {
     "dead-letters": Tool(
         "Maintain", "pipeline.dead_letters.command:dead_letters", "Look at dead letters, replay or export them."
     ),
-    "forget": Tool("Maintain", "pipeline.forget.command:forget", "Remove every row of a sensor."),
+    "forget": Tool("Maintain", "pipeline.forget:forget", "Remove every row of a sensor."),
     "repair": Tool("Maintain", "pipeline.repair.command:repair", "Recompute aggregates from their raw rows."),
 }
 

@@ -13,8 +13,7 @@ from apache_beam.io.textio import WriteToText
 from apache_beam.pvalue import PCollection
 
 from pipeline.cloud.connection.errors import ServerProblem
-from pipeline.core.completion.audit import FOREIGN, Finding, Untouched
-from pipeline.core.completion.auditable_windows import COLLECTED_ROWS, OPEN, UNSURE
+from pipeline.core.completion.audit import COLLECTED_ROWS, FOREIGN, OPEN, UNSURE, Finding, Untouched
 from pipeline.core.notation.text import json_line
 from pipeline.core.notation.times import parse_time
 from pipeline.core.rows.aggregate_rows import AggregateKey

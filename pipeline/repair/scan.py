@@ -59,9 +59,6 @@ class SensorScan:
     """A scan of all windows in a span.
 
     Args:
-        table: the table's name.
-        schema: the table's schema.
-        retention: the retention of the table's cells.
         extents: the windows, shortest tier first, the last tier with whole windows of all others.
         span: the span of these windows.
         listed: the longest windows that are suspect anyway, by sensor.

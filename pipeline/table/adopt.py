@@ -24,8 +24,16 @@ from pipeline.cloud.tables import schema_store, tables
 from pipeline.cloud.tables.retention_notes import record_added_tiers, tiers_without_rows
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.accumulation.reading_columns import event_key
-from pipeline.core.completion.audit import Audited, Finding, Recomputed, StoredRow, audit
-from pipeline.core.completion.auditable_windows import bounds_of, chains_of, extents_of
+from pipeline.core.completion.audit import (
+    Audited,
+    Finding,
+    Recomputed,
+    StoredRow,
+    audit,
+    bounds_of,
+    chains_of,
+    extents_of,
+)
 from pipeline.core.notation.text import counted
 from pipeline.core.notation.times import format_time
 from pipeline.core.queries.reads import ForeignRow, RowSelection, raise_foreign, raw_keys, skip_scan
@@ -311,15 +319,15 @@ def _kind(tier: Tier) -> str:
 
 def _lacks_only_member(finding: Finding) -> bool:
     """Whether a row is right, but was written without the metadata that roll-ups group by."""
-    return all(each.statistic == MEMBER and each.stored is None for each in finding.differences)
+    return all(each.column == MEMBER and each.stored is None for each in finding.differences)
 
 
 def _shown_finding(finding: Finding) -> str:
     first, *others = finding.differences
     stored = "missing" if first.stored is None else first.stored
-    recomputed = "nothing" if first.recomputed is None else first.recomputed
+    recomputed = "nothing" if first.right is None else first.right
     more = f" (and {len(others)} more)" if others else ""
-    return f"{shown_key(finding.key)}: {first.statistic} is {stored}, but {recomputed} by its raw rows{more}"
+    return f"{shown_key(finding.key)}: {first.column} is {stored}, but {recomputed} by its raw rows{more}"
 
 
 @click.command()

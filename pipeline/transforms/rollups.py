@@ -96,7 +96,6 @@ class RollUp(beam.PTransform):
     """Rolls up contributions, which :func:`pipeline.core.rollups.due.written_bytes` has encoded, to :class:`RolledUp`.
 
     Args:
-        name: the table.
         schema: the table's schema, which has roll-ups.
         write: adds a step with a label that writes such elements.
         clock: a function that returns the current time.

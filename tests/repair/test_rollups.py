@@ -214,22 +214,3 @@ def test_windows_that_are_left_out(bigtable):
     result = run(name, "--rollups", "--from", "-2h", "--to", "now", "--dry-run")
     assert (result.exit_code, result.stderr) == (1, "nothing was checked: all windows of the range were skipped\n")
     assert "\nskipped, for each group: " in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--listed"], "--rollups merges the rows of all sensors; omit --listed, which settles roll-ups too"),
-        ([*TWO_DAYS, "--sensor", "a"], "--rollups merges the rows of all sensors; omit --sensor"),
-    ],
-)
-def test_wrong_usage(written, arguments, line):
-    """Roll-ups are computed from all sensors."""
-    result = run(written[0], "--rollups", *arguments)
-    assert (result.exit_code, line in result.stderr) == (2, True)
-
-
-def test_a_table_without_roll_ups(written):
-    """There is nothing to repair."""
-    result = run(written[0], *ALL)
-    assert (result.exit_code, "has no roll-ups to repair: its schema declares none" in result.output) == (1, True)

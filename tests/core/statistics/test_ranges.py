@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.core.accumulation.accumulator import WindowReadings
 from pipeline.core.answers.group_answers import merged_windows
 from pipeline.core.completion.audit import Recomputed, differences
-from pipeline.core.rollups.rollup_differences import wrong_columns
+from pipeline.core.rollups.comparison import stored_value, wrong_columns
 from pipeline.core.rollups.sums import Sums, merge, moments_of, window_stats_of
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, parse_window_stats
 from pipeline.core.rows.records import GroupRecord, SensorGroup
@@ -110,11 +110,12 @@ def test_rows_of_an_earlier_release():
     recomputed = Recomputed(window_of([30.0] * 10), {"t": 300.0})
     assert list(differences(recomputed, stored, HOURS, T)) == []
     wrong = stored | {"max_t": b"31"}
-    assert [each.statistic for each in differences(recomputed, wrong, HOURS, T)] == ["max_t", "p50_t"]
+    assert [each.column for each in differences(recomputed, wrong, HOURS, T)] == ["max_t", "p50_t"]
     wrong = stored | {"p95_t": b"20"}
-    assert [each.statistic for each in differences(recomputed, wrong, HOURS, T)] == ["p95_t"]
+    assert [each.column for each in differences(recomputed, wrong, HOURS, T)] == ["p95_t"]
     texts = rollup_texts(HOURS.window, T, stats, 1, HOURS.statistics)
-    assert list(wrong_columns(texts | {"p95_t": b"29.885"}, texts, stats)) == []
+    values = {name: stored_value(name, text) for name, text in texts.items()}
+    assert list(wrong_columns(texts | {"p95_t": b"29.885"}, values, stats)) == []
 
 
 @pytest.mark.parametrize("names", ['["p95"]', '["avg", "p95"]'])
@@ -129,4 +130,4 @@ def test_rows_without_extremes(names):
     assert stored["p95_t"] == b"30"
     assert list(differences(recomputed, stored, tier, T)) == []
     earlier = stored | {"p95_t": b"29.885"}
-    assert [each.statistic for each in differences(recomputed, earlier, tier, T)] == ["p95_t"]
+    assert [each.column for each in differences(recomputed, earlier, tier, T)] == ["p95_t"]
