@@ -181,6 +181,7 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     Raises:
         BadFlag: a flag is unknown to us and to Beam, or has a value that Beam's parser refuses.
     """
+    argv = [_underscored(argument) for argument in argv]
     if is_flex_launch(_template_location(argv)):
         argv = _without_unknown([argument for argument in argv if not _EMPTY_FLAG.fullmatch(argument)])
     else:
@@ -189,6 +190,14 @@ def parse_flags(argv: Sequence[str]) -> PipelineOptions:
     options.view_as(StandardOptions).streaming = True
     choose_runner(options, STREAMING_RUNNER)
     return options
+
+
+def _underscored(argument: str) -> str:
+    """Returns an argument with its flag, if it has one, in Beam's spelling."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def options_of(argv: Sequence[str]) -> PipelineOptions:

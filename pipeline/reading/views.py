@@ -312,16 +312,6 @@ def no_readings(
     return f"{text}; its newest event is at {format_time(newest.event_time_us)}"
 
 
-def no_readings_of_many(
-    table: "SensorTable", sensors: str, metadata: Mapping[str, str], metrics: Sequence[str], span_us: tuple[int, int]
-) -> str:
-    """Returns the message for all sensors whose ids begin with ``sensors``. Reads one or two keys."""
-    exists = next(table.sensors(sensors, metadata), None) is not None
-    what = " or ".join(metrics) if metrics and exists else "readings"
-    text = f"no {what} of sensors{_with_prefix(sensors)}{_with(metadata)}{between(span_us)}"
-    return text if exists else text + NEVER
-
-
 def no_aggregates(
     table: "SensorTable",
     sensor_id: str,

@@ -18,7 +18,7 @@ from tests.table.running import DEFAULTS, NEWEST, TALL, TALL_FLAGS, create, in_f
 
 
 def test_from_create_to_describe_to_diff_to_apply(name: TableName, tmp_path: Path) -> None:
-    """Describe prints what create took; after an edit, diff shows the change, and --apply makes it."""
+    """Describe prints what create took; after an edit, diff shows the change, and apply makes it."""
     run("create", name, "--schema", in_file(tmp_path, TALL))
     described = run("describe", name, "--format=toml").stdout
     assert described == TALL
@@ -79,7 +79,7 @@ def test_what_is_not_said_stays_as_the_table_says(name: TableName) -> None:
 
 
 def test_a_change_is_made_of_what_was_read_alone(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If another program changes the schema first, --apply says so in a line, and changes nothing."""
+    """If another program changes the schema first, apply says so in a line, and changes nothing."""
     run("create", name)
     others = parse_schema('[tiers]\n1h = "stats"\n1d = "days"')
     overtake(monkeypatch, name, others, text_of(TableSchema.for_new_table()))
@@ -113,7 +113,7 @@ def test_a_change_that_fails_is_taken_back(name: TableName, monkeypatch: pytest.
 
 
 def test_a_policy_that_somebody_else_set_is_told(name: TableName) -> None:
-    """If the server's policy differs from the stored schema, diff reports it, and --apply restores it."""
+    """If the server's policy differs from the stored schema, diff reports it, and apply restores it."""
     run("create", name, "--gc", "raw=maxage=30d")
     tables.apply(name, [tables.Difference("raw", parse_policy("maxage=30d"), parse_policy("never"))])
     assert run("diff", name).stdout == "family raw: policy is never, wanted maxage=30d\n"
@@ -133,7 +133,7 @@ def test_a_change_that_is_not_safe_is_refused(name: TableName) -> None:
     unsafe = [*TALL_FLAGS, "--gc", "raw=never"]
     reported = run("create", name, *unsafe)
     assert reported.exit_code == 1
-    assert reported.stdout.splitlines()[-1].endswith("--apply would not make these changes: not all of them are safe")
+    assert reported.stdout.splitlines()[-1].endswith("apply' would not make these changes: not all of them are safe")
     result = run("apply", name, *unsafe)
     assert result.exit_code == 1
     key, layout, unchanged = result.stderr.splitlines()
@@ -204,7 +204,7 @@ def test_the_schemas_row_is_never_collected(name: TableName) -> None:
 
 
 def test_diff_as_json_prints_a_line_a_difference(name: TableName) -> None:
-    """JSON has each difference, and whether --apply would make the change."""
+    """JSON has each difference, and whether apply would make the change."""
     run("create", name)
     result = run("diff", name, "--values", "float64", "--gc", "raw=never", "--format=json")
     assert result.exit_code == 1

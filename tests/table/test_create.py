@@ -55,17 +55,29 @@ def test_create_takes_names_and_policies(name: TableName) -> None:
 
 
 def test_a_shorter_policy_is_warned_of(name: TableName) -> None:
-    """A shorter policy prints a warning, without and with --apply; a longer one does not."""
+    """A shorter policy prints a warning, from create and from apply; a longer one does not."""
     run("create", name, "--gc", "raw=never", "--gc", "stats=maxage=10d")
-    for apply in ([], ["--apply"]):
-        result = run("create", name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d", *apply)
+    for command in ("create", "apply"):
+        result = run(command, name, "--gc", "raw=maxage=30d", "--gc", "stats=maxage=20d")
         assert result.stderr == (
             "warning: family raw: policy is never, wanted maxage=30d, which collects older cells\n"
         )
 
 
+def test_a_dry_run_changes_nothing(name: TableName) -> None:
+    """Create and apply report what they would do; apply also says that a table does not exist."""
+    result = run("create", name, "--dry-run")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, f"table {name} would be created")
+    assert tables.find(name) is None
+    assert f"create it with: {name.create_command}" in run("apply", name).stderr
+    run("create", name)
+    result = run("apply", name, "--gc", "raw=never", "--dry-run")
+    assert result.exit_code == 1
+    assert run("apply", name).stdout == f"table {name} has the requested schema: nothing to do\n"
+
+
 def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None:
-    """Each difference is a line, the last line names --apply, the exit code is 1, and nothing changes."""
+    """Each difference is a line, the last line names table apply, the exit code is 1, and nothing changes."""
     create(name, raw="maxage=30d", stats="maxage=730d", extra="never")
     result = run("create", name)
     assert result.exit_code == 1
@@ -77,13 +89,13 @@ def test_create_tells_how_a_table_differs_and_leaves_it(name: TableName) -> None
         "family raw: policy is maxage=30d, wanted maxage=90d",
         f"family stats: policy is maxage=730d, wanted {NEWEST}",
         "family tidetable is missing, wanted with policy never",
-        f"table {name} is unchanged; --apply would make these changes",
+        f"table {name} is unchanged; 'tidetable table apply' would make these changes",
     ]
     assert policies(name) == {"extra": "never", "raw": "maxage=30d", "stats": "maxage=730d"}
 
 
 def test_create_with_apply_changes_the_table_and_drops_nothing(name: TableName) -> None:
-    """--apply adds missing families and sets policies, but leaves other families alone; then nothing differs."""
+    """Apply adds missing families and sets policies, but leaves other families alone; then nothing differs."""
     create(name, raw="maxage=30d", extra="never")
     result = run("apply", name)
     assert result.exit_code == 0, result.output
@@ -162,7 +174,7 @@ def test_a_bad_option_is_a_usage_error(name: TableName, options: list[str], prob
 def test_a_first_schema_is_stored_over_none(
     name: TableName, monkeypatch: pytest.MonkeyPatch, wanted: list[str]
 ) -> None:
-    """If another program stores the first schema, --apply reports how it differs from the requested one."""
+    """If another program stores the first schema, apply reports how it differs from the requested one."""
     create(name, tidetable="never")
     overtake(monkeypatch, name, TableSchema.default(), None)
     result = run("apply", name, *wanted)
@@ -185,7 +197,7 @@ def test_rows_of_an_older_pipeline_get_the_default_schema(name: TableName) -> No
         "schema: the table has none, wanted key {sensor_id}#{reverse_us}, layout wide, values text",
         f"family s: policy is maxage=730d, wanted {NEWEST}",
         "family tidetable is missing, wanted with policy never",
-        f"table {name} is unchanged; --apply would make these changes",
+        f"table {name} is unchanged; 'tidetable table apply' would make these changes",
     ]
     assert run("apply", name, *families).exit_code == 0
     assert policies(name)["s"] == NEWEST
@@ -251,7 +263,7 @@ def test_a_first_schema_hides_nothing(
 
 
 def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If create failed to store the schema, --apply stores it."""
+    """If create failed to store the schema, apply stores it."""
 
     def fail(*_: object) -> None:
         raise ServerProblem("the server cannot be reached")
@@ -260,7 +272,7 @@ def test_a_table_without_its_schema_is_completed(name: TableName, monkeypatch: p
         patched.setattr(tables, "write_schema", fail)
         failed = run("create", name, *TALL_FLAGS)
     assert failed.exit_code == 1
-    assert failed.stderr.splitlines()[-1].endswith("repeat the command with --apply")
+    assert failed.stderr.splitlines()[-1].endswith(f"store it with: {name.apply_command}")
     result = run("apply", name, *TALL_FLAGS)
     assert result.exit_code == 0, result.output
     assert run("diff", name, *TALL_FLAGS).exit_code == 0

@@ -20,7 +20,7 @@ def test_describe_prints_families_and_policies(name: TableName) -> None:
     result = run("describe", name)
     assert result.exit_code == 0, result.output
     assert lines(result)[0] == f"table {name}"
-    assert lines(result)[1] == "It has no stored schema; 'tidetable table apply' with stores one."
+    assert lines(result)[1] == "It has no stored schema; 'tidetable table apply' stores one."
     assert {"family policy", "raw maxage=30d || maxversions=2", "meta never"} <= set(lines(result))
     families = {"meta": "never", "raw": "maxage=30d || maxversions=2"}
     printed = run("describe", name, "--format=json").stdout
@@ -152,7 +152,7 @@ def test_an_unreachable_server_is_one_line(name: TableName, command: str, monkey
 
 
 def test_a_stored_text_that_is_no_schema_stops_everything(name: TableName) -> None:
-    """Describe and --apply stop at a stored schema that they can't parse."""
+    """Describe, diff and apply stop at a stored schema that they can't parse."""
     run("create", name)
     row = bigtable.Client(project=name.project).instance(name.instance).table(name.table).direct_row(b"schema#current")
     row.set_cell("tidetable", b"schema.toml", b"colour = 1")
