@@ -6,7 +6,7 @@ from pipeline.core.schema.toml import format_schema, parse_schema
 
 DEFAULT = parse_schema("")
 INSTEAD = (
-    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
+    "create another table with the new schema, and let the pipeline write to both: --bigtable-table may be repeated"
 )
 
 
