@@ -194,7 +194,7 @@ def _show(tried: Iterable[tuple[str, Message, Trial]], *, as_json: bool) -> None
     if assumed:
         click.echo(
             f"{counted(assumed, 'message')} without the attribute message_type: a job refuses such a message, unless "
-            "the mapping has unmarked = true or --default_message_type names its type",
+            "the mapping has unmarked = true or --default-message-type names its type",
             err=True,
         )
 

@@ -14,7 +14,7 @@ from pipeline.core.results.window_results import result_json
 
 @click.group(cls=ExampleGroup)
 def results() -> None:
-    """Follow the results of finished windows, which a job publishes with --results_topic."""
+    """Follow the results of finished windows, which a job publishes with --results-topic."""
 
 
 @results.command()

@@ -74,12 +74,12 @@ def test_bad_rules_change_nothing(table: TableName, file: Path) -> None:
     assert _run(table, "alerts", "rules", "--format=toml").stdout == ""
 
 
-def test_check_looks_at_the_table(table: TableName, file: Path) -> None:
+def test_a_dry_run_looks_at_the_table(table: TableName, file: Path) -> None:
     """A metric that no sensor has sent is worth a warning, and nothing is stored."""
     newest = NewestReadings()
     newest.add("freezer-1", T, [("temperature", 5.0)])
     write(table, map(decoded, newest.rows("latest")))
-    result = _run(table, "alerts", "check", file)
+    result = _run(table, "alerts", "apply", file, "--dry-run")
     assert result.exit_code == 0
     assert result.stderr == "Warning: no sensor has sent t; the table has temperature\n"
     assert _run(table, "alerts", "rules", "--format=toml").stdout == ""

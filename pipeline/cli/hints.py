@@ -31,7 +31,6 @@ EXAMPLES = {
     ),
     "alerts": "tidetable alerts apply rules.toml",
     "alerts apply": "tidetable alerts apply rules.toml",
-    "alerts check": "tidetable alerts check rules.toml",
     "alerts mute": "tidetable alerts mute freezer-warm freezer-2 --for 2h",
     "alerts rules": "tidetable alerts rules --format toml",
     "alerts deliver": (

@@ -32,7 +32,7 @@ COMMANDS = {
     "plan": Tool("Run", "pipeline.plan.command:plan", "Estimate the size and the cost of a fleet's job and table."),
     "table": Tool("Run", "pipeline.table.command:table", "Create, change, adopt, describe or delete a table."),
     "mapping": Tool("Run", "pipeline.mapping:mapping", "Check, try or draft how your own messages become events."),
-    "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, check or show rules of alerts, or deliver alerts."),
+    "alerts": Tool("Run", "pipeline.alerts:alerts", "Store, mute or show rules of alerts, or deliver alerts."),
     "run": Tool("Run", "pipeline.run:run", "Run the streaming job, here or on Dataflow."),
     "simulate": Tool("Feed", "pipeline.local.simulate:simulate", "Publish a simulated fleet of sensors."),
     "publish": Tool("Feed", "pipeline.local.publish:publish", "Publish readings from a file."),

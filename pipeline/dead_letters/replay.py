@@ -75,7 +75,7 @@ def replay(
     dead letter of Tidetable, stays on the subscription. A message is acknowledged once it is published; if publishing
     fails, it stays. The order of messages is not kept.
 
-    A Dataflow job with --id_attribute drops an event_id that it has seen in the last ten minutes: replay a message at
+    A Dataflow job with --id-attribute drops an event_id that it has seen in the last ten minutes: replay a message at
     least ten minutes after its refusal (see --to).
 
     \b
@@ -223,7 +223,7 @@ def _report_problems(tally: _ReplayTally) -> None:
     if tally.recent:
         click.echo(
             f"{counted(tally.recent, 'dead letter')} with an event_id, refused less than ten minutes ago: a Dataflow "
-            "job with --id_attribute drops it as a duplicate of the original",
+            "job with --id-attribute drops it as a duplicate of the original",
             err=True,
         )
     if tally.refusal:

@@ -13,7 +13,7 @@ START_US = 1_771_286_400_000_000
 MAX_SENSORS = 100_000_000
 
 LATE_FIRING_US = 60_000_000
-"""The default of the job's ``--late_firing``."""
+"""The default of the job's ``--late-firing``."""
 
 LEAST_BILLED_BYTES = 1000
 """What Pub/Sub counts for a request at least."""
@@ -33,14 +33,14 @@ class Workload:
         metrics: the names of an event's readings.
         metadata: the names of an event's metadata fields, with those in the row key.
         batch: events in a message.
-        early_us: the job's ``--early_firing`` in µs; zero for no early panes.
-        lateness_us: the job's ``--allowed_lateness`` in µs.
-        newest_us: the job's ``--newest_every`` in µs.
-        bulk: whether the job's ``--bigtable_writer`` is ``bulk``.
+        early_us: the job's ``--early-firing`` in µs; zero for no early panes.
+        lateness_us: the job's ``--allowed-lateness`` in µs.
+        newest_us: the job's ``--newest-every`` in µs.
+        bulk: whether the job's ``--bigtable-writer`` is ``bulk``.
         ssd: whether nodes have SSD; otherwise HDD.
         rollup_groups: the number of groups of each roll-up by metadata.
         late: the share of events that come after their window has closed, by up to a day.
-        results: the job's ``--results``; None if it has no ``--results_topic``.
+        results: the job's ``--results``; None if it has no ``--results-topic``.
     """
 
     schema: TableSchema

@@ -130,7 +130,7 @@ def _checked_place(printing: Printing, options: PipelineOptions) -> "re.Match[st
     if bigquery and (printing.long or printing.sensor_prefix or printing.output != Output.PARQUET):
         raise BadFlag("BigQuery gets rows, not files: remove --output, --long and --sensor-prefix")
     if bigquery and not options.view_as(GoogleCloudOptions).temp_location:
-        raise BadFlag("--temp_location is needed: a folder in a bucket, from which BigQuery loads the rows")
+        raise BadFlag("--temp-location is needed: a folder in a bucket, from which BigQuery loads the rows")
     if not bigquery and (not out or printing.one_file or re.search(r"://|[*?[]", out.removeprefix("gs://"))):
         raise BadFlag("a job writes to a folder, --output gs://…, or to --output bigquery://PROJECT.DATASET.TABLE")
     if not bigquery and not runs_here(options) and not out.startswith("gs://"):

@@ -409,7 +409,7 @@ def sensors(prefix: str | None, metadata: Metadata, open_table: OpenTable, outpu
 def alerts(rule: str | None, prefix: str | None, asked: AskedRange, open_table: OpenTable, output: Output) -> None:
     """Print the alerts that fire now, or with --from what fired and resolved in a time range, oldest first.
 
-    Reads the rows of alerts alone. A job with --alerts_topic writes them, by the rules that tidetable alerts stores.
+    Reads the rows of alerts alone. A job with --alerts-topic writes them, by the rules that tidetable alerts stores.
     A value has the unit that the schema declares for the rule's metric.
     """
     from pipeline.cloud.reading.alert_reader import AlertReader  # slow to import

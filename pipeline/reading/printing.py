@@ -73,7 +73,7 @@ def format_options(command: Command) -> Command:
     @click.option(
         "--delimiter",
         metavar="CHARACTER",
-        help="The character between fields of CSV. By default a comma, or ';' with --decimal ,",
+        help="The character between fields of CSV. By default a comma, or with --decimal , a semicolon.",
     )
     @click.option(
         "--decimal", type=click.Choice([".", ","]), default=".", show_default=True, help="The decimal mark in CSV."

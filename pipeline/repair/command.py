@@ -119,7 +119,7 @@ def repair(
     may be collected. A repair removes the windows that it settles, with --listed as well as with --from and --to.
 
     Runs in this process. Pass Beam's flags after "--" to run on Dataflow:
-    -- --runner=DataflowRunner --region=europe-west4 --temp_location=gs://… --sdk_container_image=…
+    -- --runner=DataflowRunner --region=europe-west4 --temp-location=gs://… --sdk-container-image=…
 
     \b
     Exit code:

@@ -169,7 +169,7 @@ def check_silence(silent_for: timedelta, behind: timedelta) -> None:
     """Raises ValueError if rows of newest readings may be behind by more than the time of silence."""
     if silent_for < behind:
         raise ValueError(
-            f"newest readings may be {format_duration(behind)} behind, by the --newest_every of the table's job: ask "
+            f"newest readings may be {format_duration(behind)} behind, by the --newest-every of the table's job: ask "
             f"for sensors that are silent for {format_duration(behind)} or longer"
         )
 

@@ -26,7 +26,7 @@ _WHY_UNSAFE = {
 }
 _INSTEAD = {"rollups": "declare another roll-up, with a new name", _SHARDS_KEY: "leave the number as it is"}
 ALTERNATIVE = (
-    "create another table with the new schema, and let the pipeline write to both: --bigtable_table may be repeated"
+    "create another table with the new schema, and let the pipeline write to both: --bigtable-table may be repeated"
 )
 
 
