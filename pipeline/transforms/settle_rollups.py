@@ -68,11 +68,11 @@ class SettleRollups(beam.PTransform):
 
     def shards(self) -> beam.DoFn:
         """Returns the step that settles shards, given the sensors of each, and yields the groups that are due."""
-        return _SettleShardFn(self.name, self.schema, less=self.less)
+        return _SettleShardFn(self.name, self.schema, self.less)
 
     def groups(self) -> beam.DoFn:
         """Returns the step that settles groups."""
-        return _SettleGroupFn(self.name, self.schema, less=self.less)
+        return _SettleGroupFn(self.name, self.schema, self.less)
 
 
 def by_shard(window: WrittenWindow, shards: int) -> tuple[ShardKey, str]:
@@ -82,16 +82,11 @@ def by_shard(window: WrittenWindow, shards: int) -> tuple[ShardKey, str]:
 
 
 class SettlingFn(TableReadingFn):
-    """Reads and writes the rows of roll-ups.
+    """Reads and writes the rows of roll-ups."""
 
-    Args:
-        name: the table.
-        schema: the table's schema.
-    """
-
-    def __init__(self, name: TableName, schema: TableSchema) -> None:
+    def __init__(self, name: TableName, schema: TableSchema, less: bool = False) -> None:
         super().__init__(name, RETRY_S)
-        self._schema = schema
+        self._schema, self._less = schema, less
 
     def setup(self) -> None:
         super().setup()
@@ -108,10 +103,6 @@ class SettlingFn(TableReadingFn):
 @beam.typehints.with_output_types(GroupKey)
 class _SettleShardFn(SettlingFn):
     """Settles shards, and yields the groups that are due."""
-
-    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
 
     def start_bundle(self) -> None:
         self._waiting: dict[ShardWindow, list[str]] = {}
@@ -137,11 +128,6 @@ class _SettleShardFn(SettlingFn):
 
 
 class _SettleGroupFn(SettlingFn):
-    def __init__(self, name: TableName, schema: TableSchema, *, less: bool) -> None:
-        super().__init__(name, schema)
-        self._less = less
-        self._written = metrics.counter(metrics.ROLLUP_ROWS)
-
     def start_bundle(self) -> None:
         self._waiting: list[GroupWindow] = []
 
@@ -154,7 +140,7 @@ class _SettleGroupFn(SettlingFn):
         """Settles what is waiting."""
         waiting, self._waiting = self._waiting, []
         self._settling.groups(waiting, resets=self._less)
-        self._written.inc(len(waiting))
+        metrics.counter(metrics.ROLLUP_ROWS).inc(len(waiting))
 
 
 def group_window(key: GroupKey) -> GroupWindow:

@@ -55,12 +55,7 @@ class CommitLimits:
         return self.bytes // 10
 
     def closing(self, sizes: Mapping[int, int], others_bytes: int) -> list[int]:
-        """Returns the starts of the windows that have to close, in order.
-
-        Args:
-            sizes: the bytes of windows that may close, and of their waiting readings, by start in µs.
-            others_bytes: the bytes of all others.
-        """
+        """Returns the starts of the windows that have to close, in order."""
         closing, size = list[int](), sum(sizes.values()) + others_bytes
         for start_us in sorted(sizes):
             if size <= self.state_bytes:
@@ -151,11 +146,7 @@ _MANY = 48  # windows of the shortest tier
 
 
 def waiting(tiers: Sequence[Tier]) -> tuple[bool, ...]:
-    """Returns for each tier whether its windows are computed from so many of the shortest that they wait for several.
-
-    Args:
-        tiers: the table's tiers, shortest first.
-    """
+    """Returns for each tier whether its windows have so many of the shortest that they wait for several of them."""
     shortest = tiers[0].window
     return tuple(
         not source and shortest.count(start_us := tier.window.first_start(0), tier.window.end_of(start_us)) > _MANY
@@ -169,13 +160,7 @@ def first_waiting(tiers: Sequence[Tier]) -> Window | None:
 
 
 class RollupRules(NamedTuple):
-    """The rules by which panes contribute to roll-ups.
-
-    Attributes:
-        tiers: the table's tiers, shortest first.
-        shards: the number of shards of sensors.
-        of_tier: the contributions of each tier; None for a tier without roll-ups.
-    """
+    """The rules by which panes contribute to roll-ups."""
 
     tiers: tuple[Tier, ...]
     shards: int

@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
-from typing import NamedTuple
+from sys import maxsize
+from typing import NamedTuple, TypeVar
 
 from pipeline.core.events.event import EARLIEST_US, LATEST_US
 
@@ -32,7 +33,7 @@ class Row(NamedTuple):
     cells: list[Cell]
 
 
-_MOST_BYTES = 2 << 20  # of the rows in an element
+_Item = TypeVar("_Item")
 
 
 class EncodedRow(NamedTuple):
@@ -47,17 +48,24 @@ class EncodedRows(list[EncodedRow]):
     """Rows that are passed on as one element."""
 
 
-def parts_of(rows: EncodedRows) -> Iterator[EncodedRows]:
-    """Yields the rows in parts for an element each: none is much larger than :data:`_MOST_BYTES`."""
-    part, size = EncodedRows(), 0
-    for row in rows:
-        part.append(row)
-        size += len(row.key) + len(row.mutations)
-        if size >= _MOST_BYTES:
-            yield part
-            part, size = EncodedRows(), 0
-    if part:
-        yield part
+def row_bytes(row: EncodedRow) -> int:
+    """Returns the bytes of a row's key and cells."""
+    return len(row.key) + len(row.mutations)
+
+
+def some_at_a_time(
+    items: Iterable[_Item], size_of: Callable[[_Item], int], most_bytes: int, most: int = maxsize
+) -> Iterator[list[_Item]]:
+    """Yields items in lists of at most so many, of which none is much larger than so many bytes."""
+    some, size = list[_Item](), 0
+    for item in items:
+        some.append(item)
+        size += size_of(item)
+        if size >= most_bytes or len(some) >= most:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 class KeyRange(NamedTuple):
@@ -189,12 +197,7 @@ Part = Row | BlockOfRows
 
 
 class RowStream(Iterator[Row]):
-    """Rows that the caller reads one by one or, at a fraction of the cost, in blocks; not both.
-
-    Args:
-        rows: the rows one by one.
-        parts: the same rows in blocks, and one by one where they are in none.
-    """
+    """Rows that the caller reads one by one or, at a fraction of the cost, in blocks; not both."""
 
     def __init__(self, rows: Iterator[Row], parts: Iterator[Part]) -> None:
         self._rows = rows
@@ -356,12 +359,7 @@ def entry_of(key: bytes, mutations: Iterable[bytes]) -> bytes:
 
 
 def request_of(header: bytes, entries: Iterable[tuple[bytes, list[bytes]]]) -> bytes:
-    """Encodes a ``MutateRowsRequest``.
-
-    Args:
-        header: the bytes from :func:`request_header`.
-        entries: each row's key, and its mutations from :func:`mutations_of`.
-    """
+    """Encodes a ``MutateRowsRequest``."""
     parts = [header]
     for key, mutations in entries:
         of_row = mutations[0] if len(mutations) == 1 else b"".join(mutations)

@@ -80,12 +80,7 @@ class Course(NamedTuple):
 
 
 class Risen(NamedTuple):
-    """What is left of courses of several sensors: by how much they rise together.
-
-    Attributes:
-        increase: the sum of their increases.
-        rate: the sum of their rates.
-    """
+    """What is left of courses of several sensors: by how much they rise together."""
 
     increase: float
     rate: float
@@ -230,12 +225,7 @@ _SIZE = struct.Struct("<HI")
 
 
 class MetricReadings(NamedTuple):
-    """The readings of a metric in one window, in any order.
-
-    Attributes:
-        times_us: event times in µs.
-        values: finite values, one for each time.
-    """
+    """The readings of a metric in one window, in any order."""
 
     times_us: list[int]
     values: list[float]
@@ -312,12 +302,7 @@ class _Extreme(PartKind):
 
 
 class _OneCell(PartKind):
-    """A part that one cell stores in the part's own bytes.
-
-    Args:
-        kind: the part's class.
-        name: the part's name, and that of the cell.
-    """
+    """A part that one cell stores in the part's own bytes."""
 
     def __init__(self, kind: type[Sketch] | type[Course], name: str) -> None:
         self.name = name
