@@ -42,7 +42,6 @@ from pipeline.core.panes.firing import (
     Aggregation,
     CommitLimits,
     FiringRules,
-    follow_every_us,
 )
 from pipeline.core.panes.grouped_readings import read_group_values, start_of_readings, wakes
 from pipeline.core.schema.table_schema import Tier
@@ -392,9 +391,8 @@ class Schedule:
         self.clock_us = NEVER_US
         return {start_us for start_us, due_us in self.due_us.items() if due_us <= time_us}
 
-    def follow(self, now_us: int) -> None:
+    def follow(self, now_us: int, every_us: int) -> None:
         """Notes that longer windows follow those in progress now. They do so again at the group's next time."""
-        every_us = follow_every_us(self.rules.window, self.rules.early_us, self.rules.waiting)
         self.follow_us = self.rules.next_us(self.group, now_us, every_us)
 
     def done(self, starts_us: Iterable[int]) -> None:
@@ -427,28 +425,18 @@ class Schedule:
         return _VERSIONS + array("q", [*known, *timers, *rest]).tobytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule | None":
-        """Parses what :meth:`to_bytes` wrote; None if another release wrote the state, or some of it."""
+    def from_bytes(cls, data: bytes, rules: FiringRules, group: int = 0) -> tuple["Schedule", bool]:
+        """Parses what :meth:`to_bytes` wrote. Returns whether this release wrote all of the state.
+
+        If another did, the schedule has only the numbers that any release can read, and timers may be set.
+        """
+        passed_us, closed_us, firings, *rest = array("q", data[len(_VERSIONS) :])
+        schedule = cls(rules, group, passed_us, closed_us, firings=firings)
         if data[: len(_VERSIONS)] != _VERSIONS:
-            return None
-        known, rest = _numbers(data)
-        watermark_us, clock_us, follow_us, lags, open_us, *pairs = rest
-        due_us = dict(zip(pairs[::2], pairs[1::2], strict=True))
-        passed_us, closed_us, firings = known
-        times_us = passed_us, closed_us, watermark_us, clock_us
-        return cls(rules, group, *times_us, firings, follow_us, bool(lags), open_us, due_us)
-
-    @classmethod
-    def of_another_release(cls, data: bytes, rules: FiringRules, group: int = 0) -> "Schedule":
-        """Returns what another release's schedule tells. Timers may be set that it does not know."""
-        (passed_us, closed_us, firings), _ = _numbers(data)
-        return cls(rules, group, passed_us, closed_us, firings=firings)
-
-
-def _numbers(data: bytes) -> tuple[list[int], list[int]]:
-    """Returns the numbers of a schedule that any release can read, and the others."""
-    numbers = array("q", data[len(_VERSIONS) :])
-    return list(numbers[:3]), list(numbers[3:])
+            return schedule, False
+        schedule.watermark_us, schedule.clock_us, schedule.follow_us, lags, schedule.open_watermark_us, *pairs = rest
+        schedule.lags, schedule.due_us = bool(lags), dict(zip(pairs[::2], pairs[1::2], strict=True))
+        return schedule, True
 
 
 def _up_to_ms(time_us: int) -> int:
@@ -500,10 +488,9 @@ def read_schedule(data: bytes | None, bags: Bags, aggregation: Aggregation, now_
     rules = aggregation.firing
     if data is None:
         return Schedule(rules, group)
-    known = Schedule.from_bytes(data, rules, group)
-    if known is not None:
-        return known
-    schedule = Schedule.of_another_release(data, rules, group)
+    schedule, is_ours = Schedule.from_bytes(data, rules, group)
+    if is_ours:
+        return schedule
     longer = GroupWindows(aggregation.tiers, rules.lateness_us)
     for chunk in bags.open.read():
         (tier, start_us), sensor_ids = window_of(chunk), sensors_of(chunk)
@@ -622,7 +609,7 @@ class GroupState:
             _replace(bags.open, self.windows.chunks())
             schedule.open_watermark_us, schedule.lags = next_us, self.windows.lags
             if self.follows:
-                schedule.follow(self.now_us)
+                schedule.follow(self.now_us, self.aggregation.follow_every_us)
         else:  # a firing of late readings has longer windows alone, which may be in the bag already
             for chunk in self.windows.chunks():
                 bags.open.add(chunk)

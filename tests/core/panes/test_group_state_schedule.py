@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.panes.firing import END_US, NEVER_US, FiringRules
+from pipeline.core.panes.firing import END_US, NEVER_US, Aggregation, FiringRules
 from pipeline.core.panes.group_state import Schedule, Timers
+from pipeline.core.schema.table_schema import Tier
 from pipeline.core.windows import HOURLY
 
 HOUR = HOURLY.length_us
@@ -60,14 +61,15 @@ def test_phases():
 def test_when_longer_windows_follow(early_s, minutes):
     """They follow at times of the group's own, twelve early panes apart, and at most twelve times in an hour."""
     firing = replace(FIRING, early_us=early_s * SECOND)
+    every_us = Aggregation((Tier(HOURLY, "hours"),), firing).follow_every_us
     schedule, now_us, times = Schedule(firing, group=7), NOW, []
     while now_us < NOW + 3 * HOUR:
-        schedule.follow(now_us)
+        schedule.follow(now_us, every_us)
         now_us = schedule.follow_us
         times.append(now_us)
     assert {after - before for before, after in pairwise(times)} == {minutes * MINUTE}
     schedule = Schedule(firing, group=8)
-    schedule.follow(NOW)
+    schedule.follow(NOW, every_us)
     assert 0 < schedule.follow_us - NOW <= minutes * MINUTE
     assert schedule.follow_us != times[0]
 
@@ -111,7 +113,7 @@ def test_what_is_closed_stays_closed():
     schedule = Schedule(FiringRules(HOURLY, 0, 0, 0))
     schedule.pass_watermark(2 * HOUR)
     assert schedule.closed_us == 2 * HOUR
-    schedule = Schedule.from_bytes(schedule.to_bytes(), FiringRules(HOURLY, 0, 0, 10 * HOUR))
+    schedule, _ = Schedule.from_bytes(schedule.to_bytes(), FiringRules(HOURLY, 0, 0, 10 * HOUR))
     schedule.pass_watermark(3 * HOUR)
     assert schedule.closed_us == 2 * HOUR
 
@@ -187,15 +189,14 @@ def test_the_bytes_of_this_release():
     assert schedule.to_bytes().hex() == "06071d" + "".join(
         f"{number:02x}" + "00" * 7 for number in (1, 2, 5, 3, 4, 6, 1, 7, 8, 9)
     )
-    assert Schedule.from_bytes(schedule.to_bytes(), FIRING) == schedule
+    assert Schedule.from_bytes(schedule.to_bytes(), FIRING) == (schedule, True)
 
 
 def test_another_release():
     """It knows what has passed, what is closed, and the number of firings; not which timers are set."""
     data = Schedule(FIRING, 0, 1, 2, 3, 4, 5, 6, True, 7, {8: 9}).to_bytes()
     data = data[:1] + b"\x00" + data[2:]
-    assert Schedule.from_bytes(data, FIRING) is None
-    assert Schedule.of_another_release(data, FIRING) == Schedule(FIRING, 0, 1, 2, firings=5)
+    assert Schedule.from_bytes(data, FIRING) == (Schedule(FIRING, 0, 1, 2, firings=5), False)
 
 
 @pytest.mark.parametrize("start_us", [0, HOUR])
