@@ -105,9 +105,9 @@ class Reader:
         """Reads the next byte."""
         return self.take(1)[0]
 
-    def version(self, version: int = VERSION) -> None:
+    def version(self) -> None:
         """Reads the first byte. Raises ValueError if another release wrote the accumulator."""
-        if self.byte() != version:
+        if self.byte() != VERSION:
             raise ValueError("another release wrote this accumulator; drain the job that wrote it and start a new one")
 
     def count(self) -> int:
@@ -236,7 +236,7 @@ def _read_columns(reader: Reader, metrics: Iterable[str]) -> ReadingColumns:
         of_group = reader.chosen(names, width)
         times = [first_us + time for time in _read_times(time_size, reader.take(time_size * events))]
         columns.groups[of_group] = ColumnGroup(times, array("d", reader.take(8 * width * events)))
-        columns.last = max([columns.last, *times])
+        columns.last = max(columns.last, max(times, default=first_us))
     for _ in range(sealed):
         width, events, size, first, last = reader.unpack(_SEALED)
         of_block = reader.chosen(names, width)

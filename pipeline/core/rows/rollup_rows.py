@@ -143,14 +143,10 @@ def versioned_row(
     """
     found = [(column, start_us + version * _VERSION_US, value) for column, (version, value) in cells]
     deleted = [delete_column(FAMILY, column, start_us + (gone[column] + 1) * _VERSION_US) for column in gone]
-    key, mutations, count = _encoded_row(key, found)
-    return EncodedRow(key, b"".join((*deleted, mutations)), len(deleted) + count)
-
-
-def _encoded_row(key: bytes, cells: list[tuple[bytes, int, bytes]]) -> EncodedRow:
-    newest_us = max([at_us for _, at_us, _ in cells], default=0)
+    newest_us = max([at_us for _, at_us, _ in found], default=0)
     deletes = crc32(key, newest_us & 0xFFFFFFFF) % DELETES_EVERY == 0
-    return EncodedRow(key, replacing(FAMILY, cells, delete=deletes), len(cells) * (1 + deletes))
+    mutations = b"".join((*deleted, replacing(FAMILY, found, delete=deletes)))
+    return EncodedRow(key, mutations, len(deleted) + len(found) * (1 + deletes))
 
 
 def versions_in(row: Row, start_us: int) -> dict[bytes, Versioned]:

@@ -284,8 +284,8 @@ def mutations_of(cells: Sequence[Cell]) -> bytes:
     for family, qualifier, timestamp_us, value in cells:
         if timestamp_us != last_us:  # usually all cells have the same
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
-        before, between = _around(family, qualifier, len(time), len(value))
-        parts += (before, time, between, value)
+        set_cell, between = _around(family, len(qualifier), len(time), len(value))
+        parts += (set_cell, qualifier, time, between, value)
     return b"".join(parts)
 
 
@@ -320,7 +320,7 @@ def replacing(family: str, cells: Iterable[tuple[bytes, int, bytes]], *, delete:
                 raise ValueError("a cell's timestamp is zero, and no version is older")
             last_us, time = timestamp_us, timestamp_of(timestamp_us)
             before = _field(0x1A, b"\x10" + time[1:])
-        set_cell, between = _around_qualifier(family, len(qualifier), len(time), len(value))
+        set_cell, between = _around(family, len(qualifier), len(time), len(value))
         if delete:
             parts += (_deleted(family, len(qualifier), len(before)), qualifier, before)
         parts += (set_cell, qualifier, time, between, value)
@@ -349,7 +349,9 @@ class ColumnBytes(dict[int, tuple[bytes, bytes]]):
         self._column = family, qualifier
 
     def __missing__(self, value_size: int) -> tuple[bytes, bytes]:
-        self[value_size] = found = _around(*self._column, _EVENT_TIME_SIZE, value_size)
+        family, qualifier = self._column
+        set_cell, between = _around(family, len(qualifier), _EVENT_TIME_SIZE, value_size)
+        self[value_size] = found = set_cell + qualifier, between
         return found
 
 
@@ -377,16 +379,6 @@ def _before_key(key_size: int, mutations_size: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _around(family: str, qualifier: bytes, time_size: int, value_size: int) -> tuple[bytes, bytes]:
-    """Encodes the bytes before a cell's timestamp, and those between it and the value. Most cells share both."""
-    column = _field(0x0A, family.encode()) + _field(0x12, qualifier)
-    between = b"\x22" + _varint(value_size) if value_size else b""
-    set_cell = b"\x0a" + _varint(len(column) + time_size + len(between) + value_size)
-    mutation_size = len(set_cell) + len(column) + time_size + len(between) + value_size
-    return b"\x12" + _varint(mutation_size) + set_cell + column, between
-
-
-@lru_cache(maxsize=4096)
 def _deleted(family: str, qualifier_size: int, time_size: int) -> bytes:
     """Encodes the bytes before the qualifier of a ``DeleteFromColumn`` with a range of time."""
     column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
@@ -396,7 +388,7 @@ def _deleted(family: str, qualifier_size: int, time_size: int) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _around_qualifier(family: str, qualifier_size: int, time_size: int, value_size: int) -> tuple[bytes, bytes]:
+def _around(family: str, qualifier_size: int, time_size: int, value_size: int) -> tuple[bytes, bytes]:
     """Encodes the bytes of a ``SetCell`` before its qualifier, and those between its timestamp and its value."""
     column = _field(0x0A, family.encode()) + _tag(0x12, qualifier_size)
     between = _tag(0x22, value_size)
