@@ -32,7 +32,6 @@ from pipeline.core.panes.firing import (
     CommitLimits,
     FiringRules,
     RollupRules,
-    first_waiting,
 )
 from pipeline.core.results.window_results import ResultRules
 from pipeline.core.schema.changes import DeclaredSchema
@@ -166,7 +165,6 @@ class Settings:
             phases_for(schema.shards_of_rollups) if schema.rollups else None,  # a shard merges all its sensors at once
             0 if here else min(MOST_SPREAD_US, window_us // 8),
             None if here else CommitLimits(),
-            first_waiting(schema.tiers),
         )
         rollups = RollupRules.of(schema)
         return Aggregation(schema.tiers, firing, before_us, schema.latest, results, rollups)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from pipeline.core.events.message import message_of, sensor_event
-from pipeline.core.panes.firing import follow_every_us
 from pipeline.core.panes.group_sizes import GroupSizes, commit_problem, group_sizes, waiting_event_bytes
 from pipeline.core.rows.rollup_rows import FAMILY
 from pipeline.core.schema.key_tokens import (
@@ -271,9 +270,9 @@ def panes(workload: Workload, tier: Tier) -> float:
     of_shortest = min(window_events(workload, shortest), math.ceil(window_us(shortest) / workload.early_us))
     if tier is shortest:
         return of_shortest
-    rules = workload.aggregation.firing
-    every_us = follow_every_us(shortest.window, workload.early_us, rules.waiting)
-    if workload.aggregation.waits[workload.schema.tiers.index(tier)]:
+    aggregation = workload.aggregation
+    every_us = aggregation.follow_every_us
+    if aggregation.waits[workload.schema.tiers.index(tier)]:
         return 1 + window_us(tier) / max(every_us, workload.every_us)
     of_shortest = min(of_shortest, 1 + window_us(shortest) / every_us)
     return of_shortest * max(1.0, window_us(tier) / max(window_us(shortest), workload.every_us))

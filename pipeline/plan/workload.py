@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.core.panes.firing import Aggregation, FiringRules, first_waiting
+from pipeline.core.panes.firing import Aggregation, FiringRules
 from pipeline.core.schema.rate import Rate
 from pipeline.core.schema.table_schema import TableSchema
 
@@ -72,9 +72,7 @@ class Workload:
     def aggregation(self) -> Aggregation:
         """The job's settings for windows, of which the table has some."""
         tiers = self.schema.tiers
-        firing = FiringRules(
-            tiers[0].window, self.early_us, LATE_FIRING_US, self.lateness_us, waiting=first_waiting(tiers)
-        )
+        firing = FiringRules(tiers[0].window, self.early_us, LATE_FIRING_US, self.lateness_us)
         return Aggregation(tiers, firing, latest=self.schema.latest)
 
 

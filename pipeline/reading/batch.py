@@ -32,8 +32,8 @@ from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
 from pipeline.core.answers.enough_data import ANY_DATA, LeastData, with_enough
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.queries.reads import ForeignRows
+from pipeline.core.queries.sweeps import Chosen, EventPart, blocks_of_part, event_parts, window_blocks, window_parts
 from pipeline.core.rows.aggregate_rows import aggregate_prefix
 from pipeline.core.rows.records import AggregateRecord, RawRecord
 from pipeline.core.rows.rows import prefix_range, split_range

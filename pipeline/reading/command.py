@@ -23,11 +23,10 @@ from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.durations import parse_duration
 from pipeline.core.notation.text import counted, plain
 from pipeline.core.queries.events import Query
-from pipeline.core.queries.many import Chosen, is_glob, scanned
+from pipeline.core.queries.sweeps import Chosen, is_glob, scanned
 from pipeline.core.queries.windows import tier_of
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, RawRecord
+from pipeline.core.rows.records import AggregateRecord, EventBlock, RawRecord
 from pipeline.core.schema.table_schema import Tier
 from pipeline.core.statistics.window_stats import qualifier_of
 from pipeline.core.windows import Window

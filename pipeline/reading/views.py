@@ -29,9 +29,15 @@ from pipeline.core.events.file_columns import EVENT_TIME, SENSOR_ID
 from pipeline.core.notation.cell_values import rounded
 from pipeline.core.notation.text import counted, joined, json_line, plain
 from pipeline.core.notation.times import format_time
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LatestRecord
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, MetricSummary, RawRecord, statistic_names
+from pipeline.core.rows.records import (
+    AggregateRecord,
+    EventBlock,
+    GroupRecord,
+    MetricSummary,
+    RawRecord,
+    statistic_names,
+)
 from pipeline.core.windows import Window
 from pipeline.formats.tabular import json_values
 from pipeline.reading.printing import LINE, Printing, write_tables

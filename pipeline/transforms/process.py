@@ -50,12 +50,7 @@ _new = tuple.__new__
 
 
 class CheckedEvents(NamedTuple):
-    """Events of a file that its reader has checked, but for the rules of tables.
-
-    Attributes:
-        attributes: the attributes of their dead letters.
-        events: the events.
-    """
+    """Events of a file that its reader has checked, but for the rules of tables."""
 
     attributes: dict[str, str]
     events: list[Event]
@@ -68,12 +63,6 @@ class Decoder:
 
     An event that any of the tables cannot store is a dead letter for all of them: the aggregates of each table must
     match its raw rows.
-
-    Args:
-        step: the transform that dead letters name.
-        max_future: the longest time that an event may be ahead of the clock.
-        schemas: the schemas of the tables.
-        types: the message types.
     """
 
     def __init__(
@@ -199,12 +188,6 @@ class DecodeMessages(beam.PTransform):
     """Decodes ``PubsubMessage`` elements to :class:`DecodedMessages`.
 
     The timestamp of an ``Event`` element is its event time, whatever the timestamp of the message.
-
-    Args:
-        max_future: the longest time that an event may be ahead of the clock.
-        schemas: the schemas of the tables.
-        clock: returns the current time.
-        types: the message types.
     """
 
     max_future: timedelta
@@ -405,14 +388,7 @@ class _ProcessFn(beam.DoFn):
 
 
 class _Table:
-    """The rows of a table that are not output yet.
-
-    Attributes:
-        tag: the tag of their output.
-        schema: the table's schema.
-        kind: the arguments by which its readings are gathered; None for a table without aggregates.
-        events_at_once: the number of events whose rows are formatted before some may be output.
-    """
+    """The rows of a table that are not output yet."""
 
     def __init__(self, tag: str, schema: TableSchema, kind: Kind | None, expiry: Expiry, newest_every_us: int) -> None:
         self.tag, self.schema, self.kind = tag, schema, kind

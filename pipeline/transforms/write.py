@@ -45,12 +45,7 @@ CELLS_PER_REQUEST = 10_000
 
 @dataclass(eq=False)
 class WriteRows(beam.PTransform):
-    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector.
-
-    Attributes:
-        name: the table.
-        guard: the table as it was at the job's launch; None for any table.
-    """
+    """Writes ``Row`` elements, or ``EncodedRows``, to a table with Beam's Bigtable connector."""
 
     name: TableName
     guard: TableGuard | None = None

@@ -33,7 +33,6 @@ from pipeline.core.answers.window_answers import WindowQuery, answers, group_inc
 from pipeline.core.events.event import LATEST_US, checked_sensor_id
 from pipeline.core.notation.times import Time, to_us
 from pipeline.core.queries.events import Query, events_of, events_of_all, events_of_prefix, sensors_of
-from pipeline.core.queries.many import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.queries.newest import (
     check_silence,
     longest_silent,
@@ -46,6 +45,7 @@ from pipeline.core.queries.newest import (
     silent_since,
 )
 from pipeline.core.queries.reads import BoundedReads, ForeignRow, ForeignRows, OnForeign, RowSelection
+from pipeline.core.queries.sweeps import Chosen, blocks_of, window_blocks, window_parts
 from pipeline.core.queries.windows import (
     group_named,
     groups_with_rows,
@@ -56,9 +56,8 @@ from pipeline.core.queries.windows import (
     tier_of_rollup,
     windows_of_groups,
 )
-from pipeline.core.rows.event_block import EventBlock
 from pipeline.core.rows.newest_row import LastHeard, LatestRecord, latest_range
-from pipeline.core.rows.records import AggregateRecord, GroupRecord, RawRecord, SensorGroup, newest_first
+from pipeline.core.rows.records import AggregateRecord, EventBlock, GroupRecord, RawRecord, SensorGroup, newest_first
 from pipeline.core.rows.rows import KeyRange, Row
 from pipeline.core.schema.changes import NOTHING_DECLARED, DeclaredSchema
 from pipeline.core.schema.retention import Retention

@@ -361,12 +361,7 @@ Kind = tuple[Window, Identity, int, tuple[str, ...]]
 
 
 class RawRows(NamedTuple):
-    """Rows of events, and of newest readings, which are written together.
-
-    Attributes:
-        rows: the rows.
-        readings: all readings of these events; empty for a table without aggregates.
-    """
+    """Rows of events, and of newest readings, which are written together."""
 
     rows: EncodedRows
     readings: list[GroupReadings]
@@ -407,13 +402,7 @@ def kind_of(schema: TableSchema) -> Kind | None:
 
 
 class Unconfirmed:
-    """The raw rows of a bundle that the server has yet to confirm.
-
-    Args:
-        schema: the table's schema.
-        kind: the kind of the gathered readings; None for a table without aggregates.
-        cells_of: decodes a row.
-    """
+    """The raw rows of a bundle that the server has yet to confirm."""
 
     def __init__(self, schema: TableSchema, kind: Kind | None, cells_of: Callable[[EncodedRow], Row]) -> None:
         self._schema = schema

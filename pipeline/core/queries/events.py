@@ -596,10 +596,6 @@ class SensorLocator:
 
     It may have several values: a sensor may have moved. Results are cached, so later rows may be missed.
     Rows whose keys the schema does not write are skipped.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
     """
 
     def __init__(self, schema: TableSchema, read: ReadRows) -> None:

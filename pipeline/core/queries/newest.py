@@ -114,14 +114,6 @@ def silent_sensors(
     """Yields the sensors that have sent nothing since a time, by a scan of their rows of newest readings.
 
     The server sends rows of silent sensors alone, and no values: a row whose values are foreign counts.
-
-    Args:
-        family: see :func:`newest_rows`, like all but the next.
-        read: see above.
-        keys: see above.
-        metrics: see above.
-        silent_since_us: the time since which a sensor has sent nothing.
-        on_foreign: see above.
     """
     cells = _cells(family, metrics, silent_since_us)._replace(times_only=True)
     for row in read(RowSelection(keys, cells)):
@@ -198,14 +190,6 @@ def newest_events(
 
     Costs a read for each sensor; in a table whose keys have metadata that locates sensors, a seek as well for each
     sensor and place: a sensor may have moved.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
-        sensors: the sensors, in the order of the answer.
-        latest: looks up newest events.
-        limit: the number of sensors that the caller will take, if known.
-        on_foreign: receives rows that the schema does not write.
     """
     located: dict[tuple[tuple[str, str], ...], set[str]] = {}
     if schema.key.missing_metadata(KeyBindings()):

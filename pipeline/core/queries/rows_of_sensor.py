@@ -30,12 +30,6 @@ def rows_of_sensor(
 
     Reads the sensor's rows alone, and seeks each tier. If another field comes first in the keys of raw rows, the server
     searches all of them, and sends those of the sensor.
-
-    Args:
-        schema: the table's schema.
-        read: reads rows.
-        sensor_id: the sensor.
-        on_foreign: receives rows that the schema does not write.
     """
     for key in _raw_keys(schema, read, sensor_id, on_foreign):
         yield RAW, key

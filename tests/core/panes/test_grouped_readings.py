@@ -56,14 +56,6 @@ def test_one_part_for_a_group_and_window():
     assert len(parts) == len({(part.group, start_of_readings(part.data)) for part in parts}) == 8
 
 
-def test_nothing_is_taken_twice():
-    """What was taken is gone."""
-    gathered = GroupedReadings(HOURLY)
-    gathered.add([Event("a", T, {"t": 1.0}, {})])
-    assert len(list(gathered.take_groups())) == 1
-    assert not list(gathered.take_groups())
-
-
 def test_the_bytes_of_this_release():
     """A running job's state contains these bytes: they change only with the version."""
     (part,) = taken([Event("a", T + 1, {"t": 1.5, "u": -2.0}, {}), Event("a", T + 2, {"t": 3.0, "u": 0.0}, {})], 1)

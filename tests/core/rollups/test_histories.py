@@ -343,7 +343,7 @@ class Story:
             for row in self.table.rows(f"{ROLLUP}#{tier.window.label}#".encode()):
                 record = parse_rollup_row(tier.window, row)
                 if record is not None:
-                    found[tier.window.text, record.name, record.value, record.start_us] = record
+                    found[tier.window.text, record.group.rollup, record.group.text, record.start_us] = record
         assert found.keys() == expected.keys()
         for key, record in found.items():
             assert_same(record, *expected[key])

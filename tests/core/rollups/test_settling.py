@@ -141,7 +141,7 @@ class Table:
             record = parse_rollup_row(TIER.window, row)
             if record is not None:
                 metrics = {name: (each.count, each.sum or 0.0) for name, each in record.metrics.items()}
-                found[record.name, record.value] = record.sensors, record.reading_count, metrics
+                found[record.group.rollup, record.group.text] = record.sensors, record.reading_count, metrics
         return found
 
 

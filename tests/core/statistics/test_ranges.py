@@ -12,7 +12,6 @@ from pipeline.core.completion.audit import Recomputed, differences
 from pipeline.core.rollups.comparison import stored_value, wrong_columns
 from pipeline.core.rollups.sums import Sums, merge, moments_of, window_stats_of
 from pipeline.core.rows.aggregate_rows import aggregate_row, parse_aggregate_row, parse_window_stats
-from pipeline.core.rows.records import GroupRecord, SensorGroup
 from pipeline.core.rows.rollup_rows import Versioned, parse_rollup_row, rollup_key, rollup_texts, versioned_row
 from pipeline.core.rows.rows import Row
 from pipeline.core.schema.toml import parse_schema
@@ -26,7 +25,6 @@ SCHEMA = parse_schema(
 )
 HOURS, DAYS = SCHEMA.tiers
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
-GROUP = SensorGroup("all", "", {})
 
 
 def finite_above(value):
@@ -94,8 +92,7 @@ def group_record(sums, start_us):
     texts = rollup_texts(HOURS.window, start_us, window_stats_of(merge(sums)), len(sums), HOURS.statistics)
     cells = [(column.encode(), Versioned(1, text)) for column, text in texts.items()]
     row = versioned_row(rollup_key(HOURS.window, "all", "", start_us), start_us, cells)
-    found = parse_rollup_row(HOURS.window, set_cells(row))
-    return GroupRecord(GROUP, start_us, HOURS.window, found.sensors, None, found.reading_count, found.metrics)
+    return parse_rollup_row(HOURS.window, set_cells(row))
 
 
 def test_rows_of_an_earlier_release():
