@@ -10,7 +10,6 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowPipelineResult,
 
 from pipeline.cloud.connection.errors import ServerProblem
 from pipeline.core.completion.work_list import work_key, work_row
-from pipeline.core.schema.declared import DeclaredSchema
 from pipeline.job.flag_values import BadFlag
 from pipeline.repair import report, scope
 from pipeline.repair.request import Request
@@ -38,7 +37,7 @@ def request_of(bigtable):
 
     def request(**changes):
         between = {"start_us": T, "end_us": T + 2 * DAY, "report": f"gs://{BUCKET}/report"}
-        return Request(name, DeclaredSchema(), **(between | changes))
+        return Request(name, **(between | changes))
 
     return request
 
