@@ -156,6 +156,9 @@ def test_mutes(table: TableName, file: Path) -> None:
     """A rule is muted for all sensors or for one, until a time or until it is unmuted."""
     _run(table, "alerts", "apply", file)
     assert "has no rule cold; it has warm" in _run(table, "alerts", "mute", "cold", "--for", "1h").stderr
+    dry = _run(table, "alerts", "mute", "warm", "--for", "2h", "--dry-run")
+    assert dry.stdout.startswith("rule warm: messages would wait until 20")
+    assert "muted" not in _run(table, "alerts", "rules").stdout
     assert _run(table, "alerts", "mute", "warm", "--for", "2h").stdout.startswith("rule warm: messages wait until 20")
     assert _run(table, "alerts", "mute", "warm", "freezer-1", "--for", "1d").exit_code == 0
     lines = _run(table, "alerts", "rules").stdout.splitlines()

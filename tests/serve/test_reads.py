@@ -10,7 +10,6 @@ import pytest
 from pipeline.cloud.scanning.row_reader import ReadStopped
 from pipeline.cloud.tables import tables
 from pipeline.core.events.event import Event
-from pipeline.core.schema.changes import DeclaredSchema
 from pipeline.local.emulators import BIGTABLE
 from pipeline.serve.reads import ClientLeft, Reads, TookTooLong, page_by_time, searched_page
 from tests.faults.tcp_proxy import TcpProxy
@@ -40,7 +39,7 @@ def run(coroutine):
 
 @pytest.fixture
 def reads(bigtable):
-    opened = Reads.open(table_of(EVENTS), DeclaredSchema(), 30)
+    opened = Reads.open(table_of(EVENTS), 30)
     yield opened
     opened.close()
 
