@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline import SensorTable, alert_records
+from pipeline import SensorTable
 from pipeline.cli.root import main
 from pipeline.cloud.connection.names import TableName
 from pipeline.cloud.scanning.row_reader import RowReader
@@ -110,7 +110,7 @@ def test_read_alerts(table: TableName, file: Path) -> None:
     line = _run(table, "read", "alerts").stdout.splitlines()[-2]
     assert line.split() == ["warm", other, "firing", *["2026-02-17T10:00:00Z"] * 2, "11.5", "°C", "warning"]
     with SensorTable.open(table.project, table.instance, table.table) as opened:
-        records = {record.sensor_id: record for record in alert_records(opened)}
+        records = {record.sensor_id: record for record in opened.alerts()}
     assert {sensor: record.is_firing for sensor, record in records.items()} == {"freezer-1": False, other: True}
     assert [each.kind for each in records["freezer-1"].alerts] == ["firing", "resolved"]
     span = ["--from", "2026-02-17T10", "--to", "2026-02-17T11"]

@@ -46,9 +46,9 @@ def reads(bigtable):
 
 def test_a_result_and_an_error(reads):
     """A read's result or error reaches the request."""
-    assert run(reads.answer(Client(), lambda table: len(list(table.range("a", 0, T + 1))))) == 3000
+    assert run(reads.answer(Client(), lambda table: len(list(table.events("a", 0, T + 1))))) == 3000
     with pytest.raises(ValueError, match="the range is empty"):
-        run(reads.answer(Client(), lambda table: table.range("a", 1, 0)))
+        run(reads.answer(Client(), lambda table: table.events("a", 1, 0)))
 
 
 def test_a_client_that_leaves_ends_the_read(reads):
@@ -57,7 +57,7 @@ def test_a_client_that_leaves_ends_the_read(reads):
 
     def read(table):
         try:
-            for _ in table.range("a", 0, T + 1):
+            for _ in table.events("a", 0, T + 1):
                 started.set()
                 time.sleep(0.001)  # three pages would take seconds
         except ReadStopped:
